@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The cluster's configuration, singularity.yaml. Every key is explained in slurm-conf/singularity.yaml. To
+// add one: a member here, a line in the table of config.cpp, a line with its reason in that file.
+#pragma once
+
+#include "common/error.hpp"
+#include "common/log.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace singularity {
+
+struct Config {
+    Config(); // the defaults of the table in config.cpp
+
+    log::Level log_level{};
+
+    struct Elastic {
+        bool enabled{};
+        std::int64_t min_gpus{}; // least MIN that a user may ask for; never above max_gpus
+        std::int64_t max_gpus{}; // greatest MAX
+        bool operator==(const Elastic &) const = default;
+    } elastic;
+
+    struct Slurmctld {
+        bool decide{};
+        std::chrono::milliseconds verify_interval{};
+        std::int64_t verify_sample{}; // jobs and nodes per check
+        bool operator==(const Slurmctld &) const = default;
+    } slurmctld;
+
+    bool operator==(const Config &) const = default;
+};
+
+namespace config {
+
+// Errors name file, line, key, what was expected and what was found. `file_name` is for them alone.
+[[nodiscard]] Expected<Config> parse(std::string_view text, std::string_view file_name);
+
+// Root's daemons do what the file says, so it must be a regular file, owned by root or the effective user,
+// and writable by nobody else.
+[[nodiscard]] Expected<Config> load(const std::filesystem::path &path);
+
+// The defaults where there is no such file. A link that leads nowhere is an error: a file was meant to be
+// there.
+[[nodiscard]] Expected<Config> load_or_default(const std::filesystem::path &path);
+
+// /etc/slurm/singularity.yaml, or what SINGULARITY_CONF says unless the program has more rights than its user
+// (secure_getenv(3)). A user's own programs obey the user's environment, so daemons must check again what
+// they decide.
+[[nodiscard]] std::filesystem::path default_path();
+
+// The configuration in effect as the file that would set it.
+[[nodiscard]] std::string to_yaml(const Config &config);
+
+} // namespace config
+} // namespace singularity

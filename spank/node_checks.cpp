@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "node_checks.hpp"
+
+#include "common/config.hpp"
+#include "common/deadline.hpp"
+#include "common/unique_fd.hpp"
+
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace singularity::spank {
+
+namespace {
+
+constexpr std::pair<int, int> kOldestCriu{4, 2};
+constexpr std::string_view kMungeSocket = "/run/munge/munge.socket.2"; // munged's default, which Slurm's auth/munge uses
+constexpr auto kProgramDeadline = std::chrono::seconds(10);
+
+// Everything that a program writes to its output until it ends; it is killed at the deadline.
+Expected<std::string> output_of(const char *program, const char *argument) {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0)
+        return std::unexpected(errno_error("make a pipe for", program));
+    const UniqueFd reader(ends[0]);
+    UniqueFd writer(ends[1]);
+
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, writer.get(), STDOUT_FILENO);
+    // The daemon blocks the signals that end it; a program must not inherit that.
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    sigset_t none{};
+    sigemptyset(&none);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    std::string name(program);
+    std::string option(argument);
+    std::array<char *, 3> argv{name.data(), option.data(), nullptr};
+    pid_t child = 0;
+    const int spawned = posix_spawnp(&child, program, &actions, &attributes, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    if (spawned != 0)
+        return std::unexpected(errno_error("run", program, spawned));
+    writer.reset();
+
+    std::string output;
+    const auto deadline = Deadline::after(kProgramDeadline);
+    bool in_time = true;
+    for (;;) {
+        pollfd waiting{reader.get(), POLLIN, 0};
+        const int ready = poll(&waiting, 1, deadline.poll_timeout());
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready <= 0) {
+            in_time = false;
+            kill(child, SIGKILL);
+            break;
+        }
+        std::array<char, 4096> buffer{};
+        const ssize_t size = read(reader.get(), buffer.data(), buffer.size());
+        if (size <= 0)
+            break;
+        output.append(buffer.data(), static_cast<std::size_t>(size));
+    }
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (!in_time)
+        return failure("run", name, fmt::format("it did not end within {} s", kProgramDeadline.count()));
+    if (status != 0)
+        return failure("run", fmt::format("{} {}", name, option), fmt::format("it ended with wait status {}", status));
+    return output;
+}
+
+Expected<std::string> check_root() {
+    if (geteuid() != 0)
+        return failure("act as node agent", fmt::format("uid {}", geteuid()), "CRIU and namespaces need root: run it as root");
+    return "root";
+}
+
+Expected<std::string> check_configuration() {
+    const auto path = config::default_path();
+    auto settings = config::load_or_default(path);
+    if (!settings)
+        return propagate(settings);
+    return path.string();
+}
+
+Expected<std::string> check_cgroup() {
+    std::ifstream file("/proc/self/mounts");
+    if (!file)
+        return std::unexpected(errno_error("read", "/proc/self/mounts"));
+    return judge_cgroup_mounts(std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
+Expected<std::string> check_munge() {
+    const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (socket.get() < 0)
+        return std::unexpected(errno_error("make a socket for", kMungeSocket));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    kMungeSocket.copy(address.sun_path, sizeof address.sun_path - 1);
+    // Unix sockets connect at once or not at all.
+    if (connect(socket.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0) {
+        auto error = errno_error("reach munged at", kMungeSocket);
+        error.why += ": start munge.service";
+        return std::unexpected(std::move(error));
+    }
+    return std::string(kMungeSocket);
+}
+
+Expected<std::string> check_criu() {
+    auto output = output_of("criu", "--version");
+    if (!output) {
+        if (output.error().code == ENOENT)
+            output.error().why = "it is not installed: install CRIU 4.2 or newer; elastic jobs cannot be checkpointed without";
+        return propagate(output);
+    }
+    return judge_criu_version(*output);
+}
+
+constexpr std::array kChecks{
+    NodeCheck{"root", check_root},   NodeCheck{"configuration", check_configuration}, NodeCheck{"cgroup", check_cgroup},
+    NodeCheck{"munge", check_munge}, NodeCheck{"criu", check_criu},
+};
+
+} // namespace
+
+std::span<const NodeCheck> node_checks() { return kChecks; }
+
+Expected<std::string> judge_criu_version(std::string_view output) {
+    constexpr std::string_view kKey = "Version: ";
+    const auto refuse = [&](const std::string &why) {
+        return failure("use CRIU", std::string(output.substr(0, output.find('\n'))), why);
+    };
+    const auto at = output.find(kKey);
+    if (at == std::string_view::npos)
+        return refuse("`criu --version` prints no line 'Version: MAJOR.MINOR'");
+    const std::string_view version = output.substr(at + kKey.size());
+    const char *const end = version.data() + version.size();
+    std::pair<int, int> found{};
+    const auto major = std::from_chars(version.data(), end, found.first);
+    if (major.ec != std::errc{} || major.ptr == end || *major.ptr != '.')
+        return refuse("`criu --version` prints no line 'Version: MAJOR.MINOR'");
+    const auto minor = std::from_chars(major.ptr + 1, end, found.second);
+    if (minor.ec != std::errc{})
+        return refuse("`criu --version` prints no line 'Version: MAJOR.MINOR'");
+    if (found < kOldestCriu)
+        return refuse(fmt::format("releases before {}.{} fail on TCP sockets from Linux 6.16 on: install a newer one",
+                                  kOldestCriu.first, kOldestCriu.second));
+    return fmt::format("{}.{}", found.first, found.second);
+}
+
+Expected<std::string> judge_cgroup_mounts(std::string_view mounts) {
+    bool unified = false;
+    bool freezer = false;
+    bool devices = false;
+    std::istringstream lines{std::string(mounts)};
+    std::string source;
+    std::string point;
+    std::string type;
+    std::string options;
+    for (std::string rest; lines >> source >> point >> type >> options && std::getline(lines, rest);) {
+        const std::string list = "," + options + ",";
+        if (type == "cgroup2" && point == "/sys/fs/cgroup")
+            unified = true;
+        if (type == "cgroup") {
+            freezer |= list.find(",freezer,") != std::string::npos;
+            devices |= list.find(",devices,") != std::string::npos;
+        }
+    }
+    if (unified)
+        return "unified hierarchy";
+    if (freezer && devices)
+        return "v1 hierarchies";
+    return failure("contain jobs in cgroups", "",
+                   fmt::format("no unified hierarchy at /sys/fs/cgroup and no v1 hierarchy of the controller '{}': mount one",
+                               freezer ? "devices" : "freezer"));
+}
+
+} // namespace singularity::spank

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The command line for users and administrators.
+#include "common/config.hpp"
+
+#include <filesystem>
+#include <iostream>
+
+#include <cstdlib>
+
+#include <CLI/CLI.hpp>
+
+namespace {
+
+int check_config(const std::filesystem::path &path) {
+    const auto settings = singularity::config::load(path);
+    if (!settings) {
+        std::cerr << "singularityctl: " << settings.error().message() << '\n';
+        return EXIT_FAILURE;
+    }
+    std::cout << singularity::config::to_yaml(*settings);
+    return EXIT_SUCCESS;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    CLI::App app("slurm-singularity: elastic, preemptible, movable GPU jobs under Slurm");
+    app.set_version_flag("--version", SINGULARITY_VERSION);
+    app.require_subcommand(1);
+
+    std::filesystem::path path = singularity::config::default_path();
+    CLI::App *config = app.add_subcommand("config", "the configuration file, singularity.yaml");
+    config->require_subcommand(1);
+    CLI::App *check =
+        config->add_subcommand("check", "check a configuration file and print every setting that is in force with it");
+    check->add_option("FILE", path, "the file")->capture_default_str();
+
+    CLI11_PARSE(app, argc, argv);
+    return check_config(path);
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The SPANK plugin's implementation. Slurm loads it into srun, sbatch and salloc (as the user), slurmd and slurmstepd
+// (as root); facts on which hook runs where: spank(7). No function throws; each returns ESPANK_SUCCESS or ESPANK_ERROR.
+#pragma once
+
+#include "slurm_spank.hpp"
+
+namespace singularity::spank {
+
+// Registers the options, in every context: the option table symbol does not work for sbatch and salloc.
+int init(spank_t spank, int argc, char **argv) noexcept;
+
+// On a node: says in slurmd's log what the step asks for.
+int init_post_opt(spank_t spank) noexcept;
+
+// In each task, before exec, as the user: SINGULARITY_ELASTIC tells the program its range.
+int task_init(spank_t spank) noexcept;
+
+} // namespace singularity::spank

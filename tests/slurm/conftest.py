@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+import os
+import sys
+
+import pytest
+from virtualcluster import Cluster
+from virtualcluster.cluster import CHECKOUT, releases
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+import scenarios  # noqa: E402
+
+PLUGINS = {"SelectType": "select/cons_tres_singularity", "PriorityType": "priority/singularity"}
+PLUGSTACK = "required spank_singularity.so\n"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--release", required=True, choices=list(releases()), help="release of Slurm to test with")
+
+
+@pytest.fixture(scope="session")
+def release(request):
+    return request.config.getoption("--release")
+
+
+def up(release, plugins, **spec):
+    spec.setdefault("partitions", scenarios.PARTITIONS)
+    conf = {**scenarios.CONF, **(PLUGINS if plugins else {}), **spec.pop("conf", {})}
+    return Cluster.up(owner=os.getpid(), slurm=release, plugin=plugins, plugstack=PLUGSTACK if plugins else "", conf=conf, **spec)
+
+
+@pytest.fixture(scope="module")
+def stock(release):
+    with up(release, False) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def ours(release):
+    with up(release, True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def make(release):
+    """Makes clusters of the release with our plugins, which end with the test."""
+    made = []
+
+    def make_one(**spec):
+        made.append(up(release, True, **spec))
+        return made[-1]
+
+    yield make_one
+    for cluster in made:
+        if os.path.isdir(cluster.directory):
+            cluster.down()
+
+
+@pytest.fixture(scope="session")
+def version(release):
+    """The exact release in the root, e.g. 24.11.5, from the public header."""
+    from virtualcluster.cluster import _root_directory
+
+    with open(os.path.join(_root_directory(release), "usr/include/slurm/slurm_version.h"), encoding="utf-8") as file:
+        number = int(file.read().partition("SLURM_VERSION_NUMBER 0x")[2].split()[0], 16)
+    return f"{number >> 16}.{number >> 8 & 255:02}.{number & 255}"
+
+
+@pytest.fixture(scope="session")
+def has_table(version):
+    return os.path.exists(os.path.join(CHECKOUT, "select-plugin/slurm-abi", f"{version}.json"))

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Tests of what is in common/.
+foreach(subject IN ITEMS error text deadline log raii settings config)
+    singularity_unit_test(common_${subject} SOURCES ${CMAKE_CURRENT_LIST_DIR}/common_${subject}.cpp USES singularity_common)
+endforeach()
+target_compile_definitions(common_config PRIVATE
+    SINGULARITY_EXAMPLE_CONFIGURATION="${PROJECT_SOURCE_DIR}/slurm-conf/singularity.yaml")
