@@ -10,8 +10,9 @@ namespace singularity::spank {
 
 namespace {
 
-constexpr std::string_view kFix = "give MIN-MAX in GPUs of the whole job, e.g. --singularity-elastic=2-8, or no value "
-                                  "for 1 to the number requested";
+constexpr std::string_view kFix =
+    "give MIN-MAX in GPUs of the whole job, e.g. --singularity-elastic=2-8, or no value "
+    "for 1 to the number requested";
 
 Expected<std::uint32_t> parse_count(std::string_view text, std::string_view whole, std::string_view name) {
     std::uint32_t value = 0;
@@ -35,7 +36,8 @@ Expected<ElasticRange> parse_elastic_range(std::string_view text, const ElasticL
         return failure("accept --singularity-elastic", std::string(text), why);
     };
     if (!limits.enabled)
-        return refuse("elastic jobs are disabled on this cluster (elastic.enabled in singularity.yaml); submit without it");
+        return refuse("elastic jobs are disabled on this cluster (elastic.enabled in singularity.yaml); "
+                      "submit without it");
     if (text.empty())
         return ElasticRange{limits.min_gpus, std::nullopt};
 
@@ -51,11 +53,13 @@ Expected<ElasticRange> parse_elastic_range(std::string_view text, const ElasticL
     if (*min > *max)
         return refuse(fmt::format("MIN {} is greater than MAX {}; {}", *min, *max, kFix));
     if (*min < limits.min_gpus)
-        return refuse(fmt::format("MIN {} is less than this cluster allows; give at least {} (elastic.min_gpus)", *min,
-                                  limits.min_gpus));
+        return refuse(
+            fmt::format("MIN {} is less than this cluster allows; give at least {} (elastic.min_gpus)", *min,
+                        limits.min_gpus));
     if (*max > limits.max_gpus)
-        return refuse(fmt::format("MAX {} is more than this cluster allows; give at most {} (elastic.max_gpus)", *max,
-                                  limits.max_gpus));
+        return refuse(
+            fmt::format("MAX {} is more than this cluster allows; give at most {} (elastic.max_gpus)", *max,
+                        limits.max_gpus));
     return ElasticRange{*min, *max};
 }
 

@@ -28,7 +28,8 @@ namespace singularity::spank {
 namespace {
 
 constexpr std::pair<int, int> kOldestCriu{4, 2};
-constexpr std::string_view kMungeSocket = "/run/munge/munge.socket.2"; // munged's default, which Slurm's auth/munge uses
+constexpr std::string_view kMungeSocket =
+    "/run/munge/munge.socket.2"; // munged's default, which Slurm's auth/munge uses
 constexpr auto kProgramDeadline = std::chrono::seconds(10);
 
 // Everything that a program writes to its output until it ends; it is killed at the deadline.
@@ -85,13 +86,15 @@ Expected<std::string> output_of(const char *program, const char *argument) {
     if (!in_time)
         return failure("run", name, fmt::format("it did not end within {} s", kProgramDeadline.count()));
     if (status != 0)
-        return failure("run", fmt::format("{} {}", name, option), fmt::format("it ended with wait status {}", status));
+        return failure("run", fmt::format("{} {}", name, option),
+                       fmt::format("it ended with wait status {}", status));
     return output;
 }
 
 Expected<std::string> check_root() {
     if (geteuid() != 0)
-        return failure("act as node agent", fmt::format("uid {}", geteuid()), "CRIU and namespaces need root: run it as root");
+        return failure("act as node agent", fmt::format("uid {}", geteuid()),
+                       "CRIU and namespaces need root: run it as root");
     return "root";
 }
 
@@ -130,15 +133,17 @@ Expected<std::string> check_criu() {
     auto output = output_of("criu", "--version");
     if (!output) {
         if (output.error().code == ENOENT)
-            output.error().why = "it is not installed: install CRIU 4.2 or newer; elastic jobs cannot be checkpointed without";
+            output.error().why =
+                "it is not installed: install CRIU 4.2 or newer; elastic jobs cannot be checkpointed without";
         return propagate(output);
     }
     return judge_criu_version(*output);
 }
 
 constexpr std::array kChecks{
-    NodeCheck{"root", check_root},   NodeCheck{"configuration", check_configuration}, NodeCheck{"cgroup", check_cgroup},
-    NodeCheck{"munge", check_munge}, NodeCheck{"criu", check_criu},
+    NodeCheck{"root", check_root},     NodeCheck{"configuration", check_configuration},
+    NodeCheck{"cgroup", check_cgroup}, NodeCheck{"munge", check_munge},
+    NodeCheck{"criu", check_criu},
 };
 
 } // namespace
@@ -153,18 +158,19 @@ Expected<std::string> judge_criu_version(std::string_view output) {
     const auto at = output.find(kKey);
     if (at == std::string_view::npos)
         return refuse("`criu --version` prints no line 'Version: MAJOR.MINOR'");
-    const std::string_view version = output.substr(at + kKey.size());
-    const char *const end = version.data() + version.size();
+    const char *const begin = output.data() + at + kKey.size();
+    const char *const end = output.data() + output.size();
     std::pair<int, int> found{};
-    const auto major = std::from_chars(version.data(), end, found.first);
+    const auto major = std::from_chars(begin, end, found.first);
     if (major.ec != std::errc{} || major.ptr == end || *major.ptr != '.')
         return refuse("`criu --version` prints no line 'Version: MAJOR.MINOR'");
     const auto minor = std::from_chars(major.ptr + 1, end, found.second);
     if (minor.ec != std::errc{})
         return refuse("`criu --version` prints no line 'Version: MAJOR.MINOR'");
     if (found < kOldestCriu)
-        return refuse(fmt::format("releases before {}.{} fail on TCP sockets from Linux 6.16 on: install a newer one",
-                                  kOldestCriu.first, kOldestCriu.second));
+        return refuse(
+            fmt::format("releases before {}.{} fail on TCP sockets from Linux 6.16 on: install a newer one",
+                        kOldestCriu.first, kOldestCriu.second));
     return fmt::format("{}.{}", found.first, found.second);
 }
 
@@ -190,9 +196,11 @@ Expected<std::string> judge_cgroup_mounts(std::string_view mounts) {
         return "unified hierarchy";
     if (freezer && devices)
         return "v1 hierarchies";
-    return failure("contain jobs in cgroups", "",
-                   fmt::format("no unified hierarchy at /sys/fs/cgroup and no v1 hierarchy of the controller '{}': mount one",
-                               freezer ? "devices" : "freezer"));
+    return failure(
+        "contain jobs in cgroups", "",
+        fmt::format(
+            "no unified hierarchy at /sys/fs/cgroup and no v1 hierarchy of the controller '{}': mount one",
+            freezer ? "devices" : "freezer"));
 }
 
 } // namespace singularity::spank

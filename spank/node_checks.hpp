@@ -12,7 +12,8 @@ namespace singularity::spank {
 
 struct NodeCheck {
     std::string_view name;
-    // What was found, in a few words; an error names what is missing and the fix. Ends within seconds whatever it meets.
+    // What was found, in a few words; an error names what is missing and the fix. Ends within seconds
+    // whatever it meets.
     Expected<std::string> (*run)();
 };
 
@@ -20,11 +21,12 @@ struct NodeCheck {
 
 // The parts that can be tested on text, without a node.
 
-// output: what `criu --version` prints. Refuses releases before 4.2, which fail on TCP sockets from Linux 6.16 on.
+// output: what `criu --version` prints. Refuses releases before 4.2, which fail on TCP sockets from
+// Linux 6.16 on.
 [[nodiscard]] Expected<std::string> judge_criu_version(std::string_view output);
 
-// mounts: /proc/self/mounts. The controllers that Slurm needs to contain a job's processes and devices must be mounted,
-// as cgroup v1 hierarchies or as the unified one.
+// mounts: /proc/self/mounts. The controllers that Slurm needs to contain a job's processes and devices must
+// be mounted, as cgroup v1 hierarchies or as the unified one.
 [[nodiscard]] Expected<std::string> judge_cgroup_mounts(std::string_view mounts);
 
 } // namespace singularity::spank

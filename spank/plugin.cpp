@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The C edge of the SPANK plugin: names, one-line functions, nothing else. See spank_plugin.hpp for what they do.
+// The C edge of the SPANK plugin: names, one-line functions, nothing else. See spank_plugin.hpp for what they
+// do.
 #include "spank_plugin.hpp"
 
 #include <cstdint>

@@ -2,10 +2,11 @@
 // The command line for users and administrators.
 #include "common/config.hpp"
 
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <iostream>
-
-#include <cstdlib>
 
 #include <CLI/CLI.hpp>
 
@@ -21,9 +22,7 @@ int check_config(const std::filesystem::path &path) {
     return EXIT_SUCCESS;
 }
 
-} // namespace
-
-int main(int argc, char **argv) {
+int run(int argc, char **argv) {
     CLI::App app("slurm-singularity: elastic, preemptible, movable GPU jobs under Slurm");
     app.set_version_flag("--version", SINGULARITY_VERSION);
     app.require_subcommand(1);
@@ -31,10 +30,21 @@ int main(int argc, char **argv) {
     std::filesystem::path path = singularity::config::default_path();
     CLI::App *config = app.add_subcommand("config", "the configuration file, singularity.yaml");
     config->require_subcommand(1);
-    CLI::App *check =
-        config->add_subcommand("check", "check a configuration file and print every setting that is in force with it");
+    CLI::App *check = config->add_subcommand(
+        "check", "check a configuration file and print every setting that is in force with it");
     check->add_option("FILE", path, "the file")->capture_default_str();
 
     CLI11_PARSE(app, argc, argv);
     return check_config(path);
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    try {
+        return run(argc, argv);
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+        return EXIT_FAILURE;
+    }
 }

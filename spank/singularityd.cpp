@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The node agent, one per node, as root. Today it watches over what elastic jobs will need of the node and says in its
-// log when something is missing or comes back; the virtual nodes of jobs are not made yet.
-#include "node_checks.hpp"
-
+// The node agent, one per node, as root. Today it watches over what elastic jobs will need of the node and
+// says in its log when something is missing or comes back; the virtual nodes of jobs are not made yet.
 #include "common/config.hpp"
 #include "common/log.hpp"
+#include "node_checks.hpp"
 
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <vector>
-
-#include <cstdlib>
 
 #include <CLI/CLI.hpp>
 #include <signal.h>
@@ -65,13 +65,12 @@ int serve() {
     }
 }
 
-} // namespace
-
-int main(int argc, char **argv) {
+int run(int argc, char **argv) {
     CLI::App app("singularityd: slurm-singularity's node agent");
     app.set_version_flag("--version", SINGULARITY_VERSION);
     bool once = false;
-    app.add_flag("--check", once, "check once whether this node can hold elastic jobs, print the result, and end");
+    app.add_flag("--check", once,
+                 "check once whether this node can hold elastic jobs, print the result, and end");
     CLI11_PARSE(app, argc, argv);
 
     if (once)
@@ -83,4 +82,15 @@ int main(int argc, char **argv) {
     }
     singularity::log::set_level(settings->log_level);
     return serve();
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    try {
+        return run(argc, argv);
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+        return EXIT_FAILURE;
+    }
 }

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "spank_plugin.hpp"
 
-#include "elastic_range.hpp"
-
 #include "common/config.hpp"
 #include "common/log.hpp"
+#include "elastic_range.hpp"
 
+#include <cstdint>
 #include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
-
-#include <cstdint>
 
 namespace singularity::spank {
 
@@ -39,7 +37,8 @@ void to_slurm_log(log::Level level, std::string_view line) {
 }
 
 // Nothing may cross the C edge: what does get here ends as an error of the command or the step.
-template <class Function> int guarded(const Function &function) noexcept {
+template <class Function>
+int guarded(const Function &function) noexcept {
     try {
         return function();
     } catch (const std::exception &error) {
@@ -50,12 +49,13 @@ template <class Function> int guarded(const Function &function) noexcept {
     return ESPANK_ERROR;
 }
 
-// An option without an argument reaches the node, and sruns inside sbatch, as these words: Slurm (22.05 to 26.05) prints
-// the null pointer into the environment variable that carries it.
+// An option without an argument reaches the node, and sruns inside sbatch, as these words: Slurm (22.05
+// to 26.05) prints the null pointer into the environment variable that carries it.
 constexpr std::string_view kNoArgument = "(null)";
 
-// Called only when the option is used: a broken singularity.yaml must not keep other jobs from running. The node checks
-// again what the submitting command accepted, because the user can forge what travels between the two.
+// Called only when the option is used: a broken singularity.yaml must not keep other jobs from running. The
+// node checks again what the submitting command accepted, because the user can forge what travels between the
+// two.
 int on_elastic(int, const char *argument, int) {
     return guarded([&] {
         auto settings = config::load_or_default(config::default_path());
@@ -97,15 +97,17 @@ int init(spank_t spank, int argc, char **argv) noexcept {
     return guarded([&] {
         log::set_sink(to_slurm_log);
         if (argc != 0) {
-            kLog.error("plugstack.conf gives the argument '{}', but this plugin takes none: remove it; settings are in {}",
+            kLog.error("plugstack.conf gives the argument '{}', but this plugin takes none: remove it; "
+                       "settings are in {}",
                        argv[0], config::default_path().string());
             return static_cast<int>(ESPANK_BAD_ARG);
         }
         // spank.h wants these writable; Slurm copies them.
         static char name[] = "singularity-elastic";
         static char value[] = "MIN-MAX";
-        static char usage[] = "[singularity] let the job run on MIN to MAX GPUs (of the whole job), checkpointed and moved "
-                              "as the cluster needs; without a value: 1 to as many as requested";
+        static char usage[] =
+            "[singularity] let the job run on MIN to MAX GPUs (of the whole job), checkpointed and moved "
+            "as the cluster needs; without a value: 1 to as many as requested";
         static struct spank_option option = {name, value, usage, 2, 0, on_elastic};
         const spank_err_t registered = spank_option_register(spank, &option);
         if (registered != ESPANK_SUCCESS) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The SPANK plugin's implementation. Slurm loads it into srun, sbatch and salloc (as the user), slurmd and slurmstepd
-// (as root); facts on which hook runs where: spank(7). No function throws; each returns ESPANK_SUCCESS or ESPANK_ERROR.
+// The SPANK plugin's implementation. Slurm loads it into srun, sbatch and salloc (as the user), slurmd and
+// slurmstepd (as root); facts on which hook runs where: spank(7). No function throws; each returns
+// ESPANK_SUCCESS or ESPANK_ERROR.
 #pragma once
 
 #include "slurm_spank.hpp"

@@ -194,7 +194,7 @@ def emit(release, table, reason, fields):
         if not struct["api_struct"]:
             continue
         name = struct["snapshot"]
-        add(f"// Before and after are reads of the record around the moment at which slurmctld answered with `shown`: what did not")
+        add("// Before and after are reads of the record around the moment at which slurmctld answered with `shown`: what did not")
         add("// change in between must be what was shown.")
         add("template <class Shown>")
         add(f"void compare_{struct['struct']}(Comparison &comparison, const {name} &before, const {name} &after,")

@@ -24,9 +24,10 @@ class Plugin {
     [[nodiscard]] int load() noexcept;
     int unload() noexcept;
 
-    // NOLINTNEXTLINE(modernize-use-nodiscard): slurmctld decides what it does with the answer
+    // slurmctld decides what it does with the answer.
     template <class Returns, class... Arguments>
-    Returns forward(std::size_t operation, Arguments... arguments) const {
+    Returns forward( // NOLINT(modernize-use-nodiscard)
+        std::size_t operation, Arguments... arguments) const {
         return reinterpret_cast<Returns (*)(Arguments...)>(backing_.operation(operation))(arguments...);
     }
 

@@ -17,7 +17,8 @@ sys.path[:0] = [HERE, os.path.join(HERE, "..", "cluster")]
 
 
 def benches():
-    return sorted(name[:-3] for name in os.listdir(HERE) if name.endswith(".py") and name != "bench.py")
+    """The names of the modules beside this one."""
+    return sorted(name[:-3] for name in os.listdir(HERE) if name.endswith(".py") and name not in ("bench.py", "test_bench.py"))
 
 
 def check(name, declared, figures):
@@ -58,4 +59,5 @@ def main():
             print(f"{key:24} {figures[key]:12.4g}  {text}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -46,6 +46,17 @@ def test_records_are_compared_with_the_public_api(make, version, has_table):
         cluster.slurm("scontrol", "update", f"JobId={waiting}", f"Nice={index}", f"Name=name{index}", f"TimeLimit={index + 1}")
         cluster.slurm("srun", "-n1", "true", user="alice")
     assert not FORWARDING.search(cluster.log("ctl", "slurmctld"))
+    # A restarted slurmctld knows nothing of that and compares again, with the jobs that it recovered.
+    restart_with_empty_log(cluster)
+    wait_log(cluster, AGREED, "the plugin to have compared again after a restart of slurmctld")
+
+
+def restart_with_empty_log(cluster):
+    cluster.stop_daemon("ctl", "slurmctld")
+    with open(cluster.log_path("ctl", "slurmctld"), "w", encoding="utf-8"):
+        pass
+    cluster.start_daemon("ctl", "slurmctld")
+    cluster.wait_controller()
 
 
 def test_a_wrong_table_ends_in_forwarding_and_a_running_slurmctld(make, release, version, has_table):
@@ -59,11 +70,7 @@ def test_a_wrong_table_ends_in_forwarding_and_a_running_slurmctld(make, release,
     os.mkdir(place)
     shutil.copy(wrong, place)
     cluster.write_conf(PluginDir=f"/etc/slurm/wrong-table:{right}")
-    cluster.stop_daemon("ctl", "slurmctld")
-    with open(cluster.log_path("ctl", "slurmctld"), "w", encoding="utf-8"):
-        pass  # what the right table led to is not the matter here
-    cluster.start_daemon("ctl", "slurmctld")
-    cluster.wait_controller()
+    restart_with_empty_log(cluster)
     cluster.submit("--hold", "--wrap=true")
     check_forwards(cluster, "job_record.priority is read as")
     assert cluster.job(1)["JobState"] == "PENDING"

@@ -10,13 +10,11 @@
 #include <string_view>
 
 // The C headers by their C names: cmocka.h uses jmp_buf and the like without std::.
-// NOLINTBEGIN(modernize-deprecated-headers)
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-// NOLINTEND(modernize-deprecated-headers)
 
 extern "C" {
 #include <cmocka.h>

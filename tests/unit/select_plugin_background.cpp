@@ -71,7 +71,8 @@ void busy_thread_is_left_behind_and_does_no_other_step(void ** /*state*/) {
     });
     Background background;
     {
-        auto held = witness;
+        // The step's own share, so that it is the step's end that destroys it.
+        auto held = witness; // NOLINT(performance-unnecessary-copy-initialization)
         assert_true(background
                         .start("test", 0ms,
                                [&, held]() -> std::optional<std::chrono::milliseconds> {

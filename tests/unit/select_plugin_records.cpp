@@ -15,7 +15,6 @@ using namespace singularity;
 using namespace singularity::records;
 using test::expect_contains;
 using test::expect_equal;
-using test::Record;
 using test::SyntheticJob;
 
 // Two pages of which the second cannot be read.

@@ -16,6 +16,7 @@ using namespace singularity::records;
 using namespace std::chrono_literals;
 using test::expect_contains;
 using test::FakeController;
+using test::SyntheticJob;
 
 constexpr std::size_t kEnough = 16;
 
@@ -87,10 +88,10 @@ void every_listed_value_is_compared(void ** /*state*/) {
         {"job_record.job_state", [](FakeController &c) { c.first.shown.job_state = JOB_FAILED; }},
         {"job_record.priority", [](FakeController &c) { c.first.shown.priority = 1; }},
         {"job_record.name", [](FakeController &c) { c.first.shown.name = nullptr; }},
-        {"job_record.account", [](FakeController &c) { c.first.shown.account = c.first.text("x"); }},
-        {"job_record.partition", [](FakeController &c) { c.first.shown.partition = c.first.text("x"); },
+        {"job_record.account", [](FakeController &c) { c.first.shown.account = SyntheticJob::text("x"); }},
+        {"job_record.partition", [](FakeController &c) { c.first.shown.partition = SyntheticJob::text("x"); },
          true},
-        {"part_record.name", [](FakeController &c) { c.first.shown.partition = c.first.text("x"); }},
+        {"part_record.name", [](FakeController &c) { c.first.shown.partition = SyntheticJob::text("x"); }},
         {"job_record.state_reason", [](FakeController &c) { c.first.shown.state_reason = 9; }},
         {"job_record.restart_cnt", [](FakeController &c) { c.first.shown.restart_cnt = 0; }},
         {"job_record.batch_flag", [](FakeController &c) { c.first.shown.batch_flag = 0; }},
@@ -102,7 +103,7 @@ void every_listed_value_is_compared(void ** /*state*/) {
         {"job_record.end_time", [](FakeController &c) { ++c.first.shown.end_time; }},
         {"job_record.preempt_time", [](FakeController &c) { c.first.shown.preempt_time = 1; }},
         {"job_record.total_cpus", [](FakeController &c) { c.first.shown.num_cpus = 15; }},
-        {"job_record.nodes", [](FakeController &c) { c.first.shown.nodes = c.first.text("n1"); }},
+        {"job_record.nodes", [](FakeController &c) { c.first.shown.nodes = SyntheticJob::text("n1"); }},
         {"job_record.tres_fmt_req_str", [](FakeController &c) { c.first.shown.tres_req_str = nullptr; }},
         {"job_record.tres_fmt_alloc_str", [](FakeController &c) { c.first.shown.tres_alloc_str = nullptr; }},
         {"job_record.qos_id", [](FakeController &c) { c.first.job.set(kJob_qos_id, 6U); }},
@@ -114,14 +115,14 @@ void every_listed_value_is_compared(void ** /*state*/) {
         {"part_record.priority_tier", [](FakeController &c) { c.partition.priority_tier = 1; }},
         {"part_record.priority_job_factor", [](FakeController &c) { c.partition.priority_job_factor = 1; }},
         {"part_record.max_time", [](FakeController &c) { c.partition.max_time = 1; }},
-        {"part_record.name", [](FakeController &c) { c.partition.name = c.first.text("other"); }},
+        {"part_record.name", [](FakeController &c) { c.partition.name = SyntheticJob::text("other"); }},
         {"node_record.node_hostname", [](FakeController &c) { c.node.shown.node_hostname = nullptr; }},
         {"node_record.node_state", [](FakeController &c) { c.node.shown.node_state = 1; }},
         {"node_record.cpus_efctv", [](FakeController &c) { c.node.shown.cpus_efctv = 1; }},
         {"node_record.owner", [](FakeController &c) { c.node.shown.owner = 1; }},
         {"node_record.boot_time", [](FakeController &c) { c.node.shown.boot_time = 1; }},
         {"node_record.slurmd_start_time", [](FakeController &c) { c.node.shown.slurmd_start_time = 1; }},
-        {"node_record.reason", [](FakeController &c) { c.node.shown.reason = c.first.text("x"); }},
+        {"node_record.reason", [](FakeController &c) { c.node.shown.reason = SyntheticJob::text("x"); }},
         {"node_record.tres_fmt_str", [](FakeController &c) { c.node.shown.tres_fmt_str = nullptr; }},
     };
     for (const auto &[field, spoil, pending] : cases) {
@@ -158,7 +159,7 @@ void values_that_change_in_between_do_not_count(void ** /*state*/) {
         controller.node.node.set(kNode_node_state, 3U);
     };
     controller.first.shown.priority = 1;
-    controller.first.shown.name = controller.first.text("renamed");
+    controller.first.shown.name = SyntheticJob::text("renamed");
     controller.first.shown.restart_cnt = 3;
     controller.first.shown.job_state = JOB_COMPLETE;
     controller.first.shown.end_time = 9;

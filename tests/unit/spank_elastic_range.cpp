@@ -27,7 +27,7 @@ void accepts_ranges(void **) {
         std::string_view shown;
     };
     const Case cases[] = {
-        {"2-8", kOpen, "2-8"},   {"1-1", kOpen, "1-1"},   {"1-1048576", kOpen, "1-1048576"},
+        {"2-8", kOpen, "2-8"},     {"1-1", kOpen, "1-1"},      {"1-1048576", kOpen, "1-1048576"},
         {"2-16", kNarrow, "2-16"}, {"", kOpen, "1-requested"}, {"", kNarrow, "2-requested"},
         {"007-8", kOpen, "7-8"},
     };

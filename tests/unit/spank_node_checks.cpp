@@ -22,7 +22,8 @@ struct Case {
     std::string_view reason; // what a refusal must say
 };
 
-template <std::size_t N> void judge(const Case (&cases)[N], Expected<std::string> (*judgement)(std::string_view)) {
+template <std::size_t N>
+void judge(const Case (&cases)[N], Expected<std::string> (*judgement)(std::string_view)) {
     for (const Case &test : cases) {
         const auto result = judgement(test.text);
         const std::string said = result ? *result : result.error().message();
@@ -50,8 +51,9 @@ void criu_versions(void **) {
 void cgroup_mounts(void **) {
     constexpr Case kCases[] = {
         {"cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n", "unified", ""},
-        {"cgroup /sys/fs/cgroup/freezer cgroup rw,freezer 0 0\ncgroup /sys/fs/cgroup/devices cgroup rw,devices 0 0\n", "v1",
-         ""},
+        {"cgroup /sys/fs/cgroup/freezer cgroup rw,freezer 0 0\ncgroup /sys/fs/cgroup/devices cgroup "
+         "rw,devices 0 0\n",
+         "v1", ""},
         {"cgroup /sys/fs/cgroup/all cgroup rw,freezer,devices,memory 0 0\n", "v1", ""},
         {"cgroup /sys/fs/cgroup/freezer cgroup rw,freezer 0 0\n", "", "controller 'devices'"},
         {"cgroup /sys/fs/cgroup/devices cgroup rw,devices 0 0\n", "", "controller 'freezer'"},

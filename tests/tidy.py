@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""clang-tidy over every source file of a build, once each, skipping what was clean before and has not changed.
+
+Usage: tidy.py BUILD_DIRECTORY. A file's state is its preprocessed text, the checks and clang-tidy's version; the states
+that were clean are remembered in the cache beside the root directories.
+"""
+
+import concurrent.futures
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+
+CACHE = os.path.join(os.environ.get("SINGULARITY_CACHE", "/var/cache/slurm-singularity"), "tidy")
+
+
+def commands(build):
+    """{file: the first command that compiles it}: libraries made several times over have the same text."""
+    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
+        entries = json.load(file)
+    found = {}
+    for entry in entries:
+        if not entry["file"].startswith(os.path.abspath(build)):  # generated sources are their generators' matter
+            found.setdefault(entry["file"], entry)
+    return found
+
+
+def state_of(entry, common):
+    words = shlex.split(entry["command"])
+    words = words[words[0].endswith("ccache"):]
+    words = words[: words.index("-o")] + ["-E", entry["file"]]
+    result = subprocess.run(words, cwd=entry["directory"], capture_output=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"tidy: cannot preprocess {entry['file']}: {result.stderr.decode(errors='replace')}")
+    return hashlib.sha256(common + result.stdout).hexdigest()
+
+
+def configuration(file):
+    """The text of every .clang-tidy that applies to the file."""
+    texts, directory = [], os.path.dirname(file)
+    while directory != "/":
+        path = os.path.join(directory, ".clang-tidy")
+        if os.path.exists(path):
+            with open(path, "rb") as handle:
+                texts.append(handle.read())
+        directory = os.path.dirname(directory)
+    return b"".join(texts)
+
+
+def check(build, file, entry, version):
+    stamp = os.path.join(CACHE, state_of(entry, version + configuration(file)))
+    if os.path.exists(stamp):
+        return file, True, ""
+    result = subprocess.run(["clang-tidy", "-quiet", "-p", build, file], capture_output=True, text=True, check=False)
+    if result.returncode == 0:
+        with open(stamp, "w", encoding="utf-8"):
+            pass
+    return file, result.returncode == 0, result.stdout
+
+
+def main():
+    build = sys.argv[1]
+    os.makedirs(CACHE, exist_ok=True)
+    version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
+    found = commands(build)
+    failed = []
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        tasks = [pool.submit(check, build, file, entry, version) for file, entry in sorted(found.items())]
+        for done, task in enumerate(concurrent.futures.as_completed(tasks), start=1):
+            file, clean, words = task.result()
+            print(f"[{done}/{len(tasks)}] {os.path.relpath(file)}{'' if clean else ': FAILED'}", flush=True)
+            if not clean:
+                failed.append(file)
+                print(words, flush=True)
+    if failed:
+        sys.exit(f"tidy: {len(failed)} of {len(found)} files are not clean")
+
+
+main()
