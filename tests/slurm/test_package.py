@@ -28,16 +28,6 @@ def settings(text):
     return dict(line.split("=", 1) for line in text.split("\n") if "=" in line and not line.startswith("#"))
 
 
-def restart(cluster):
-    for host in cluster.hosts:
-        daemon = "slurmctld" if host == "ctl" else "slurmd"
-        cluster.stop_daemon(host, daemon)
-        cluster.start_daemon(host, daemon)
-        if host == "ctl":
-            cluster.wait_controller()
-    cluster.wait_nodes()
-
-
 def test_install_and_remove(make, package):
     cluster = make(plugin=False, conf={"SelectType": "select/cons_tres", "PriorityType": "priority/multifactor"}, plugstack="")
     assert cluster.controller.run(["sbatch", "--singularity-elastic=1-2", "--wrap=true"], check=False).returncode != 0
@@ -49,7 +39,7 @@ def test_install_and_remove(make, package):
     read(["singularityctl", "config", "check"])
     cluster.spec.plugstack = read(["cat", f"{EXAMPLES}/plugstack.conf.fragment"]).stdout
     cluster.write_conf(**settings(read(["cat", f"{EXAMPLES}/slurm.conf.fragment"]).stdout))
-    restart(cluster)
+    cluster.restart_slurm()
     assert "select/cons_tres_singularity" in cluster.slurm("scontrol", "show", "config")
     job = cluster.submit("-N2", "--singularity-elastic=2-8", "-o", "/shared/out", "--wrap=srun printenv SINGULARITY_ELASTIC")
     cluster.wait_job(job)
@@ -57,7 +47,7 @@ def test_install_and_remove(make, package):
 
     cluster.spec.plugstack = ""
     cluster.write_conf(SelectType="select/cons_tres", PriorityType="priority/multifactor")
-    restart(cluster)
+    cluster.restart_slurm()
     for host in cluster.hosts.values():
         host.run(["dpkg", "-r", "slurm-singularity"])
         assert host.run("find / -xdev -name '*singularity*' -not -path '/var/*' -not -path '/proc/*'").stdout == ""

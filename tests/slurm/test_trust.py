@@ -97,13 +97,7 @@ def test_jobs_survive_the_change_to_the_plugins_and_back(make, release):
     cluster.wait_job(running, ("RUNNING",))
     for conf in (ours, stock, ours):
         cluster.write_conf(**conf)
-        for host in cluster.hosts:
-            daemon = "slurmctld" if host == "ctl" else "slurmd"
-            cluster.stop_daemon(host, daemon)
-            cluster.start_daemon(host, daemon)
-            if host == "ctl":
-                cluster.wait_controller()
-        cluster.wait_nodes()
+        cluster.restart_slurm()
         assert conf["SelectType"] in cluster.slurm("scontrol", "show", "config")
         assert cluster.job(running)["JobState"] in going_on
         assert cluster.job(waiting)["JobState"] == "PENDING"

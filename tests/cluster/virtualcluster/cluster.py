@@ -344,6 +344,16 @@ class Cluster:
     def start_daemon(self, host, name):
         daemons.start(self.host(host), name)
 
+    def restart_slurm(self):
+        """slurmctld, then every slurmd, as after a change of slurm.conf that needs it; returns when nodes are ready."""
+        for host in self.hosts:
+            daemon = "slurmctld" if host == slurmconf.CONTROLLER else "slurmd"
+            self.stop_daemon(host, daemon)
+            self.start_daemon(host, daemon)
+            if host == slurmconf.CONTROLLER:
+                self.wait_controller()
+        self.wait_nodes()
+
     # -- looking at it ----------------------------------------------------------------------------------------
 
     def log_path(self, host, daemon):
