@@ -23,10 +23,10 @@ def release(request):
     return request.config.getoption("--release")
 
 
-def up(release, plugins, **spec):
-    spec.setdefault("partitions", scenarios.PARTITIONS)
-    conf = {**scenarios.CONF, **(PLUGINS if plugins else {}), **spec.pop("conf", {})}
-    return Cluster.up(owner=os.getpid(), slurm=release, plugin=plugins, plugstack=PLUGSTACK if plugins else "", conf=conf, **spec)
+def up(release, plugins, conf=None, **spec):
+    spec = {"partitions": scenarios.PARTITIONS, "plugin": plugins, "plugstack": PLUGSTACK if plugins else "", **spec}
+    conf = {**scenarios.CONF, **(PLUGINS if plugins else {}), **(conf or {})}
+    return Cluster.up(owner=os.getpid(), slurm=release, conf=conf, **spec)
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +43,11 @@ def ours(release):
 
 @pytest.fixture
 def make(release):
-    """Makes clusters of the release with our plugins, which end with the test."""
+    """Makes clusters of the release, with our plugins unless told otherwise, which end with the test."""
     made = []
 
     def make_one(**spec):
-        made.append(up(release, True, **spec))
+        made.append(up(release, spec.pop("plugin", True), **spec))
         return made[-1]
 
     yield make_one
