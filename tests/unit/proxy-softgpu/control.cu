@@ -19,6 +19,20 @@ extern "C" __global__ void __launch_bounds__(128, 2) choose(int *out, const int 
     out[threadIdx.x] = r;
 }
 
+// nvcc 13.0 makes trees of comparisons of every switch; the jump table is written by hand.
+extern "C" __global__ void table(int *out, unsigned v) {
+    int r = 0;
+    asm volatile("{ targets: .branchtargets L0, L1, L2, L1;\n"
+                 "brx.idx %1, targets;\n"
+                 "L0: mov.u32 %0, 5; bra.uni E;\n"
+                 "L1: mov.u32 %0, 6; bra.uni E;\n"
+                 "L2: mov.u32 %0, 7;\n"
+                 "E: }"
+                 : "=r"(r)
+                 : "r"(v & 3U));
+    out[v] = r;
+}
+
 extern "C" __global__ void loops(unsigned *out, const unsigned *in, unsigned n) {
     unsigned sum = 0;
     for (unsigned i = threadIdx.x; i < n; i += blockDim.x) {

@@ -25,6 +25,7 @@ extern "C" __global__ void half_packed(__half2 *x, unsigned *mask) {
     atomicAdd(&x[6], x[0]);
 }
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 extern "C" __global__ void bfloat_scalar(__nv_bfloat16 *x, float *f) {
     x[3] = compute(x[0], x[1], x[2]);
     f[0] = __bfloat162float(x[0]) + static_cast<float>(x[1]);
@@ -36,3 +37,4 @@ extern "C" __global__ void bfloat_packed(__nv_bfloat162 *x) {
     x[3] = __hfma2(x[0], x[1], x[2]) + __hmul2(x[0], x[1]) + __hmin2(x[0], x[1]) + __floats2bfloat162_rn(1.F, __low2float(x[2]));
     atomicAdd(&x[4], x[0]);
 }
+#endif

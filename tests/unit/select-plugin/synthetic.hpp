@@ -43,7 +43,8 @@ class Record {
     }
     template <class T>
     void store(std::size_t offset, T value) {
-        std::memcpy(block_.data() + sizeof(records::BlockHeader) + offset, static_cast<const void *>(&value), sizeof(value));
+        std::memcpy(block_.data() + sizeof(records::BlockHeader) + offset, static_cast<const void *>(&value),
+                    sizeof(value));
     }
 
     [[nodiscard]] const void *address() const { return block_.data() + sizeof(records::BlockHeader); }

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Tests of what is in proxy/softgpu/. Those on compiled programs need nvcc; the others run everywhere.
+if(NOT TARGET singularity_ptx)
+    return()
+endif()
+
+set(softgpu_tests ${CMAKE_CURRENT_LIST_DIR}/proxy-softgpu)
+foreach(subject IN ITEMS parser fatbin)
+    singularity_unit_test(proxy_softgpu_${subject} SOURCES ${softgpu_tests}/${subject}.cpp
+                          USES singularity_ptx singularity_common)
+    target_include_directories(proxy_softgpu_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
+endforeach()
+
+find_program(SINGULARITY_NVCC nvcc HINTS /usr/local/cuda/bin /usr/local/cuda-13.0/bin
+             DOC "CUDA compiler; without it the tests that need compiled programs are left out")
+if(NOT SINGULARITY_NVCC)
+    message(STATUS "nvcc was not found: no tests of compiled PTX and fatbins")
+    return()
+endif()
+
+set(softgpu_compiled ${CMAKE_CURRENT_BINARY_DIR}/proxy-softgpu)
+file(MAKE_DIRECTORY ${softgpu_compiled})
+set(softgpu_images)
+# softgpu_compile(SOURCE OUTPUT option...)
+function(softgpu_compile source output)
+    add_custom_command(OUTPUT ${softgpu_compiled}/${output}
+        COMMAND ${SINGULARITY_NVCC} -std=c++20 -Xcompiler=-w -diag-suppress=177,550 ${ARGN}
+            -o ${softgpu_compiled}/${output} ${source}
+        DEPENDS ${source} COMMENT "nvcc ${output}" VERBATIM)
+    set(softgpu_images ${softgpu_images} ${softgpu_compiled}/${output} PARENT_SCOPE)
+endfunction()
+
+file(GLOB softgpu_sources CONFIGURE_DEPENDS ${softgpu_tests}/*.cu)
+foreach(source IN LISTS softgpu_sources)
+    cmake_path(GET source STEM name)
+    foreach(sm IN ITEMS 75 90 120)
+        softgpu_compile(${source} ${name}.${sm}.ptx -ptx -arch=sm_${sm})
+    endforeach()
+endforeach()
+softgpu_compile(${softgpu_tests}/control.cu control.debug.ptx -ptx -arch=sm_90 -G)
+softgpu_compile(${softgpu_tests}/functions.cu functions.lines.ptx -ptx -arch=sm_90 -lineinfo -rdc=true)
+# The same program with each way of compression; what each means is in the test.
+foreach(mode IN ITEMS default size speed balance none)
+    softgpu_compile(${softgpu_tests}/memory.cu ${mode}.fatbin -fatbin --compress-mode=${mode}
+        -gencode arch=compute_75,code=[compute_75,sm_75] -gencode arch=compute_90a,code=[compute_90a,sm_90a]
+        -gencode arch=compute_90,code=compute_90 -gencode arch=compute_120,code=[compute_120,sm_120])
+endforeach()
+add_custom_target(softgpu_images DEPENDS ${softgpu_images})
+
+singularity_unit_test(proxy_softgpu_compiled SOURCES ${softgpu_tests}/compiled.cpp USES singularity_ptx singularity_common)
+target_include_directories(proxy_softgpu_compiled PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
+target_compile_definitions(proxy_softgpu_compiled PRIVATE SINGULARITY_SOFTGPU_COMPILED="${softgpu_compiled}")
+add_dependencies(proxy_softgpu_compiled softgpu_images)
