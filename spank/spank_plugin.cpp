@@ -22,6 +22,7 @@ std::optional<ElasticRange> requested;
 
 void to_slurm_log(log::Level level, std::string_view line) {
     const int length = static_cast<int>(line.size());
+    // NOLINTBEGIN(bugprone-suspicious-stringview-data-usage): the length goes with it
     switch (level) {
     case log::Level::kError:
     case log::Level::kWarning:
@@ -34,6 +35,7 @@ void to_slurm_log(log::Level level, std::string_view line) {
         slurm_debug("%.*s", length, line.data());
         break;
     }
+    // NOLINTEND(bugprone-suspicious-stringview-data-usage)
 }
 
 // Nothing may cross the C edge: what does get here ends as an error of the command or the step.
@@ -57,11 +59,11 @@ constexpr std::string_view kNoArgument = "(null)";
 // node checks again what the submitting command accepted, because the user can forge what travels between the
 // two.
 int on_elastic(int, const char *argument, int) {
-    return guarded([&] {
+    return guarded([&]() -> int {
         auto settings = config::load_or_default(config::default_path());
         if (!settings) {
             kLog.error("{}", settings.error().message());
-            return static_cast<int>(ESPANK_ERROR);
+            return ESPANK_ERROR;
         }
         // The configuration's own range is within 32 bits.
         const ElasticLimits limits{settings->elastic.enabled,
@@ -71,10 +73,10 @@ int on_elastic(int, const char *argument, int) {
         auto range = parse_elastic_range(text, limits);
         if (!range) {
             kLog.error("{}", range.error().message());
-            return static_cast<int>(ESPANK_ERROR);
+            return ESPANK_ERROR;
         }
         requested = *range;
-        return static_cast<int>(ESPANK_SUCCESS);
+        return ESPANK_SUCCESS;
     });
 }
 
@@ -94,13 +96,13 @@ std::string step_name(std::uint32_t step) {
 } // namespace
 
 int init(spank_t spank, int argc, char **argv) noexcept {
-    return guarded([&] {
+    return guarded([&]() -> int {
         log::set_sink(to_slurm_log);
         if (argc != 0) {
             kLog.error("plugstack.conf gives the argument '{}', but this plugin takes none: remove it; "
                        "settings are in {}",
                        argv[0], config::default_path().string());
-            return static_cast<int>(ESPANK_BAD_ARG);
+            return ESPANK_BAD_ARG;
         }
         // spank.h wants these writable; Slurm copies them.
         static char name[] = "singularity-elastic";
@@ -112,34 +114,34 @@ int init(spank_t spank, int argc, char **argv) noexcept {
         const spank_err_t registered = spank_option_register(spank, &option);
         if (registered != ESPANK_SUCCESS) {
             kLog.error("cannot register --{}: {}", name, spank_strerror(registered));
-            return static_cast<int>(registered);
+            return registered;
         }
-        return static_cast<int>(ESPANK_SUCCESS);
+        return ESPANK_SUCCESS;
     });
 }
 
 int init_post_opt(spank_t spank) noexcept {
-    return guarded([&] {
+    return guarded([&]() -> int {
         if (!requested || spank_remote(spank) != 1)
-            return static_cast<int>(ESPANK_SUCCESS);
+            return ESPANK_SUCCESS;
         std::uint32_t job = 0;
         std::uint32_t step = 0;
         if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS ||
             spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS)
-            return static_cast<int>(ESPANK_SUCCESS); // slurmd itself, which has no job
+            return ESPANK_SUCCESS; // slurmd itself, which has no job
         kLog.for_job(job).info("elastic, {} GPUs, {}", to_string(*requested), step_name(step));
-        return static_cast<int>(ESPANK_SUCCESS);
+        return ESPANK_SUCCESS;
     });
 }
 
 int task_init(spank_t spank) noexcept {
-    return guarded([&] {
+    return guarded([&]() -> int {
         if (!requested)
-            return static_cast<int>(ESPANK_SUCCESS);
+            return ESPANK_SUCCESS;
         const spank_err_t set = spank_setenv(spank, "SINGULARITY_ELASTIC", to_string(*requested).c_str(), 1);
         if (set != ESPANK_SUCCESS)
             kLog.error("cannot set SINGULARITY_ELASTIC for a task: {}", spank_strerror(set));
-        return static_cast<int>(set);
+        return set;
     });
 }
 
