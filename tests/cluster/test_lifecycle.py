@@ -2,6 +2,8 @@
 """The virtual cluster does what a real one does, several at once, and leaves nothing."""
 
 import os
+import subprocess
+import sys
 
 import leftovers
 import pytest
@@ -77,6 +79,28 @@ def test_two_clusters_at_once(make_cluster):
     assert second.host("n1").run("ls /shared").stdout == ""
     first.down()
     assert second.slurm("srun", "hostname") == "n1"
+
+
+def test_command_line(make_cluster):
+    """What people type; the library has its own tests."""
+    cluster = make_cluster(nodes=1, plugin=False)
+
+    def cli(*argv, stdin=""):
+        line = [sys.executable, os.path.join(os.path.dirname(__file__), "cluster"), argv[0], "--name", cluster.name, *argv[1:]]
+        return subprocess.run(line, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+
+    submitted = cli("submit", "--user", "bob", "-N1", "-o", "/shared/cli.out", stdin="#!/bin/sh\nsrun id -un\n")
+    assert submitted.stdout == "1\n", submitted.stderr
+    cluster.wait_job(1)
+    assert cli("exec", "n1", "cat", "/shared/cli.out").stdout == "bob\n"
+    assert cli("exec", "--user", "alice", "n1", "sh", "-c", "id -un; exit 3").returncode == 3
+    assert f"{cluster.name}: up, Slurm 24.11" in cli("list").stdout
+    assert cli("kill", "n1").returncode == 0
+    assert "n1(off)" in cli("list").stdout
+    assert cli("boot", "n1").returncode == 0
+    assert "slurmd version" in cli("logs", "n1").stdout
+    wrong = cli("exec", "n9", "true")
+    assert wrong.returncode != 0 and "no host 'n9': one of ctl, n1" in wrong.stderr
 
 
 def test_bad_requests_are_refused_with_the_fix(make_cluster):
