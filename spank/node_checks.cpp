@@ -71,7 +71,6 @@ Expected<std::string> output_of(const char *program, const char *argument) {
             continue;
         if (ready <= 0) {
             in_time = false;
-            kill(child, SIGKILL);
             break;
         }
         std::array<char, 4096> buffer{};
@@ -80,8 +79,14 @@ Expected<std::string> output_of(const char *program, const char *argument) {
             break;
         output.append(buffer.data(), static_cast<std::size_t>(size));
     }
+    // A program may close its output and go on: its end is waited for as its output was.
     int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    in_time =
+        in_time && wait_until([&] { return waitpid(child, &status, WNOHANG) == child; }, deadline, name);
+    if (!in_time) {
+        kill(child, SIGKILL);
+        while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+        }
     }
     if (!in_time)
         return failure("run", name, fmt::format("it did not end within {} s", kProgramDeadline.count()));

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The command line for users and administrators.
 #include "common/config.hpp"
+#include "guarded_main.hpp"
 
-#include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <iostream>
 
@@ -40,11 +39,4 @@ int run(int argc, char **argv) {
 
 } // namespace
 
-int main(int argc, char **argv) {
-    try {
-        return run(argc, argv);
-    } catch (const std::exception &error) {
-        std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
-        return EXIT_FAILURE;
-    }
-}
+int main(int argc, char **argv) { return singularity::spank::guarded_main(run, argc, argv); }

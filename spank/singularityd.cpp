@@ -3,12 +3,11 @@
 // says in its log when something is missing or comes back; the virtual nodes of jobs are not made yet.
 #include "common/config.hpp"
 #include "common/log.hpp"
+#include "guarded_main.hpp"
 #include "node_checks.hpp"
 
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <iostream>
 #include <vector>
 
@@ -86,11 +85,4 @@ int run(int argc, char **argv) {
 
 } // namespace
 
-int main(int argc, char **argv) {
-    try {
-        return run(argc, argv);
-    } catch (const std::exception &error) {
-        std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
-        return EXIT_FAILURE;
-    }
-}
+int main(int argc, char **argv) { return singularity::spank::guarded_main(run, argc, argv); }
