@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Who makes room: shrinks or yields, so that a number of blocks becomes free.
+//
+// potential_ says for every node what would be free if everybody gave what may be taken: whether a job can be
+// served at all is known without a search. Where its blocks come from is decided node by node: offers_ holds
+// for every node what its next block costs, and the cheapest is taken until there are enough. In the end
+// those who turn out not to be needed are spared, and those who need not shrink that far shrink less.
+#include "state.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <tuple>
+
+namespace singularity::policy {
+namespace {
+
+// How unwelcome a victim is: all that shrink before all that yield, basic before standard before premium.
+std::uint32_t rank_of(Tier tier, bool yields) {
+    const auto from_basic = static_cast<std::uint32_t>(kTiers) - 1 - static_cast<std::uint32_t>(tier);
+    return from_basic + (yields ? static_cast<std::uint32_t>(kTiers) : 0);
+}
+constexpr std::size_t kRanks = 2 * kTiers;
+
+// How many large victims in turn are looked at in vain before blocks are taken one by one.
+constexpr std::uint32_t kMostLooks = 64;
+
+} // namespace
+
+bool Planner::State::in_place(const Job &job, const Size &size) const {
+    std::uint32_t blocks = 0;
+    for (const Share &share : snapshot_->shares_of(job))
+        blocks += share.gpus / size.block;
+    return blocks >= size.gpus / size.block;
+}
+
+bool Planner::State::may_shrink(const Working &working) const {
+    return !working.decided && working.shrink_to != kNobody &&
+           (!mode_.service || (working.serves_service && working.level >= mode_.shrink_level));
+}
+
+bool Planner::State::yields_in_mode(const Working &working) const {
+    return working.may_yield &&
+           (!mode_.service || (working.best_effort && working.level >= mode_.yield_level));
+}
+
+bool Planner::State::may_yield(const Working &working) const {
+    return !working.decided && yields_in_mode(working);
+}
+
+std::uint32_t Planner::State::takeable(std::uint32_t job, std::uint32_t share) const {
+    const Working &working = working_[job];
+    const Share &held = snapshot_->shares[share];
+    if (!room_.open(held.node))
+        return 0;
+    if (may_yield(working))
+        return held.gpus;
+    return may_shrink(working) ? shrink_release_[share] : 0;
+}
+
+void Planner::State::set_mode(Mode mode) {
+    // Offers stay good while no more may be taken than before.
+    const bool more =
+        !mode.service || mode.shrink_level < mode_.shrink_level || mode.yield_level < mode_.yield_level;
+    if (more)
+        has_offers_.assign(blocks_.size(), 0);
+    mode_ = mode;
+    potential_capacity_.assign(blocks_.size(), 0);
+    for (std::uint32_t node = 0; node < potential_.size(); ++node) {
+        std::uint32_t gpus = room_.free(node);
+        for (std::uint32_t at = first_holding_[node]; at < first_holding_[node + 1]; ++at)
+            gpus += takeable(holdings_[at].job, holdings_[at].share);
+        potential_[node] = gpus;
+        for (std::size_t index = 0; index < blocks_.size(); ++index)
+            potential_capacity_[index] += gpus / blocks_[index];
+    }
+}
+
+void Planner::State::set_potential(std::uint32_t node, std::uint32_t gpus) {
+    const std::uint32_t before = potential_[node];
+    potential_[node] = gpus;
+    for (std::size_t index = 0; index < blocks_.size(); ++index)
+        potential_capacity_[index] =
+            potential_capacity_[index] + (gpus / blocks_[index]) - (before / blocks_[index]);
+    if (is_touched_[node] == 0) {
+        is_touched_[node] = 1;
+        touched_.push_back(node);
+    }
+}
+
+void Planner::State::release(std::uint32_t node, std::uint32_t gpus) {
+    if (gpus == 0 || !room_.open(node))
+        return;
+    room_.release(node, gpus);
+    set_potential(node, potential_[node] + gpus);
+}
+
+void Planner::State::occupy(std::uint32_t node, std::uint32_t gpus) {
+    if (gpus == 0 || !room_.open(node))
+        return;
+    room_.occupy(node, gpus);
+    occupied(node, gpus);
+}
+
+void Planner::State::occupied(std::uint32_t node, std::uint32_t gpus) {
+    set_potential(node, potential_[node] - gpus);
+}
+
+void Planner::State::withdraw(std::uint32_t job) {
+    const Job &record = snapshot_->jobs[job];
+    for (std::uint32_t share = record.first_share; share < record.first_share + record.shares; ++share) {
+        const std::uint32_t node = snapshot_->shares[share].node;
+        if (const std::uint32_t gpus = takeable(job, share); gpus > 0)
+            set_potential(node, potential_[node] - gpus);
+    }
+    working_[job].decided = true;
+}
+
+void Planner::State::offer_again(std::uint32_t job) {
+    working_[job].decided = false;
+    const Job &record = snapshot_->jobs[job];
+    for (std::uint32_t share = record.first_share; share < record.first_share + record.shares; ++share) {
+        const std::uint32_t node = snapshot_->shares[share].node;
+        if (const std::uint32_t gpus = takeable(job, share); gpus > 0)
+            set_potential(node, potential_[node] + gpus);
+    }
+}
+
+void Planner::State::apply(Pick pick) {
+    withdraw(pick.job);
+    each_release(pick.job, pick.to, [this](std::uint32_t share, std::uint32_t gpus) {
+        release(snapshot_->shares[share].node, gpus);
+    });
+}
+
+void Planner::State::unapply(Pick pick) {
+    each_release(pick.job, pick.to, [this](std::uint32_t share, std::uint32_t gpus) {
+        occupy(snapshot_->shares[share].node, gpus);
+    });
+    offer_again(pick.job);
+}
+
+void Planner::State::undo_trial() {
+    while (!trial_.empty()) {
+        const Trial trial = trial_.back();
+        trial_.pop_back();
+        if (trial.migrant)
+            move_back(trial);
+        else
+            unapply({.job = trial.job, .to = trial.to});
+    }
+}
+
+// What the node's next block would cost, with the victims in picks_; false if there is none to be had.
+bool Planner::State::offer(std::uint32_t node, std::uint32_t block, Offer &offer) {
+    const std::uint32_t free = room_.free(node);
+    const std::uint32_t wanted = ((free / block) + 1) * block;
+    if (potential_[node] < wanted)
+        return false;
+    const std::uint32_t lacking = wanted - free;
+    const auto holdings =
+        std::span(holdings_).subspan(first_holding_[node], first_holding_[node + 1] - first_holding_[node]);
+
+    // The lowest rank with which there is enough.
+    std::array<std::uint32_t, kRanks> amounts{};
+    for (const Holding &holding : holdings) {
+        const Working &working = working_[holding.job];
+        const Tier tier = snapshot_->jobs[holding.job].tier;
+        const std::uint32_t shrinks = may_shrink(working) ? shrink_release_[holding.share] : 0;
+        amounts[rank_of(tier, false)] += shrinks;
+        if (may_yield(working))
+            amounts[rank_of(tier, true)] += snapshot_->shares[holding.share].gpus - shrinks;
+    }
+    std::uint32_t rank = 0;
+    std::uint32_t sum = amounts[0];
+    while (sum < lacking)
+        sum += amounts[++rank];
+
+    candidates_.clear();
+    for (const Holding &holding : holdings) {
+        const Job &job = snapshot_->jobs[holding.job];
+        const Working &working = working_[holding.job];
+        const bool yields = rank_of(job.tier, true) <= rank && may_yield(working);
+        const bool shrinks = !yields && rank_of(job.tier, false) <= rank && may_shrink(working);
+        std::uint32_t amount = 0;
+        if (yields)
+            amount = snapshot_->shares[holding.share].gpus;
+        else if (shrinks)
+            amount = shrink_release_[holding.share];
+        if (amount == 0)
+            continue;
+        const std::uint32_t all =
+            yields ? working.gpus : working.gpus - snapshot_->sizes_of(job)[working.shrink_to].gpus;
+        candidates_.push_back({.amount = amount,
+                               .waste = all - amount,
+                               .stale = job.since_checkpoint,
+                               .pick = {.job = holding.job, .to = yields ? kNobody : working.shrink_to}});
+    }
+    // The fewest: while none is enough alone, the one that gives most; the last is the one that gives least
+    // too much.
+    picks_.clear();
+    offer = {.cost = 0, .stale = 0, .node = node};
+    std::uint64_t waste = 0;
+    std::uint32_t left = lacking;
+    while (left > 0) {
+        const auto preference = [left](const Candidate &candidate) {
+            const bool enough = candidate.amount >= left;
+            const std::uint32_t beyond = candidate.waste + (enough ? candidate.amount - left : 0);
+            return std::tuple(!enough, enough ? 0 : kMostGpusOfNode - candidate.amount, beyond,
+                              candidate.stale, candidate.pick.job);
+        };
+        const auto best = std::ranges::min_element(candidates_, {}, preference);
+        const std::uint32_t used = std::min(left, best->amount);
+        waste += best->waste + (best->amount - used);
+        offer.stale = std::max(offer.stale, best->stale);
+        picks_.push_back(best->pick);
+        left -= used;
+        *best = candidates_.back();
+        candidates_.pop_back();
+    }
+    constexpr std::uint64_t kMostWaste = (1ULL << 40U) - 1;
+    offer.cost =
+        (std::uint64_t{rank} << 56U) | (std::uint64_t{picks_.size()} << 40U) | std::min(waste, kMostWaste);
+    return true;
+}
+
+void Planner::State::push_offer(std::uint32_t index, const Offer &offer) {
+    offers_[index].push_back(offer);
+    std::ranges::push_heap(offers_[index], std::greater{});
+}
+
+// Only what became better must be pushed: what became worse is found out when it is the best.
+void Planner::State::flush_touched() {
+    Offer found;
+    for (const std::uint32_t node : touched_) {
+        is_touched_[node] = 0;
+        for (std::uint32_t index = 0; index < blocks_.size(); ++index) {
+            if (has_offers_[index] != 0 && offer(node, blocks_[index], found))
+                push_offer(index, found);
+        }
+    }
+    touched_.clear();
+}
+
+// One large victim of the tier in place of many small ones: at least half of what it gives must be of use.
+bool Planner::State::take_whole_gang(std::uint64_t lacking, std::uint32_t block, std::size_t tier,
+                                     std::size_t &cursor) {
+    const auto &gangs = gangs_[tier];
+    const auto too_large = [this, lacking, block](std::uint32_t job) {
+        return working_[job].gpus > lacking * block;
+    };
+    if (cursor < gangs.size() && too_large(gangs[cursor])) {
+        const auto begin = gangs.begin() + static_cast<std::ptrdiff_t>(cursor);
+        cursor =
+            static_cast<std::size_t>(std::partition_point(begin, gangs.end(), too_large) - gangs.begin());
+    }
+    for (std::uint32_t looks = 0; looks < kMostLooks && cursor < gangs.size(); ++looks, ++cursor) {
+        const std::uint32_t job = gangs[cursor];
+        if (working_[job].gpus <= block)
+            return false;
+        if (!may_yield(working_[job]))
+            continue;
+        std::uint32_t gained = 0;
+        for (const Share &share : snapshot_->shares_of(snapshot_->jobs[job])) {
+            const std::uint32_t free = room_.free(share.node);
+            if (room_.open(share.node))
+                gained += ((free + share.gpus) / block) - (free / block);
+        }
+        if (std::uint64_t{2} * gained * block < working_[job].gpus)
+            continue;
+        apply({.job = job, .to = kNobody});
+        trial_.push_back({.job = job, .to = kNobody});
+        return true;
+    }
+    return false;
+}
+
+// Where nobody else can give anything: one of those that were to shrink yields instead. False if none may.
+// rest_ has them in order, the next one last; who comes to trial_ meanwhile is in the next list.
+bool Planner::State::take_the_rest() {
+    const auto may_yield_too = [this](const Trial &trial) {
+        return trial.to != kNobody && yields_in_mode(working_[trial.job]);
+    };
+    if (rest_.empty()) {
+        for (std::uint32_t at = 0; at < trial_.size(); ++at) {
+            if (may_yield_too(trial_[at]))
+                rest_.push_back(at);
+        }
+        std::ranges::sort(rest_, std::greater{}, [this](std::uint32_t at) {
+            const Job &job = snapshot_->jobs[trial_[at].job];
+            return std::tuple(rank_of(job.tier, true), job.since_checkpoint, trial_[at].job);
+        });
+    }
+    if (rest_.empty())
+        return false;
+    Trial &trial = trial_[rest_.back()];
+    rest_.pop_back();
+    unapply({.job = trial.job, .to = trial.to});
+    trial.to = kNobody;
+    apply({.job = trial.job, .to = trial.to});
+    return true;
+}
+
+// The most unwelcome first: who is not needed is left alone, who must not give everything gives less.
+void Planner::State::spare_victims(std::uint64_t count, std::uint32_t block) {
+    std::ranges::sort(trial_, {}, [this](const Trial &trial) {
+        const Job &job = snapshot_->jobs[trial.job];
+        return std::tuple(rank_of(job.tier, trial.to == kNobody), job.since_checkpoint,
+                          ~working_[trial.job].gpus, trial.job);
+    });
+    for (std::size_t at = trial_.size(); at > 0; --at) {
+        const Pick pick{.job = trial_[at - 1].job, .to = trial_[at - 1].to};
+        unapply(pick);
+        if (room_.capacity(block) >= count)
+            trial_[at - 1].job = kNobody;
+        else
+            apply(pick);
+    }
+    std::erase_if(trial_, [](const Trial &trial) { return trial.job == kNobody; });
+    for (Trial &trial : trial_) {
+        const Job &job = snapshot_->jobs[trial.job];
+        const std::uint32_t least = trial.to == kNobody ? working_[trial.job].shrink_to : trial.to + 1;
+        unapply({.job = trial.job, .to = trial.to});
+        std::uint32_t to = trial.to;
+        const bool shrinks = may_shrink(working_[trial.job]);
+        for (std::uint32_t size = job.size; shrinks && size > least; --size) {
+            if (!in_place(job, snapshot_->sizes_of(job)[size - 1]))
+                continue;
+            apply({.job = trial.job, .to = size - 1});
+            const bool enough = room_.capacity(block) >= count;
+            unapply({.job = trial.job, .to = size - 1});
+            if (enough) {
+                to = size - 1;
+                break;
+            }
+        }
+        trial.to = to;
+        apply({.job = trial.job, .to = to});
+    }
+}
+
+// Whether as much is won within the payback as the interruptions of the victims cost, in GPU time.
+bool Planner::State::worth_its_victims() const {
+    Milliseconds cost = 0;
+    for (const Trial &trial : trial_)
+        cost += snapshot_->jobs[trial.job].move_cost * working_[trial.job].gpus;
+    return cost <= Milliseconds{gain_} * rules_.payback;
+}
+
+bool Planner::State::take_room(std::uint64_t count, std::uint32_t block) {
+    const std::uint32_t index = block_index_[block];
+    if (potential_capacity_[index] < count)
+        return false;
+    if (has_offers_[index] == 0) {
+        has_offers_[index] = 1;
+        offers_[index].clear();
+        Offer found;
+        for (std::uint32_t node = 0; node < potential_.size(); ++node) {
+            if (offer(node, block, found))
+                offers_[index].push_back(found);
+        }
+        std::ranges::make_heap(offers_[index], std::greater{});
+    }
+    std::array<std::size_t, kTiers> cursors{};
+    rest_.clear();
+    while (room_.capacity(block) < count) {
+        flush_touched();
+        auto &heap = offers_[index];
+        if (heap.empty()) {
+            if (take_the_rest())
+                continue;
+            undo_trial();
+            return false;
+        }
+        const Offer best = heap.front();
+        std::ranges::pop_heap(heap, std::greater{});
+        heap.pop_back();
+        Offer found;
+        if (!offer(best.node, block, found))
+            continue;
+        if (found > best) {
+            push_offer(index, found);
+            continue;
+        }
+        const std::uint64_t lacking = count - room_.capacity(block);
+        const auto rank = static_cast<std::uint32_t>(found.cost >> 56U);
+        if (rank >= kTiers && lacking > 1) {
+            const std::size_t tier = kRanks - 1 - rank;
+            if (take_whole_gang(lacking, block, tier, cursors[tier])) {
+                push_offer(index, found);
+                continue;
+            }
+        }
+        for (const Pick &pick : picks_) {
+            apply(pick);
+            trial_.push_back({.job = pick.job, .to = pick.to});
+        }
+    }
+    spare_victims(count, block);
+    if (mode_.service && !worth_its_victims()) {
+        undo_trial();
+        return false;
+    }
+    return true;
+}
+
+} // namespace singularity::policy

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What the policy decides in situations that an administrator would describe in a sentence. Every test is one
+// such sentence.
+#include "cmocka.hpp"
+#include "policy_invariants.hpp"
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace singularity;
+using namespace singularity::policy;
+using test::expect_contains;
+using test::expect_equal;
+
+Size fixed(std::uint32_t gpus, std::uint32_t block) { return {.gpus = gpus, .block = block, .speed = kOne}; }
+
+// An elastic job of one node: 2, 4 or 8 GPUs.
+const std::vector<Size> kElastic{{2, 2, 300'000}, {4, 4, 600'000}, {8, 8, kOne}};
+
+// A cluster in the making. Jobs have ids 1, 2, 3 in the order in which they are added.
+struct Cluster {
+    Snapshot snapshot;
+    Rules rules;
+
+    explicit Cluster(std::uint32_t nodes, std::uint32_t of_leaf = 64) {
+        for (std::uint32_t node = 0; node < nodes; ++node)
+            snapshot.nodes.push_back({.gpus = 8, .leaf = node / of_leaf});
+    }
+
+    // A job that has run for two hours as promised and may be moved.
+    Job &running(Tier tier, const std::vector<Size> &sizes, std::uint32_t size,
+                 std::initializer_list<Share> shares) {
+        Job job{.id = snapshot.jobs.size() + 1, .tier = tier, .state = JobState::kRunning, .size = size};
+        job.elapsed = 2 * kHour;
+        job.work = job.elapsed * kOne;
+        job.hour_elapsed = kHour;
+        job.hour_work = kHour * kOne;
+        job.gpu_time = 2 * kHour * sizes[size].gpus;
+        job.since_move = kHour;
+        job.since_checkpoint = kHour;
+        job.move_cost = 30 * kSecond;
+        return snapshot.jobs[snapshot.add(job, sizes, {shares.begin(), shares.size()})];
+    }
+    Job &running(Tier tier, Size size, std::initializer_list<Share> shares) {
+        return running(tier, std::vector<Size>{size}, 0, shares);
+    }
+    Job &pending(Tier tier, const std::vector<Size> &sizes) {
+        Job job{.id = snapshot.jobs.size() + 1, .tier = tier};
+        job.move_cost = 30 * kSecond;
+        return snapshot.jobs[snapshot.add(job, sizes)];
+    }
+    Job &pending(Tier tier, Size size) { return pending(tier, std::vector<Size>{size}); }
+
+    // The actions as "yield 1; start 2 0x8", which keeps all invariants.
+    [[nodiscard]] std::string plan() const {
+        expect_equal(defect_of(snapshot), "");
+        const Plan plan = policy::plan(snapshot, rules);
+        expect_equal(policy::testing::Invariants(snapshot, rules, plan).violation(), "");
+        std::string text;
+        for (const Action &action : plan.actions) {
+            text += fmt::format("{}{} {}", text.empty() ? "" : "; ", name_of(action.kind),
+                                snapshot.jobs[action.job].id);
+            for (const Share &share : plan.shares_of(action))
+                text += fmt::format(" {}x{}", share.node, share.gpus);
+        }
+        return text;
+    }
+};
+
+void an_idle_cluster_starts_what_comes(void ** /*state*/) {
+    Cluster cluster(2);
+    cluster.pending(Tier::kBasic, fixed(8, 8));
+    cluster.pending(Tier::kPremium, fixed(4, 4));
+    expect_equal(cluster.plan(), "start 2 0x4; start 1 1x8");
+}
+
+void premium_takes_from_basic_before_standard(void ** /*state*/) {
+    Cluster cluster(3);
+    cluster.running(Tier::kStandard, fixed(8, 8), {{0, 8}});
+    cluster.running(Tier::kBasic, fixed(8, 8), {{1, 8}});
+    cluster.running(Tier::kPremium, fixed(8, 8), {{2, 8}});
+    cluster.pending(Tier::kPremium, fixed(8, 8));
+    expect_equal(cluster.plan(), "yield 2; start 4 1x8");
+}
+
+void premium_takes_from_standard_as_far_as_its_guarantee_allows(void ** /*state*/) {
+    Cluster cluster(1);
+    Job &standard = cluster.running(Tier::kStandard, fixed(8, 8), {{0, 8}});
+    cluster.pending(Tier::kPremium, fixed(8, 8));
+    expect_equal(cluster.plan(), "yield 1; start 2 0x8");
+    // Just at its guarantee in the last hour, whatever it received before.
+    cluster.snapshot.jobs[0].hour_work = kHour * 700'000;
+    static_cast<void>(standard);
+    expect_equal(cluster.plan(), "");
+}
+
+void shrinking_comes_before_preempting(void ** /*state*/) {
+    Cluster cluster(2);
+    cluster.running(Tier::kBasic, fixed(4, 4), {{0, 4}});
+    cluster.running(Tier::kBasic, fixed(4, 4), {{0, 4}});
+    cluster.running(Tier::kStandard, kElastic, 2, {{1, 8}});
+    cluster.pending(Tier::kPremium, fixed(4, 4));
+    expect_equal(cluster.plan(), "shrink 3 1x4; start 4 1x4");
+}
+
+void nobody_shrinks_further_than_needed(void ** /*state*/) {
+    Cluster cluster(1);
+    cluster.running(Tier::kBasic, kElastic, 2, {{0, 8}});
+    cluster.pending(Tier::kPremium, fixed(1, 1));
+    // To 4 and not to 2; what is left idle after that helps nobody.
+    expect_equal(cluster.plan(), "shrink 1 0x4; start 2 0x1");
+}
+
+void the_freshest_checkpoint_is_preempted(void ** /*state*/) {
+    Cluster cluster(3);
+    cluster.running(Tier::kBasic, fixed(8, 8), {{0, 8}});
+    cluster.running(Tier::kBasic, fixed(8, 8), {{1, 8}});
+    cluster.running(Tier::kBasic, fixed(8, 8), {{2, 8}});
+    cluster.snapshot.jobs[1].since_checkpoint = kMinute;
+    cluster.pending(Tier::kPremium, fixed(8, 8));
+    expect_equal(cluster.plan(), "yield 2; start 4 1x8");
+}
+
+void one_large_victim_rather_than_many_small(void ** /*state*/) {
+    Cluster cluster(3);
+    for (int job = 0; job < 4; ++job)
+        cluster.running(Tier::kBasic, fixed(2, 2), {{0, 2}});
+    cluster.running(Tier::kBasic, fixed(16, 8), {{1, 8}, {2, 8}});
+    cluster.pending(Tier::kPremium, fixed(8, 8));
+    expect_equal(cluster.plan(), "yield 5; start 6 2x8");
+    // But the gang that is as large as what is wanted before one that is larger.
+    Cluster other(3);
+    other.running(Tier::kBasic, fixed(16, 8), {{1, 8}, {2, 8}});
+    other.running(Tier::kBasic, fixed(8, 8), {{0, 8}});
+    other.pending(Tier::kPremium, fixed(8, 8));
+    expect_equal(other.plan(), "yield 2; start 3 0x8");
+}
+
+void a_gang_preempts_gangs(void ** /*state*/) {
+    Cluster cluster(6);
+    for (std::uint32_t node = 0; node < 4; ++node)
+        cluster.running(Tier::kBasic, fixed(8, 8), {{node, 8}});
+    cluster.running(Tier::kBasic, fixed(16, 8), {{4, 8}, {5, 8}});
+    cluster.pending(Tier::kPremium, fixed(16, 8));
+    expect_equal(cluster.plan(), "yield 5; start 6 5x8 4x8");
+}
+
+void budgets_and_least_run_protect(void ** /*state*/) {
+    Cluster cluster(1);
+    cluster.running(Tier::kBasic, fixed(8, 8), {{0, 8}});
+    cluster.pending(Tier::kPremium, fixed(8, 8));
+    cluster.snapshot.jobs[0].hour_moves = 12;
+    expect_equal(cluster.plan(), "");
+    cluster.snapshot.jobs[0].hour_moves = 11;
+    expect_equal(cluster.plan(), "yield 1; start 2 0x8");
+    cluster.snapshot.jobs[0].since_move = 59 * kSecond;
+    expect_equal(cluster.plan(), "");
+    cluster.snapshot.jobs[0].since_move = kMinute;
+    cluster.snapshot.jobs[0].movable = false;
+    expect_equal(cluster.plan(), "");
+}
+
+void less_is_given_where_there_is_less(void ** /*state*/) {
+    Cluster cluster(1);
+    cluster.running(Tier::kPremium, fixed(4, 4), {{0, 4}});
+    cluster.pending(Tier::kStandard, kElastic);
+    expect_equal(cluster.plan(), "start 2 0x4");
+}
+
+void the_furthest_below_comes_first(void ** /*state*/) {
+    Cluster cluster(1);
+    cluster.pending(Tier::kStandard, fixed(8, 8));
+    cluster.pending(Tier::kPremium, fixed(8, 8));
+    expect_equal(cluster.plan(), "start 2 0x8");
+    // Premium that has been served until now is less far below than standard that never was.
+    Job &premium = cluster.snapshot.jobs[1];
+    premium.elapsed = premium.hour_elapsed = 10 * kMinute;
+    premium.work = premium.hour_work = 5 * kMinute * kOne;
+    expect_equal(cluster.plan(), "start 1 0x8");
+}
+
+void jobs_grow_into_idle_gpus(void ** /*state*/) {
+    Cluster cluster(2);
+    cluster.running(Tier::kBasic, kElastic, 0, {{0, 2}});
+    cluster.running(Tier::kBasic, fixed(4, 4), {{1, 4}});
+    expect_equal(cluster.plan(), "grow 1 0x8");
+    // Not if they have been moved as often as may be for convenience, or it costs more than it brings.
+    cluster.snapshot.jobs[0].hour_moves = 6;
+    expect_equal(cluster.plan(), "");
+    cluster.snapshot.jobs[0].hour_moves = 5;
+    cluster.snapshot.jobs[0].move_cost = 11 * kMinute;
+    expect_equal(cluster.plan(), "");
+}
+
+void starting_comes_before_growing(void ** /*state*/) {
+    Cluster cluster(1);
+    cluster.running(Tier::kBasic, kElastic, 0, {{0, 2}});
+    cluster.pending(Tier::kBasic, fixed(4, 4));
+    expect_equal(cluster.plan(), "start 2 0x4; grow 1 0x4");
+}
+
+void smaller_jobs_move_aside_for_a_large_one(void ** /*state*/) {
+    Cluster cluster(2);
+    cluster.running(Tier::kBasic, fixed(4, 4), {{0, 4}});
+    cluster.running(Tier::kBasic, fixed(4, 4), {{1, 4}});
+    cluster.running(Tier::kBasic, fixed(2, 2), {{1, 2}});
+    Job &large = cluster.pending(Tier::kBasic, fixed(8, 8));
+    large.gpu_time = 1000 * kHour; // it could not take anything from anybody
+    expect_equal(cluster.plan(), "");
+    // Ten GPUs are not in use, two too few in one piece: with a third node, one job moves.
+    cluster.snapshot.nodes.push_back({.gpus = 4, .leaf = 0});
+    expect_equal(cluster.plan(), "migrate 1 2x4; start 4 0x8");
+    // Waiting two minutes costs 16 GPU minutes; moving four GPUs for five costs more.
+    cluster.snapshot.jobs[0].move_cost = cluster.snapshot.jobs[1].move_cost = 5 * kMinute;
+    expect_equal(cluster.plan(), "");
+    // Having waited for half an hour makes it worth while.
+    cluster.snapshot.jobs[3].elapsed = cluster.snapshot.jobs[3].hour_elapsed = kHour / 2;
+    expect_equal(cluster.plan(), "migrate 1 2x4; start 4 0x8");
+}
+
+void jobs_leave_draining_nodes(void ** /*state*/) {
+    Cluster cluster(2);
+    cluster.snapshot.nodes[0].draining = true;
+    cluster.running(Tier::kPremium, fixed(4, 4), {{0, 4}});
+    cluster.running(Tier::kBasic, kElastic, 2, {{1, 8}});
+    // Nothing is idle and nobody is interrupted for it, until there is room.
+    expect_equal(cluster.plan(), "");
+    cluster.snapshot.nodes.push_back({.gpus = 8, .leaf = 0});
+    expect_equal(cluster.plan(), "migrate 1 2x4");
+}
+
+void jobs_on_the_way_are_left_alone(void ** /*state*/) {
+    Cluster cluster(1);
+    cluster.running(Tier::kBasic, fixed(8, 8), {{0, 8}}).state = JobState::kMoving;
+    cluster.pending(Tier::kPremium, fixed(8, 8));
+    expect_equal(cluster.plan(), "");
+}
+
+void new_jobs_come_before_those_that_had_much(void ** /*state*/) {
+    Cluster cluster(1);
+    cluster.running(Tier::kBasic, fixed(8, 8), {{0, 8}}); // 16 GPU hours
+    cluster.pending(Tier::kBasic, fixed(8, 8));
+    expect_equal(cluster.plan(), "yield 1; start 2 0x8");
+    // As much received: they do not take turns.
+    cluster.snapshot.jobs[1].gpu_time = 17 * kHour;
+    expect_equal(cluster.plan(), "");
+    // Never at the expense of a tier with a guarantee.
+    cluster.snapshot.jobs[1].gpu_time = 0;
+    cluster.snapshot.jobs[0].tier = Tier::kStandard;
+    expect_equal(cluster.plan(), "");
+}
+
+void elastic_jobs_share_with_new_ones(void ** /*state*/) {
+    Cluster cluster(1);
+    cluster.running(Tier::kBasic, kElastic, 2, {{0, 8}}).gpu_time = 0;
+    cluster.pending(Tier::kBasic, kElastic);
+    expect_equal(cluster.plan(), "shrink 1 0x4; start 2 0x4");
+}
+
+void gangs_stay_under_one_leaf(void ** /*state*/) {
+    Cluster cluster(6, 3);
+    cluster.running(Tier::kBasic, fixed(8, 8), {{1, 8}});
+    cluster.pending(Tier::kBasic, fixed(24, 8));
+    expect_equal(cluster.plan(), "start 2 3x8 4x8 5x8");
+}
+
+void what_cannot_be_is_said(void ** /*state*/) {
+    Cluster cluster(2);
+    cluster.pending(Tier::kPremium, fixed(24, 8));
+    cluster.running(Tier::kPremium, fixed(16, 8), {{0, 8}, {1, 8}});
+    cluster.snapshot.jobs[1].movable = false;
+    cluster.pending(Tier::kPremium, fixed(8, 8));
+    const Plan plan = policy::plan(cluster.snapshot, cluster.rules);
+    assert_int_equal(plan.waits.size(), 2);
+    expect_equal(describe(plan.waits[0], cluster.snapshot),
+                 "job 1 (premium) waits: even its smallest size is more than the cluster has in such blocks, "
+                 "95.0 % below its "
+                 "guarantee");
+    expect_equal(
+        describe(plan.waits[1], cluster.snapshot),
+        "job 3 (premium) waits: nothing is idle or may be taken that would help, 95.0 % below its guarantee");
+}
+
+void actions_are_explained(void ** /*state*/) {
+    Cluster cluster(1);
+    cluster.running(Tier::kBasic, kElastic, 2, {{0, 8}});
+    cluster.pending(Tier::kPremium, fixed(6, 2));
+    const Plan plan = policy::plan(cluster.snapshot, cluster.rules);
+    assert_int_equal(plan.actions.size(), 2);
+    expect_equal(
+        describe(plan.actions[0], cluster.snapshot),
+        "shrink job 1 (basic), 8 to 2 GPUs: makes room for job 2 (premium), 95.0 % below its guarantee");
+    expect_equal(describe(plan.actions[1], cluster.snapshot),
+                 "start job 2 (premium), 6 GPUs: its guarantee, 95.0 % below its guarantee");
+}
+
+void defects_are_named(void ** /*state*/) {
+    const auto defect = [](auto change) {
+        Cluster cluster(2);
+        cluster.running(Tier::kBasic, kElastic, 2, {{0, 8}});
+        cluster.running(Tier::kBasic, fixed(16, 8), {{1, 8}}).state = JobState::kMoving;
+        cluster.pending(Tier::kBasic, kElastic);
+        expect_equal(defect_of(cluster.snapshot), "");
+        change(cluster.snapshot);
+        const std::string found = defect_of(cluster.snapshot);
+        assert_true(policy::plan(cluster.snapshot, cluster.rules).actions.empty() || found.empty());
+        return found;
+    };
+    expect_contains(defect([](Snapshot &s) { s.nodes[0].gpus = 65; }), "node 0 has 65 GPUs");
+    expect_contains(defect([](Snapshot &s) { s.nodes[1].leaf = 9; }), "node 1 is under leaf 9");
+    expect_contains(defect([](Snapshot &s) { s.nodes[0].gpus = 4; }),
+                    "job 1 has a share of 8 GPUs of node 0");
+    expect_contains(defect([](Snapshot &s) { s.shares[0].node = 2; }), "node 2, which does not exist");
+    expect_contains(defect([](Snapshot &s) { s.shares[0].gpus = 4; }),
+                    "job 1 has 4 GPUs, not the 8 of its size");
+    expect_contains(defect([](Snapshot &s) { s.sizes[1].block = 3; }), "blocks of 3 GPUs do not make 4");
+    expect_contains(defect([](Snapshot &s) { s.sizes[2].speed = kOne / 2; }), "job 1 size 2 is not above");
+    expect_contains(defect([](Snapshot &s) { s.jobs[2].sizes = 2; }),
+                    "job 3 the size that it asked for has speed 600000");
+    expect_contains(defect([](Snapshot &s) { s.jobs[2].first_size = 5; }), "ranges outside of the snapshot");
+    expect_contains(defect([](Snapshot &s) { s.jobs[2].move_cost = -1; }), "a time of -1 ms");
+    expect_contains(defect([](Snapshot &s) { s.jobs[1].state = JobState::kPending; }),
+                    "is pending and has shares");
+}
+
+} // namespace
+
+int main() {
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(an_idle_cluster_starts_what_comes),
+        cmocka_unit_test(premium_takes_from_basic_before_standard),
+        cmocka_unit_test(premium_takes_from_standard_as_far_as_its_guarantee_allows),
+        cmocka_unit_test(shrinking_comes_before_preempting),
+        cmocka_unit_test(nobody_shrinks_further_than_needed),
+        cmocka_unit_test(the_freshest_checkpoint_is_preempted),
+        cmocka_unit_test(one_large_victim_rather_than_many_small),
+        cmocka_unit_test(a_gang_preempts_gangs),
+        cmocka_unit_test(budgets_and_least_run_protect),
+        cmocka_unit_test(less_is_given_where_there_is_less),
+        cmocka_unit_test(the_furthest_below_comes_first),
+        cmocka_unit_test(jobs_grow_into_idle_gpus),
+        cmocka_unit_test(starting_comes_before_growing),
+        cmocka_unit_test(smaller_jobs_move_aside_for_a_large_one),
+        cmocka_unit_test(jobs_leave_draining_nodes),
+        cmocka_unit_test(jobs_on_the_way_are_left_alone),
+        cmocka_unit_test(new_jobs_come_before_those_that_had_much),
+        cmocka_unit_test(elastic_jobs_share_with_new_ones),
+        cmocka_unit_test(gangs_stay_under_one_leaf),
+        cmocka_unit_test(what_cannot_be_is_said),
+        cmocka_unit_test(actions_are_explained),
+        cmocka_unit_test(defects_are_named),
+    };
+    return cmocka_run_group_tests_name("policy_decisions", tests, nullptr, nullptr);
+}
