@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Tests of what is in criu-hooks/.
+if(NOT TARGET singularity_store)
+    return()
+endif()
+
+foreach(subject IN ITEMS hash content damage crash concurrency memory)
+    singularity_unit_test(store_${subject} SOURCES ${CMAKE_CURRENT_LIST_DIR}/criu-hooks/store_${subject}.cpp
+                          USES singularity_store singularity_common LINKS fmt::fmt-header-only)
+    # They make and compare tens of megabytes: without optimisation, under ThreadSanitizer, that takes minutes.
+    target_compile_options(store_${subject} PRIVATE -O1)
+    set_tests_properties(unit.store_${subject} PROPERTIES TIMEOUT 300)
+endforeach()
+
+# Run by ./dev bench store.
+singularity_target(store_bench COMPONENT tests TYPE EXECUTABLE
+    SOURCES ${PROJECT_SOURCE_DIR}/tests/bench/store_bench.cpp
+    USES singularity_store singularity_common LINKS fmt::fmt-header-only)
