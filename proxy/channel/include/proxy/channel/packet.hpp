@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What travels over the socket of a session: the handshake, descriptors, and the rare messages that the
+// daemon starts. Everything else goes through the ring.
+#pragma once
+
+#include "common/unique_fd.hpp"
+#include "proxy/channel/layout.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+namespace singularity::channel {
+
+inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::size_t kPacketLimit = 32U << 10; // body, in bytes
+inline constexpr std::size_t kDescriptorLimit = 4;     // descriptors in one packet
+
+enum class PacketType : std::uint32_t { // NOLINT(performance-enum-size): as on the wire
+    // client -> daemon
+    hello = 1,         // Hello
+    descriptor = 2,    // one descriptor; a later record names it by the packet's ticket
+    callback_done = 3, // the host function of the callback with this ticket has returned
+    identify = 4,      // instead of hello: only tell what the device is; no session begins
+    // daemon -> client
+    welcome = 16,  // Welcome and the segment's descriptor
+    refusal = 17,  // Refusal; the client may say hello again on the same connection
+    callback = 18, // Callback: call a host function, then send callback_done with the same ticket
+    output = 19,   // text that the device printed, for the client's standard output
+    farewell = 20, // the reason in words why the daemon ends this session; the hang-up follows
+    identity = 21, // Identity, answer to identify; the hang-up follows
+};
+
+struct PacketHeader {
+    std::uint32_t type; // PacketType
+    std::uint32_t size; // of the body
+    std::uint64_t ticket;
+};
+static_assert(sizeof(PacketHeader) == 16 && std::is_trivially_copyable_v<PacketHeader>);
+
+struct Packet {
+    PacketType type{};
+    std::uint64_t ticket = 0;
+    std::vector<std::byte> body;
+    std::vector<UniqueFd> descriptors;
+};
+
+struct Hello {
+    std::uint32_t version = kProtocolVersion;
+    std::uint32_t reserved = 0;
+    std::uint64_t window = 0; // address the client wants its window at; 0: the daemon chooses
+};
+static_assert(sizeof(Hello) == 16 && std::is_trivially_copyable_v<Hello>);
+
+enum class RefusalReason : std::uint32_t { // NOLINT(performance-enum-size): as on the wire
+    version = 1,
+    window_taken = 2,   // another client has it: wish for another one
+    window_invalid = 3, // not a window of this daemon: see area and size
+    not_permitted = 4,  // another user's daemon
+    no_room = 5,        // as many clients as --max-clients allows
+    failed = 6,         // the daemon could not set the session up; text says why
+};
+
+struct WindowArea {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    std::uint64_t window_size = 0; // windows begin at begin + n * window_size
+};
+
+struct Refusal {
+    std::uint32_t reason = 0; // RefusalReason
+    std::uint32_t version = kProtocolVersion;
+    WindowArea area;
+    std::array<char, 512> text{}; // ends at its NUL
+};
+static_assert(std::is_trivially_copyable_v<Refusal>);
+
+inline constexpr std::size_t kAttributeLimit = 512; // device attributes are numbered from 1
+
+// Everything about the device that never changes while the daemon lives.
+struct DeviceIdentity {
+    std::array<char, 256> name{}; // ends at its NUL
+    std::array<std::uint8_t, 16> uuid{};
+    std::array<char, 8> luid{};
+    std::uint32_t luid_node_mask = 0;
+    std::uint32_t luid_valid = 0;
+    std::int32_t ordinal = 0; // the back end's number of the device: what CUmemLocation::id must say
+    std::uint32_t reserved = 0;
+    std::uint64_t total_memory = 0;
+    std::int32_t driver_version = 0; // cuDriverGetVersion
+    std::int32_t compute_major = 0;
+    std::int32_t compute_minor = 0;
+    std::int32_t stream_priority_least = 0;
+    std::int32_t stream_priority_greatest = 0;
+    std::int32_t exec_affinity_sm_count = 0;              // cuDeviceGetExecAffinitySupport
+    std::uint64_t allocation_granularity = 0;             // cuMemGetAllocationGranularity, minimum
+    std::uint64_t allocation_granularity_recommended = 0; // the same, recommended
+    std::array<char, 32> pci_bus_id{};                    // ends at its NUL
+    // attributes[n] is CUdevice_attribute n if bit n of attribute_known is set; else the driver does not know
+    // it.
+    std::array<std::uint64_t, kAttributeLimit / 64> attribute_known{};
+    std::array<std::int32_t, kAttributeLimit> attributes{};
+
+    [[nodiscard]] bool knows_attribute(std::size_t number) const {
+        return number < kAttributeLimit && ((attribute_known[number / 64] >> (number % 64)) & 1U) != 0;
+    }
+};
+static_assert(std::is_trivially_copyable_v<DeviceIdentity>);
+
+struct Welcome {
+    std::uint32_t version = kProtocolVersion;
+    std::uint32_t session = 0; // number of the session in the daemon's log
+    Geometry geometry;
+    std::uint64_t window = 0; // [window, window + area.window_size) is this client's
+    WindowArea area;
+    DeviceIdentity device;
+};
+static_assert(std::is_trivially_copyable_v<Welcome> && sizeof(Welcome) <= kPacketLimit);
+
+// For who only asks (libnvidia-ml.so.1): the answer to identify.
+struct Identity {
+    std::uint32_t version = kProtocolVersion;
+    std::uint32_t reserved = 0;
+    std::uint64_t free_memory = 0; // bytes, at the time of the answer
+    DeviceIdentity device;
+};
+static_assert(std::is_trivially_copyable_v<Identity> && sizeof(Identity) <= kPacketLimit);
+
+// Host function or stream callback. function and data are the client's own numbers: the daemon never follows
+// them.
+struct Callback {
+    std::uint64_t function = 0;
+    std::uint64_t data = 0;
+    std::uint64_t stream = 0; // the client's handle; for cuStreamAddCallback
+    std::uint32_t kind = 0;   // CallbackKind
+    std::int32_t status = 0;  // CUresult for a stream callback
+};
+static_assert(sizeof(Callback) == 32 && std::is_trivially_copyable_v<Callback>);
+
+enum class CallbackKind : std::uint32_t { // NOLINT(performance-enum-size): as on the wire
+    host_function = 1,                    // CUhostFn(data)
+    stream_callback = 2,                  // CUstreamCallback(stream, status, data)
+};
+
+} // namespace singularity::channel

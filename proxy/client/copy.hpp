@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Copies of plain ranges: who moves which bytes.
+#pragma once
+
+#include "memory.hpp"
+
+#include <cstdint>
+
+namespace singularity::client {
+
+// A stream as the program gives it (0, 1, 2, or a handle) becomes what travels, and says where its work goes.
+[[nodiscard]] CUresult stream_route(CUstream stream, std::uint64_t &wire, Route &route);
+[[nodiscard]] CUresult synchronize_stream(const Route &route, std::uint64_t wire);
+// Whether work on the stream is being captured; asks the daemon only if anything is.
+[[nodiscard]] CUresult is_capturing(const Route &route, std::uint64_t wire, bool &capturing);
+
+enum class Wait : bool { no, yes };
+
+// Wait::no: as cuMemcpyAsync, that is: a copy from pageable memory returns when the bytes have left it, one
+// to pageable memory when they have arrived there, all others at once. Wait::yes: as cuMemcpy.
+[[nodiscard]] CUresult copy_range(const Route &route, std::uint64_t stream, const Location &destination,
+                                  const Location &source, std::uint64_t size, Wait wait);
+
+// From the program's memory to memory that the daemon reaches, and back.
+[[nodiscard]] CUresult write_range(const Route &route, std::uint64_t stream, std::uint64_t destination,
+                                   const void *source, std::uint64_t size);
+[[nodiscard]] CUresult read_range(const Route &route, std::uint64_t stream, void *destination,
+                                  std::uint64_t source, std::uint64_t size);
+
+// For copies that a graph will make again and again: `size` bytes of pinned memory that stand for the
+// program's memory, and a host function on the stream that fills them from it or empties them into it. Both
+// stay as long as the process: a graph may run at any time.
+struct Staging {
+    void *shared;
+    void *program;
+    std::uint64_t size;
+    bool to_program;
+};
+[[nodiscard]] CUresult new_staging(Context &context, void *program, std::uint64_t size, bool to_program,
+                                   Staging *&staging);
+void run_staging(void *staging); // a CUhostFn
+
+} // namespace singularity::client

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Nodes of graphs: from the driver's many structs to the one form in which they travel, and back.
+#pragma once
+
+#include "box_copy.hpp"
+#include "launch.hpp"
+#include "proxy/protocol/graph.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace singularity::client {
+
+// What a graph's copy from or to the program's own memory goes through: the box, packed, in shared memory; a
+// host node packs it before the copy or unpacks it behind. Lives as long as the process: a graph may run at
+// any time.
+struct StagedBox {
+    void *shared = nullptr;
+    ResolvedEnd program;
+    protocol::Box box;
+    bool to_program = false;
+};
+
+struct NodeObject : Object {
+    // What the program is told where the node is not what it looks like; -1: ask the daemon.
+    int shown_type = -1;
+    CUDA_MEM_ALLOC_NODE_PARAMS_v1 allocation{};
+    CUdeviceptr freed = 0;
+    // Of a copy through a StagedBox: the other node. The one the program knows is what later nodes must wait
+    // for.
+    std::uint64_t partner = 0;
+    std::uint64_t shown_as = 0; // the partner's own: which node the program knows
+    bool to_program = false;
+    // What ...GetParams has pointed the program to.
+    std::vector<std::byte> parameters;
+    std::vector<void *> pointers;
+    std::vector<CUstreamBatchMemOpParams> operations;
+    std::vector<CUgraph> graphs;
+};
+
+struct NodeContent {
+    protocol::NodeType type = protocol::NodeType::empty;
+    std::vector<std::byte> body;
+    std::vector<std::byte> parameters;
+    bool has_parameters = false;
+
+    template <class Body>
+    void set(protocol::NodeType its_type, const Body &value) {
+        static_assert(sizeof(Body) % 8 == 0);
+        type = its_type;
+        const auto bytes = std::as_bytes(std::span(&value, 1));
+        body.assign(bytes.begin(), bytes.end());
+    }
+};
+
+// What a node depends on.
+struct Dependencies {
+    const CUgraphNode *nodes = nullptr;
+    const CUgraphEdgeData *edges = nullptr;
+    std::size_t count = 0;
+};
+
+// The graph's route; its context is the current one if that is on the graph's device.
+[[nodiscard]] CUresult graph_route(CUgraph graph, Route &route);
+[[nodiscard]] CUresult node_route(CUgraphNode node, Route &route);
+
+[[nodiscard]] CUresult content_of(const CUDA_KERNEL_NODE_PARAMS_v3 &node, const Route &route,
+                                  NodeContent &content);
+// `staged`: set where an end is the program's own memory.
+[[nodiscard]] CUresult content_of(const CUDA_MEMCPY3D &node, CUcontext context, const Route &route,
+                                  NodeContent &content, std::unique_ptr<StagedBox> &staged);
+[[nodiscard]] CUresult content_of(const CUDA_MEMSET_NODE_PARAMS_v2 &node, NodeContent &content);
+[[nodiscard]] CUresult content_of(const CUDA_HOST_NODE_PARAMS_v2 &node, NodeContent &content);
+[[nodiscard]] CUresult content_of(const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 &node, NodeContent &content);
+
+// graphs: of a conditional node.
+[[nodiscard]] CUresult add_node(CUgraphNode *out, CUgraph graph, const Route &route,
+                                const Dependencies &dependencies, const NodeContent &content,
+                                std::vector<std::uint64_t> *graphs = nullptr);
+[[nodiscard]] CUresult add_copy_node(CUgraphNode *out, CUgraph graph, const Route &route,
+                                     const Dependencies &dependencies, const CUDA_MEMCPY3D &copy,
+                                     CUcontext context);
+// exec: 0, or whose node it is.
+[[nodiscard]] CUresult set_node(std::uint64_t exec, CUgraphNode node, const NodeContent &content);
+[[nodiscard]] CUresult set_copy_node(std::uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D &copy,
+                                     CUcontext context);
+// wanted: what type the node must have.
+[[nodiscard]] CUresult get_node(CUgraphNode node, protocol::NodeType wanted, NodeContent &content);
+[[nodiscard]] NodeObject *node_object(CUgraphNode node);
+
+} // namespace singularity::client

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// One daemon, that is one device, as this process sees it.
+#pragma once
+
+#include "proxy/channel/client_end.hpp"
+#include "ranges.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace singularity::client {
+
+struct Context;
+
+// Lives as long as the process: whoever has a pointer may use it at any time.
+class Session {
+  public:
+    Session(int ordinal, std::string socket, std::unique_ptr<channel::ClientEnd> end,
+            const channel::Welcome &welcome)
+        : ordinal_(ordinal), socket_(std::move(socket)), end_(std::move(end)), welcome_(welcome) {}
+    Session(const Session &) = delete;
+    Session &operator=(const Session &) = delete;
+    Session(Session &&) = delete;
+    Session &operator=(Session &&) = delete;
+    ~Session() = default;
+
+    [[nodiscard]] int ordinal() const { return ordinal_; }
+    [[nodiscard]] const std::string &socket() const { return socket_; }
+    [[nodiscard]] channel::ClientEnd &end() { return *end_; }
+    [[nodiscard]] bool dead() const { return end_->dead(); }
+    [[nodiscard]] const channel::DeviceIdentity &device() const { return welcome_.device; }
+    [[nodiscard]] const channel::WindowArea &area() const { return welcome_.area; }
+    // -1 where the driver does not know the attribute.
+    [[nodiscard]] int attribute(int number) const;
+
+    // The part of the window whose addresses are this device's. Taken and given back with addresses_lock
+    // held.
+    std::mutex addresses_lock;
+    RangeAllocator addresses{Range{}};
+    Range slice;
+
+    // Packets received from the daemon and dealt with; the watcher counts.
+    void count_packet();
+    // Waits until the watcher has dealt with so many, or the daemon is dead.
+    void await_packets(std::uint64_t packets);
+
+    // The primary context, made when it is first asked for; see context.hpp.
+    Context *primary = nullptr;
+    std::mutex primary_lock; // its retain count and life
+
+  private:
+    int ordinal_;
+    std::string socket_;
+    std::unique_ptr<channel::ClientEnd> end_;
+    channel::Welcome welcome_;
+    std::atomic<std::uint64_t> packets_ = 1; // the Welcome was one
+    std::mutex packets_lock_;
+    std::condition_variable packets_changed_;
+};
+
+} // namespace singularity::client

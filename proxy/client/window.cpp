@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "window.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+namespace singularity::client {
+
+namespace {
+
+constexpr std::uint64_t kSliceUnit = std::uint64_t{1} << 30;
+
+void *pointer(std::uint64_t address) { return std::bit_cast<void *>(address); }
+
+} // namespace
+
+WindowPlan plan_window(Range whole, std::size_t devices) {
+    const std::uint64_t parts = devices + 1;
+    return {.whole = whole,
+            .slice = std::max<std::uint64_t>(whole.size / parts / kSliceUnit, 1) * kSliceUnit};
+}
+
+Expected<void> reserve_window(Range whole) {
+    void *const wanted = pointer(whole.address);
+    void *const got = mmap(wanted, whole.size, PROT_NONE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got == MAP_FAILED)
+        return std::unexpected(errno_error(
+            "reserve", fmt::format("{} GiB of addresses at {:#x}", whole.size >> 30, whole.address)));
+    if (got != wanted) {
+        // A kernel before 4.17 takes the address as a hint only.
+        munmap(got, whole.size);
+        return failure("reserve", fmt::format("addresses at {:#x}", whole.address), "something lies there",
+                       EEXIST);
+    }
+    return {};
+}
+
+void release_window(Range whole) noexcept { munmap(pointer(whole.address), whole.size); }
+
+std::uint64_t window_number(std::uint64_t area_begin, std::uint64_t area_end, std::uint64_t window_size,
+                            std::uint64_t random) {
+    if (window_size == 0 || area_end <= area_begin || area_end - area_begin < window_size)
+        return 0;
+    return area_begin + random % ((area_end - area_begin) / window_size) * window_size;
+}
+
+} // namespace singularity::client

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "daemon.hpp"
+
+#include "common/log.hpp"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+namespace singularity::proxyd {
+
+namespace {
+
+constexpr log::Channel kLog("proxyd");
+constexpr std::chrono::seconds kToSayHello{10};
+constexpr std::chrono::milliseconds kToAnswer{200};
+constexpr std::chrono::milliseconds kToGiveBack{1000};
+constexpr std::chrono::milliseconds kToEnd{3000};
+constexpr int kBetweenLooks = 100; // milliseconds, while there is a clock to look at
+constexpr std::size_t kMostGuests = 256;
+
+} // namespace
+
+Daemon::Daemon(const Options &options, const BackEnd &back_end, DeviceOutput *output, Listener listener,
+               WindowArea windows)
+    : options_(options), back_end_(back_end), output_(output), listener_(std::move(listener)),
+      windows_(std::move(windows)), epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      closed_(std::make_shared<UniqueFd>(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
+      last_client_(std::chrono::steady_clock::now()) {
+    sigset_t ends{};
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGINT);
+    signals_ = UniqueFd(signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+Expected<void> Daemon::watch(int fd) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+        return std::unexpected(errno_error("watch", fmt::format("descriptor {}", fd)));
+    return {};
+}
+
+Expected<void> Daemon::serve() {
+    if (!epoll_ || !signals_ || !*closed_)
+        return failure("serve", "clients", "no descriptors for epoll, signals and events are left", EMFILE);
+    for (const int fd : {listener_.fd(), signals_.get(), closed_->get()})
+        if (auto watched = watch(fd); !watched)
+            return watched;
+    for (;;) {
+        std::array<epoll_event, 64> events{};
+        const bool clocks = !ending_.empty() || !guests_.empty() || options_.idle_exit.count() != 0;
+        const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                                     clocks ? kBetweenLooks : -1);
+        if (count < 0 && errno != EINTR)
+            return std::unexpected(errno_error("wait for", "clients"));
+        for (int index = 0; index < count; ++index) {
+            const int fd = events[static_cast<std::size_t>(index)].data.fd;
+            if (fd == signals_.get()) {
+                signalfd_siginfo signal{};
+                if (read(fd, &signal, sizeof(signal)) == sizeof(signal)) {
+                    kLog.info("ending on signal {}", signal.ssi_signo);
+                    return {};
+                }
+            } else if (fd == listener_.fd()) {
+                accept_all();
+            } else if (fd == closed_->get()) {
+                reap();
+            } else if (guests_.contains(fd)) {
+                hear_guest(fd);
+            } else {
+                hear_session(fd);
+            }
+        }
+        look_at_clocks();
+        if (options_.idle_exit.count() != 0 && sessions_.empty() && ending_.empty() && guests_.empty() &&
+            std::chrono::steady_clock::now() - last_client_ > options_.idle_exit) {
+            kLog.info("ending: no client for {} seconds", options_.idle_exit.count());
+            return {};
+        }
+    }
+}
+
+void Daemon::accept_all() {
+    for (;;) {
+        auto connection = listener_.accept();
+        if (!connection) {
+            kLog.error("{}", connection.error().message());
+            return;
+        }
+        if (!*connection)
+            return;
+        auto link = channel::Link::adopt(std::move((*connection)->socket));
+        if (!link) {
+            kLog.error("{}", link.error().message());
+            continue;
+        }
+        const auto peer = (*connection)->peer;
+        if (peer.uid != options_.user && peer.uid != 0) {
+            kLog.warning("pid {} of uid {} is not served: this daemon is uid {}'s", peer.pid, peer.uid,
+                         options_.user);
+            const auto refusal =
+                refuse(channel::RefusalReason::not_permitted, "this device proxy serves another user");
+            if (auto sent =
+                    link->send_struct(channel::PacketType::refusal, 0, *refusal, Deadline::after(kToAnswer));
+                !sent)
+                kLog.debug("{}", sent.error().message());
+            continue;
+        }
+        // Connections that say nothing hold a descriptor each.
+        if (guests_.size() >= kMostGuests) {
+            kLog.warning("pid {} is not served: {} connections wait for their hello", peer.pid,
+                         guests_.size());
+            continue;
+        }
+        const int fd = link->fd();
+        if (auto watched = watch(fd); !watched) {
+            kLog.error("{}", watched.error().message());
+            continue;
+        }
+        guests_.emplace(fd,
+                        Guest{.link = std::move(*link), .peer = peer, .until = Deadline::after(kToSayHello)});
+    }
+}
+
+std::optional<channel::Refusal> Daemon::refuse(channel::RefusalReason reason, std::string_view text) const {
+    channel::Refusal refusal;
+    refusal.reason = std::to_underlying(reason);
+    refusal.area = windows_.area();
+    std::ranges::copy(text.substr(0, refusal.text.size() - 1), refusal.text.begin());
+    return refusal;
+}
+
+void Daemon::hear_guest(int fd) {
+    auto &guest = guests_.at(fd);
+    auto packet = guest.link.receive();
+    if (packet && !*packet)
+        return;
+    bool leaves = true;
+    if (!packet) {
+        // Hanging up without a hello is how one asks whether a daemon lives.
+        if (packet.error().code != ECONNRESET)
+            kLog.warning("pid {} uid {}: {}", guest.peer.pid, guest.peer.uid, packet.error().message());
+    } else {
+        answer(guest, **packet, leaves);
+    }
+    if (leaves)
+        guests_.erase(fd);
+}
+
+void Daemon::answer(Guest &guest, const channel::Packet &packet, bool &leaves) {
+    if (packet.type == channel::PacketType::identify)
+        return identify(guest);
+    const auto hello = channel::struct_of<channel::Hello>(packet);
+    if (packet.type != channel::PacketType::hello || !hello || !packet.descriptors.empty()) {
+        kLog.warning("pid {} uid {}: broke a rule: packet {} of {} bytes is no hello", guest.peer.pid,
+                     guest.peer.uid, std::to_underlying(packet.type), packet.body.size());
+        return;
+    }
+    const auto refusal = open_session(guest, *hello);
+    if (!refusal)
+        return;
+    kLog.debug("pid {} uid {}: refused: {}", guest.peer.pid, guest.peer.uid, refusal->text.data());
+    guest.until = Deadline::after(kToSayHello);
+    if (auto sent =
+            guest.link.send_struct(channel::PacketType::refusal, 0, *refusal, Deadline::after(kToAnswer));
+        !sent)
+        kLog.debug("{}", sent.error().message());
+    else
+        leaves = false;
+}
+
+std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel::Hello &hello) {
+    using channel::RefusalReason;
+    if (hello.version != channel::kProtocolVersion)
+        return refuse(RefusalReason::version,
+                      fmt::format("the client's library speaks version {}, this device proxy version {}: "
+                                  "both must come from one installation",
+                                  hello.version, channel::kProtocolVersion));
+    if (sessions_.size() + ending_.size() >= options_.max_clients)
+        return refuse(
+            RefusalReason::no_room,
+            fmt::format("this device proxy serves at most {} clients (--max-clients)", options_.max_clients));
+    const auto window = windows_.take(hello.window);
+    if (!window) {
+        switch (window.error()) {
+        case WindowRefusal::invalid:
+            return refuse(RefusalReason::window_invalid,
+                          "this is no window of this device proxy (--window-area, --window-size)");
+        case WindowRefusal::taken:
+            return refuse(RefusalReason::window_taken, "another client has this window");
+        case WindowRefusal::none_left:
+            return refuse(RefusalReason::no_room, "all windows are taken (--window-area, --window-size)");
+        }
+    }
+    const auto fail = [&](const Error &error) {
+        windows_.give_back(*window);
+        kLog.error("no session for pid {}: {}", guest.peer.pid, error.message());
+        return refuse(RefusalReason::failed, error.message());
+    };
+    auto end = channel::ServerEnd::create(options_.geometry);
+    if (!end)
+        return fail(end.error());
+    channel::Welcome welcome;
+    welcome.session = next_number_++;
+    welcome.geometry = options_.geometry;
+    welcome.window = *window;
+    welcome.area = windows_.area();
+    welcome.device = back_end_.identity();
+    const int segment = (*end)->segment_fd();
+    if (auto sent = guest.link.send(channel::PacketType::welcome, 0, channel::body_of(welcome), {&segment, 1},
+                                    Deadline::after(kToAnswer));
+        !sent)
+        return fail(sent.error());
+    const int fd = guest.link.fd();
+    auto session = std::make_shared<Session>(
+        SessionPlace{.number = welcome.session,
+                     .peer = guest.peer,
+                     .window = *window,
+                     .window_size = windows_.area().window_size},
+        back_end_, output_, std::move(*end), std::move(guest.link), [event = closed_] {
+            const std::uint64_t one = 1;
+            if (write(event->get(), &one, sizeof(one)) != sizeof(one))
+                kLog.error("{}", errno_error("tell", "a session's end").message());
+        });
+    session->start();
+    sessions_.emplace(fd, std::move(session));
+    return std::nullopt;
+}
+
+void Daemon::identify(Guest &guest) const {
+    channel::Identity identity;
+    identity.device = back_end_.identity();
+    // The driver tells free memory to a context only; what sessions have is known here.
+    std::uint64_t used = 0;
+    for (const auto &[fd, session] : sessions_)
+        used += session->slab_bytes();
+    identity.free_memory = identity.device.total_memory - std::min(used, identity.device.total_memory);
+    if (auto sent =
+            guest.link.send_struct(channel::PacketType::identity, 0, identity, Deadline::after(kToAnswer));
+        !sent)
+        kLog.debug("{}", sent.error().message());
+}
+
+void Daemon::hear_session(int fd) {
+    const auto found = sessions_.find(fd);
+    if (found == sessions_.end())
+        return;
+    auto session = found->second;
+    // Some at a time: other sessions want to be heard as well.
+    constexpr int kPacketsAtATime = 16;
+    for (int packets = 0; packets < kPacketsAtATime && !session->ending(); ++packets) {
+        auto packet = session->link().receive();
+        if (!packet) {
+            const bool hung_up = packet.error().code == ECONNRESET;
+            session->end(hung_up ? "the client has hung up" : packet.error().message(),
+                         packet.error().code == EPROTO);
+            break;
+        }
+        if (!*packet)
+            return;
+        if (auto taken = session->deliver(std::move(**packet)); !taken)
+            session->end(taken.error().message(), true);
+    }
+    if (!session->ending())
+        return;
+    // Its descriptor stays open until the last thread has left the session; nothing more is read from it.
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr) != 0)
+        kLog.error("{}", errno_error("stop watching", session->who()).message());
+    sessions_.erase(found);
+    ending_.push_back({.session = std::move(session), .by = Deadline::after(kToGiveBack)});
+}
+
+void Daemon::reap() {
+    // It only wakes up; what it counts does not matter.
+    std::uint64_t count = 0;
+    if (read(closed_->get(), &count, sizeof(count)) < 0 && errno != EAGAIN)
+        kLog.error("{}", errno_error("read", "the event of closed sessions").message());
+    std::erase_if(ending_, [this](const Ending &ending) {
+        if (!ending.session->closed())
+            return false;
+        windows_.give_back(ending.session->place().window);
+        return true;
+    });
+    last_client_ = std::chrono::steady_clock::now();
+}
+
+void Daemon::look_at_clocks() {
+    for (auto &ending : ending_)
+        if (!ending.session->closed() && ending.by.expired() && !std::exchange(ending.told, true))
+            kLog.error("{}: the driver has not given back all that it had within {} ms",
+                       ending.session->who(), kToGiveBack.count());
+    std::erase_if(guests_, [](const auto &entry) { return entry.second.until.expired(); });
+    if (!sessions_.empty())
+        last_client_ = std::chrono::steady_clock::now();
+}
+
+bool Daemon::end_sessions() {
+    guests_.clear();
+    for (auto &[fd, session] : sessions_) {
+        session->end("the device proxy ends", false);
+        ending_.push_back({.session = session, .by = Deadline::after(kToGiveBack)});
+    }
+    sessions_.clear();
+    const auto all_closed = [this] {
+        look_at_clocks();
+        return std::ranges::all_of(ending_, [](const Ending &ending) { return ending.session->closed(); });
+    };
+    return wait_until(all_closed, Deadline::after(kToEnd), "sessions").has_value();
+}
+
+} // namespace singularity::proxyd

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "driver_rules.hpp"
+
+#include "driver_api/messages.hpp"
+#include "session.hpp"
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+namespace singularity::proxyd {
+
+namespace {
+
+namespace api = driver_api;
+using api::ApiId;
+using api::Length;
+using Bytes = std::span<const std::byte>;
+
+// What cannot be decoded is refused by the dispatch, with the reason.
+template <auto Decode, auto Allowed>
+bool allowed(Session &session, Bytes message) {
+    const auto request = Decode(message);
+    return !request || Allowed(session, *request);
+}
+
+template <auto Decode, auto Done>
+void after(Session &session, Bytes message) {
+    if (const auto request = Decode(message))
+        Done(session, *request);
+}
+
+template <auto Decode, auto Member>
+std::uint64_t parent(Bytes message) {
+    const auto request = Decode(message);
+    return request ? (*request).*Member : 0;
+}
+
+bool reaches(Session &session, std::uint64_t address, Length size) {
+    return size.valid() && (size.value() == 0 || session.reaches(address, size.value()));
+}
+
+// Bytes from the first to behind the last of a pitched rectangle.
+template <std::size_t Element>
+bool reaches_rectangle(Session &session, const auto &request) {
+    if (request.Width == 0 || request.Height == 0)
+        return true;
+    return reaches(session, request.dstDevice,
+                   Length(request.dstPitch) * Length(request.Height - 1) +
+                       Length(request.Width) * Length(Element));
+}
+
+template <auto Decode, std::size_t Element>
+constexpr DriverRule memset_rule() {
+    return {.allowed = &allowed<Decode, [](Session &session, const auto &request) {
+                return reaches(session, request.dstDevice, Length(request.N) * Length(Element));
+            }>};
+}
+
+template <auto Decode, std::size_t Element>
+constexpr DriverRule memset_2d_rule() {
+    return {.allowed = &allowed<Decode, [](Session &session, const auto &request) {
+                return reaches_rectangle<Element>(session, request);
+            }>};
+}
+
+template <auto Decode, bool Source, bool Destination>
+constexpr DriverRule copy_rule() {
+    return {.allowed = &allowed<Decode, [](Session &session, const auto &request) {
+                if constexpr (Source)
+                    if (!reaches(session, request.srcDevice, Length(request.ByteCount)))
+                        return false;
+                if constexpr (Destination)
+                    if (!reaches(session, request.dstDevice, Length(request.ByteCount)))
+                        return false;
+                return true;
+            }>};
+}
+
+template <auto Decode, std::size_t Size>
+constexpr DriverRule word_rule() {
+    return {.allowed = &allowed<Decode, [](Session &session, const auto &request) {
+                return session.reaches(request.addr, Size);
+            }>};
+}
+
+template <auto Decode>
+constexpr DriverRule batch_rule() {
+    return {.allowed = &allowed<Decode, [](Session &session, const auto &request) {
+                for (std::size_t at = 0;
+                     at + sizeof(CUstreamBatchMemOpParams) <= request.paramArray.bytes.size();
+                     at += sizeof(CUstreamBatchMemOpParams)) {
+                    CUstreamBatchMemOpParams operation{};
+                    std::memcpy(&operation, request.paramArray.bytes.data() + at, sizeof(operation));
+                    switch (operation.operation) {
+                    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+                    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+                        if (!session.reaches(operation.waitValue.address, sizeof(std::uint32_t)))
+                            return false;
+                        break;
+                    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+                    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+                        if (!session.reaches(operation.waitValue.address, sizeof(std::uint64_t)))
+                            return false;
+                        break;
+                    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+                    case CU_STREAM_MEM_OP_BARRIER:
+                        break;
+                    default:
+                        return false;
+                    }
+                }
+                return true;
+            }>};
+}
+
+template <auto Decode>
+constexpr DriverRule range_rule() {
+    return {.allowed = &allowed<Decode, [](Session &session, const auto &request) {
+                return session.reaches(request.devPtr, request.count);
+            }>};
+}
+
+// Only in what this session has reserved: the daemon's own slabs and other sessions' memory are no mappings
+// of the program's.
+template <auto Decode>
+bool in_reservation(Session &session, Bytes message) {
+    return allowed<Decode, [](Session &inner, const auto &request) {
+        return inner.addresses().reserved(request.ptr, request.size);
+    }>(session, message);
+}
+
+template <auto Decode, auto Member>
+constexpr DriverRule child_rule() {
+    return {.parent = &parent<Decode, Member>};
+}
+
+// cuStreamQuery and cuEventQuery: the query also ends a capture with an error, so it is not asked of a stream
+// that is captured.
+CUresult stream_idle(Session &session, Bytes message) {
+    const auto request = api::decode_StreamSynchronizeRequest(message);
+    const auto stream = request ? session.objects().real(api::kHandleStream, request->hStream) : std::nullopt;
+    if (!stream || session.driver().cuStreamQuery == nullptr)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (session.capturing(std::bit_cast<CUstream>(*stream)))
+        return CUDA_SUCCESS;
+    return session.driver().cuStreamQuery(std::bit_cast<CUstream>(*stream));
+}
+
+CUresult event_done(Session &session, Bytes message) {
+    const auto request = api::decode_EventSynchronizeRequest(message);
+    const auto event = request ? session.objects().real(api::kHandleEvent, request->hEvent) : std::nullopt;
+    if (!event || session.driver().cuEventQuery == nullptr)
+        return CUDA_ERROR_INVALID_HANDLE;
+    return session.driver().cuEventQuery(std::bit_cast<CUevent>(*event));
+}
+
+// A managed variable belongs to no context, so the driver could not say later that it is this session's.
+void remember_managed(Session &session, const api::LibraryGetManagedRequest &request) {
+    const auto library = session.objects().real(api::kHandleLibrary, request.library);
+    CUdeviceptr address = 0;
+    std::size_t size = 0;
+    if (library && request.name.present &&
+        session.driver().cuLibraryGetManaged(
+            &address, &size, std::bit_cast<CUlibrary>(*library),
+            static_cast<const char *>(static_cast<const void *>(request.name.bytes.data()))) == CUDA_SUCCESS)
+        session.addresses().remember_foreign(address, size, request.library);
+}
+
+using Rules = std::array<DriverRule, api::kApiCount>;
+
+// By id; what is not named here has no rule.
+const Rules &rules() {
+    static const Rules kRules = [] {
+        Rules table{};
+        const auto set = [&table](ApiId id, DriverRule rule) { table[static_cast<std::size_t>(id)] = rule; };
+
+        set(ApiId::kStreamSynchronize, {.waits = true, .idle = &stream_idle, .relays_output = true});
+        set(ApiId::kEventSynchronize, {.waits = true, .idle = &event_done, .relays_output = true});
+        set(ApiId::kCtxSynchronize, {.waits = true, .relays_output = true});
+        set(ApiId::kCtxSynchronizeV2, {.waits = true, .relays_output = true});
+        set(ApiId::kModuleUnload, {.waits = true, .relays_output = true, .done = [](Session &session, Bytes) {
+                                       session.addresses().forget_foreign();
+                                   }});
+        set(ApiId::kLibraryUnload,
+            {.waits = true,
+             .relays_output = true,
+             .done = &after<&api::decode_LibraryUnloadRequest, [](Session &session, const auto &request) {
+                 session.addresses().forget_foreign(request.library);
+             }>});
+        set(ApiId::kLibraryGetManaged,
+            {.done = &after<&api::decode_LibraryGetManagedRequest, &remember_managed>});
+        set(ApiId::kLinkDestroy,
+            {.done = &after<&api::decode_LinkDestroyRequest, [](Session &session, const auto &request) {
+                 session.link_states().drop(request.state);
+             }>});
+        set(ApiId::kFuncLoad, {.waits = true});
+        set(ApiId::kMemPoolTrimTo, {.waits = true});
+
+        set(ApiId::kMemsetD8V2, memset_rule<&api::decode_MemsetD8V2Request, 1>());
+        set(ApiId::kMemsetD16V2, memset_rule<&api::decode_MemsetD16V2Request, 2>());
+        set(ApiId::kMemsetD32V2, memset_rule<&api::decode_MemsetD32V2Request, 4>());
+        set(ApiId::kMemsetD8Async, memset_rule<&api::decode_MemsetD8AsyncRequest, 1>());
+        set(ApiId::kMemsetD16Async, memset_rule<&api::decode_MemsetD16AsyncRequest, 2>());
+        set(ApiId::kMemsetD32Async, memset_rule<&api::decode_MemsetD32AsyncRequest, 4>());
+        set(ApiId::kMemsetD2D8V2, memset_2d_rule<&api::decode_MemsetD2D8V2Request, 1>());
+        set(ApiId::kMemsetD2D16V2, memset_2d_rule<&api::decode_MemsetD2D16V2Request, 2>());
+        set(ApiId::kMemsetD2D32V2, memset_2d_rule<&api::decode_MemsetD2D32V2Request, 4>());
+        set(ApiId::kMemsetD2D8Async, memset_2d_rule<&api::decode_MemsetD2D8AsyncRequest, 1>());
+        set(ApiId::kMemsetD2D16Async, memset_2d_rule<&api::decode_MemsetD2D16AsyncRequest, 2>());
+        set(ApiId::kMemsetD2D32Async, memset_2d_rule<&api::decode_MemsetD2D32AsyncRequest, 4>());
+
+        set(ApiId::kMemcpyHtoDV2, copy_rule<&api::decode_MemcpyHtoDV2Request, false, true>());
+        set(ApiId::kMemcpyHtoDAsyncV2, copy_rule<&api::decode_MemcpyHtoDAsyncV2Request, false, true>());
+        set(ApiId::kMemcpyDtoHAsyncV2, copy_rule<&api::decode_MemcpyDtoHAsyncV2Request, true, false>());
+        set(ApiId::kMemcpyDtoDV2, copy_rule<&api::decode_MemcpyDtoDV2Request, true, true>());
+        set(ApiId::kMemcpyDtoDAsyncV2, copy_rule<&api::decode_MemcpyDtoDAsyncV2Request, true, true>());
+        set(ApiId::kMemcpyDtoAV2, copy_rule<&api::decode_MemcpyDtoAV2Request, true, false>());
+        set(ApiId::kMemcpyAtoDV2, copy_rule<&api::decode_MemcpyAtoDV2Request, false, true>());
+        auto read = copy_rule<&api::decode_MemcpyDtoHV2Request, true, false>();
+        read.waits = true;
+        read.relays_output = true;
+        set(ApiId::kMemcpyDtoHV2, read);
+        set(ApiId::kMemcpyAtoHV2, {.waits = true, .relays_output = true});
+
+        set(ApiId::kStreamWriteValue32V2, word_rule<&api::decode_StreamWriteValue32V2Request, 4>());
+        set(ApiId::kStreamWriteValue64V2, word_rule<&api::decode_StreamWriteValue64V2Request, 8>());
+        set(ApiId::kStreamWaitValue32V2, word_rule<&api::decode_StreamWaitValue32V2Request, 4>());
+        set(ApiId::kStreamWaitValue64V2, word_rule<&api::decode_StreamWaitValue64V2Request, 8>());
+        set(ApiId::kStreamBatchMemOpV2, batch_rule<&api::decode_StreamBatchMemOpV2Request>());
+        set(ApiId::kMemPrefetchAsyncV2, range_rule<&api::decode_MemPrefetchAsyncV2Request>());
+        set(ApiId::kMemAdviseV2, range_rule<&api::decode_MemAdviseV2Request>());
+
+        set(ApiId::kMemMap,
+            {.allowed = &in_reservation<&api::decode_MemMapRequest>,
+             .done = &after<&api::decode_MemMapRequest, [](Session &session, const auto &request) {
+                 session.mapped(request.ptr, request.size);
+             }>});
+        set(ApiId::kMemUnmap,
+            {.waits = true,
+             .allowed = &in_reservation<&api::decode_MemUnmapRequest>,
+             .done = &after<&api::decode_MemUnmapRequest, [](Session &session, const auto &request) {
+                 session.unmapped(request.ptr, request.size);
+             }>});
+        set(ApiId::kMemSetAccess, {.allowed = &in_reservation<&api::decode_MemSetAccessRequest>});
+
+        for (const auto id :
+             {ApiId::kStreamBeginCaptureV2, ApiId::kStreamBeginCapture, ApiId::kStreamBeginCaptureToGraph})
+            set(id, {.done = [](Session &session, Bytes) { session.capture_began(); }});
+        set(ApiId::kStreamEndCapture, {.done = [](Session &session, Bytes) { session.capture_ended(); }});
+
+        set(ApiId::kModuleGetFunction,
+            child_rule<&api::decode_ModuleGetFunctionRequest, &api::ModuleGetFunctionRequest::hmod>());
+        set(ApiId::kLibraryGetKernel,
+            child_rule<&api::decode_LibraryGetKernelRequest, &api::LibraryGetKernelRequest::library>());
+        set(ApiId::kLibraryGetModule,
+            child_rule<&api::decode_LibraryGetModuleRequest, &api::LibraryGetModuleRequest::library>());
+        set(ApiId::kKernelGetFunction,
+            child_rule<&api::decode_KernelGetFunctionRequest, &api::KernelGetFunctionRequest::kernel>());
+        set(ApiId::kArrayGetPlane,
+            child_rule<&api::decode_ArrayGetPlaneRequest, &api::ArrayGetPlaneRequest::hArray>());
+        set(ApiId::kMipmappedArrayGetLevel,
+            child_rule<&api::decode_MipmappedArrayGetLevelRequest,
+                       &api::MipmappedArrayGetLevelRequest::hMipmappedArray>());
+        set(ApiId::kGraphChildGraphNodeGetGraph,
+            child_rule<&api::decode_GraphChildGraphNodeGetGraphRequest,
+                       &api::GraphChildGraphNodeGetGraphRequest::hNode>());
+        set(ApiId::kGraphAddEmptyNode,
+            child_rule<&api::decode_GraphAddEmptyNodeRequest, &api::GraphAddEmptyNodeRequest::hGraph>());
+        set(ApiId::kGraphAddChildGraphNode, child_rule<&api::decode_GraphAddChildGraphNodeRequest,
+                                                       &api::GraphAddChildGraphNodeRequest::hGraph>());
+        set(ApiId::kGraphAddEventRecordNode, child_rule<&api::decode_GraphAddEventRecordNodeRequest,
+                                                        &api::GraphAddEventRecordNodeRequest::hGraph>());
+        set(ApiId::kGraphAddEventWaitNode, child_rule<&api::decode_GraphAddEventWaitNodeRequest,
+                                                      &api::GraphAddEventWaitNodeRequest::hGraph>());
+        set(ApiId::kGraphAddMemFreeNode,
+            child_rule<&api::decode_GraphAddMemFreeNodeRequest, &api::GraphAddMemFreeNodeRequest::hGraph>());
+        set(ApiId::kGraphConditionalHandleCreate,
+            child_rule<&api::decode_GraphConditionalHandleCreateRequest,
+                       &api::GraphConditionalHandleCreateRequest::hGraph>());
+        set(ApiId::kGraphGetNodes,
+            child_rule<&api::decode_GraphGetNodesRequest, &api::GraphGetNodesRequest::hGraph>());
+        set(ApiId::kGraphGetRootNodes,
+            child_rule<&api::decode_GraphGetRootNodesRequest, &api::GraphGetRootNodesRequest::hGraph>());
+        set(ApiId::kModuleEnumerateFunctions, child_rule<&api::decode_ModuleEnumerateFunctionsRequest,
+                                                         &api::ModuleEnumerateFunctionsRequest::mod>());
+        set(ApiId::kLibraryEnumerateKernels, child_rule<&api::decode_LibraryEnumerateKernelsRequest,
+                                                        &api::LibraryEnumerateKernelsRequest::lib>());
+        return table;
+    }();
+    return kRules;
+}
+
+} // namespace
+
+const DriverRule &driver_rule(driver_api::ApiId id) { return rules()[static_cast<std::size_t>(id)]; }
+
+} // namespace singularity::proxyd

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Slabs, reserved addresses, shared host memory. Where a client asks for what its own bookkeeping cannot have
+// said (a place outside of its window, something that is not there), it breaks a rule.
+#include "common/log.hpp"
+#include "handlers.hpp"
+
+#include <bit>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+namespace singularity::proxyd::handlers {
+
+namespace {
+
+constexpr log::Channel kLog("proxyd");
+// The descriptor was sent before the record: it takes no longer than the socket's reader takes to wake up.
+constexpr std::chrono::seconds kForDescriptor{5};
+// Memory of devices and the like is not the client's to register.
+constexpr unsigned kRegisterFlags =
+    CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
+
+template <class Fixed>
+std::string text(const Fixed &fixed) {
+    return fmt::format("{:#x}+{:#x}", fixed.address, fixed.size);
+}
+
+// The file's size is what was said, and nobody can change it: touching the mapping cannot fail.
+Expected<void> check_file(int fd, std::uint64_t size) {
+    constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+    const auto refuse = [](std::string why) {
+        return failure("map", "shared host memory", std::move(why), EPROTO);
+    };
+    struct stat about{};
+    if (fstat(fd, &about) != 0)
+        return std::unexpected(errno_error("look at", "shared host memory"));
+    const int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & kSeals) != kSeals)
+        return refuse("it is not a memfd sealed against changing its size");
+    if (!std::cmp_equal(about.st_size, size))
+        return refuse(fmt::format("it has {} bytes, the message says {}", about.st_size, size));
+    return {};
+}
+
+} // namespace
+
+CUresult handle(Call &call, const Request<protocol::MapSlab> &request, Reply<protocol::MapSlab> & /*reply*/) {
+    const Range slab{.address = request.fixed.address,
+                     .size = request.fixed.size,
+                     .kind = RangeKind::slab,
+                     .context = call.header().context};
+    if (auto added = call.session().addresses().add(slab); !added)
+        return call.broken(added.error().message());
+    const auto result = call.session().map_slab(slab);
+    if (result != CUDA_SUCCESS)
+        static_cast<void>(call.session().addresses().remove(slab));
+    return result;
+}
+
+CUresult handle(Call &call, const Request<protocol::UnmapSlab> &request,
+                Reply<protocol::UnmapSlab> & /*reply*/) {
+    const Range slab{.address = request.fixed.address, .size = request.fixed.size, .kind = RangeKind::slab};
+    if (!call.session().addresses().has(slab))
+        return call.broken(fmt::format("there is no slab {}", text(request.fixed)));
+    call.session().unmap_slab(slab);
+    return CUDA_SUCCESS;
+}
+
+CUresult handle(Call &call, const Request<protocol::ReserveAddress> &request,
+                Reply<protocol::ReserveAddress> & /*reply*/) {
+    const auto &fixed = request.fixed;
+    const Range range{.address = fixed.address, .size = fixed.size, .kind = RangeKind::reservation};
+    auto &addresses = call.session().addresses();
+    if (auto added = addresses.add(range); !added)
+        return call.broken(added.error().message());
+    CUdeviceptr granted = 0;
+    auto result =
+        call.driver().cuMemAddressReserve(&granted, fixed.size, fixed.alignment, fixed.address, fixed.flags);
+    if (result == CUDA_SUCCESS && granted != fixed.address) {
+        kLog.error("{}: the driver does not grant {} but {:#x}", call.session().who(), text(fixed), granted);
+        static_cast<void>(call.driver().cuMemAddressFree(granted, fixed.size));
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS)
+        static_cast<void>(addresses.remove(range));
+    return result;
+}
+
+CUresult handle(Call &call, const Request<protocol::FreeAddress> &request,
+                Reply<protocol::FreeAddress> & /*reply*/) {
+    const Range range{
+        .address = request.fixed.address, .size = request.fixed.size, .kind = RangeKind::reservation};
+    auto &addresses = call.session().addresses();
+    if (!addresses.has(range))
+        return call.broken(fmt::format("nothing is reserved at {}", text(request.fixed)));
+    const auto result = call.driver().cuMemAddressFree(range.address, range.size);
+    if (result == CUDA_SUCCESS)
+        static_cast<void>(addresses.remove(range));
+    return result;
+}
+
+CUresult handle(Call &call, const Request<protocol::MapHostMemory> &request,
+                Reply<protocol::MapHostMemory> & /*reply*/) {
+    const auto &fixed = request.fixed;
+    auto &session = call.session();
+    auto descriptor = session.mailbox().take(fixed.descriptor, Deadline::after(kForDescriptor));
+    if (!descriptor)
+        return call.broken(descriptor.error().message());
+    if (auto checked = check_file(descriptor->get(), fixed.size); !checked)
+        return call.broken(checked.error().message());
+    if (call.driver().cuMemHostRegister_v2 == nullptr)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if ((fixed.flags & ~std::uint64_t{kRegisterFlags}) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    const Range range{.address = fixed.address, .size = fixed.size, .kind = RangeKind::host};
+    if (auto added = session.addresses().add(range); !added)
+        return call.broken(added.error().message());
+    void *wanted = std::bit_cast<void *>(fixed.address);
+    void *got = mmap(wanted, fixed.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE,
+                     descriptor->get(), 0);
+    if (got == MAP_FAILED || got != wanted) {
+        kLog.error("{}: {}", session.who(), errno_error("map shared host memory at", text(fixed)).message());
+        if (got != MAP_FAILED)
+            munmap(got, fixed.size);
+        static_cast<void>(session.addresses().remove(range));
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    // Portable: the client's memory is one for all its contexts.
+    const auto result = call.driver().cuMemHostRegister_v2(
+        got, fixed.size, static_cast<unsigned>(fixed.flags) | CU_MEMHOSTREGISTER_PORTABLE);
+    if (result != CUDA_SUCCESS) {
+        munmap(got, fixed.size);
+        static_cast<void>(session.addresses().remove(range));
+    }
+    return result;
+}
+
+CUresult handle(Call &call, const Request<protocol::UnmapHostMemory> &request,
+                Reply<protocol::UnmapHostMemory> & /*reply*/) {
+    const Range range{.address = request.fixed.address, .size = request.fixed.size, .kind = RangeKind::host};
+    if (!call.session().addresses().has(range))
+        return call.broken(fmt::format("no host memory is shared at {}", text(request.fixed)));
+    call.session().unmap_host(range);
+    return CUDA_SUCCESS;
+}
+
+CUresult handle(Call &call, const Request<protocol::MemoryInfo> & /*request*/,
+                Reply<protocol::MemoryInfo> &reply) {
+    if (call.driver().cuMemGetInfo_v2 == nullptr)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    std::size_t free = 0;
+    std::size_t total = 0;
+    const auto result = call.driver().cuMemGetInfo_v2(&free, &total);
+    reply.fixed.free = free;
+    reply.fixed.total = total;
+    return result;
+}
+
+CUresult handle(Call &call, const Request<protocol::RetainAllocation> &request,
+                Reply<protocol::RetainAllocation> & /*reply*/) {
+    if (call.driver().cuMemRetainAllocationHandle == nullptr)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!call.session().addresses().reserved(request.fixed.address, 1))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUmemGenericAllocationHandle allocation{};
+    const auto result =
+        call.driver().cuMemRetainAllocationHandle(&allocation, std::bit_cast<void *>(request.fixed.address));
+    if (result == CUDA_SUCCESS)
+        call.add(driver_api::kHandleAllocation, request.fixed.allocation, allocation);
+    return result;
+}
+
+} // namespace singularity::proxyd::handlers

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// singularity-proxyd: the device proxy. One process for each device; it alone talks to the driver.
+#include "back_end.hpp"
+#include "common/log.hpp"
+#include "daemon.hpp"
+#include "device_output.hpp"
+#include "listener.hpp"
+#include "options.hpp"
+#include "window_area.hpp"
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+namespace {
+
+using namespace singularity;
+using namespace singularity::proxyd;
+
+constexpr log::Channel kLog("proxyd");
+
+int give_up(const Error &error) {
+    kLog.error("{}", error.message());
+    return EXIT_FAILURE;
+}
+
+// Before any thread is made: they all inherit it.
+void block_signals() {
+    sigset_t ends{};
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGINT);
+    sigprocmask(SIG_BLOCK, &ends, nullptr);
+    // A client or a reader of the output that is gone is an error of a call, not a death.
+    static_cast<void>(signal(SIGPIPE, SIG_IGN));
+}
+
+bool say_ready(int fd, const std::filesystem::path &socket) {
+    const auto line = fmt::format("singularity-proxyd: serving on {}\n", socket.native());
+    return std::cmp_equal(write(fd, line.data(), line.size()), line.size());
+}
+
+int run(int argc, char **argv) {
+    const pid_t parent = getppid();
+    const auto options = parse_options(argc, argv);
+    if (!options)
+        return options.error().status;
+    log::set_level(options->log_level);
+    if (options->die_with_parent) {
+        if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0)
+            return give_up(errno_error("bind the life to", "the parent process"));
+        // It may have died before.
+        if (getppid() != parent)
+            return EXIT_SUCCESS;
+    }
+    block_signals();
+    // The output's pipe takes descriptor 1: whoever waits there gets its line from a copy.
+    UniqueFd ready;
+    if (options->ready_fd) {
+        ready = UniqueFd(fcntl(*options->ready_fd, F_DUPFD_CLOEXEC, 3));
+        if (!ready)
+            return give_up(errno_error("use", "--ready-fd"));
+        if (*options->ready_fd > STDERR_FILENO)
+            close(*options->ready_fd);
+    }
+    auto windows = WindowArea::create(options->area);
+    if (!windows)
+        return give_up(windows.error());
+    // First: a second daemon must not touch the device.
+    auto listener = Listener::open(options->socket);
+    if (!listener)
+        return give_up(listener.error());
+    auto output = DeviceOutput::capture();
+    if (!output)
+        return give_up(output.error());
+    auto back_end = BackEnd::open(options->driver, options->device);
+    if (!back_end)
+        return give_up(back_end.error());
+    const auto &identity = (*back_end)->identity();
+    kLog.info("serving {} ({} MiB, compute capability {}.{}) on {}", identity.name.data(),
+              identity.total_memory >> 20, identity.compute_major, identity.compute_minor,
+              options->socket.native());
+    Daemon daemon(*options, **back_end, output->get(), std::move(*listener), std::move(*windows));
+    if (ready && !say_ready(ready.get(), options->socket))
+        kLog.warning("{}", errno_error("write to", "--ready-fd").message());
+    ready.reset();
+    const auto served = daemon.serve();
+    if (!daemon.end_sessions()) {
+        kLog.error("the driver keeps what some sessions had: ending without waiting for it");
+        // Destructors would wait for threads that are in the driver.
+        static_cast<void>(unlink(options->socket.c_str()));
+        _exit(EXIT_FAILURE);
+    }
+    return served ? EXIT_SUCCESS : give_up(served.error());
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    try {
+        return run(argc, argv);
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+        return EXIT_FAILURE;
+    }
+}

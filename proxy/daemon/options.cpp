@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "options.hpp"
+
+#include "common/text.hpp"
+#include "proxy/channel/segment.hpp"
+#include "window_area.hpp"
+
+#include <cstdlib>
+#include <map>
+
+#include <CLI/CLI.hpp>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace singularity::proxyd {
+
+namespace {
+
+Expected<std::uint64_t> parse_address(const std::string &text, const std::string &whole) {
+    std::size_t used = 0;
+    std::uint64_t value = 0;
+    try {
+        value = std::stoull(text, &used, 0);
+    } catch (const std::exception &) {
+        used = 0;
+    }
+    if (text.empty() || used != text.size() || text.front() == '-')
+        return failure("read the window area", quote(whole),
+                       fmt::format("{} is no address; write BEGIN-END, as in 0x200000000000-0x540000000000",
+                                   quote(text)));
+    return value;
+}
+
+// What CLI11 cannot check one by one. The text of what is wrong; empty: nothing.
+std::string wrong(const Options &options) {
+    if (options.socket.native().size() >= sizeof(sockaddr_un::sun_path))
+        return fmt::format("--socket: a socket's path has at most {} bytes, this one {}",
+                           sizeof(sockaddr_un::sun_path) - 1, options.socket.native().size());
+    if (auto area = WindowArea::create(options.area); !area)
+        return area.error().message();
+    if (auto geometry = channel::check(options.geometry); !geometry)
+        return geometry.error().message();
+    if (options.ready_fd && fcntl(*options.ready_fd, F_GETFD) < 0)
+        return fmt::format("--ready-fd: descriptor {} is not open", *options.ready_fd);
+    return {};
+}
+
+} // namespace
+
+Expected<channel::WindowArea> parse_area(const std::string &text, std::uint64_t window_size) {
+    const auto dash = text.find('-', 1);
+    if (dash == std::string::npos)
+        return failure("read the window area", quote(text),
+                       "write BEGIN-END, as in 0x200000000000-0x540000000000");
+    auto begin = parse_address(text.substr(0, dash), text);
+    if (!begin)
+        return propagate(begin);
+    auto end = parse_address(text.substr(dash + 1), text);
+    if (!end)
+        return propagate(end);
+    return channel::WindowArea{.begin = *begin, .end = *end, .window_size = window_size};
+}
+
+std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
+    Options options;
+    options.user = geteuid();
+    CLI::App app("singularity-proxyd: serves one device to the programs of one user, and talks to the driver "
+                 "for them");
+    app.set_version_flag("--version", SINGULARITY_VERSION);
+    std::string area;
+    std::string socket;
+    std::string driver = options.driver;
+    unsigned idle_exit = 0;
+    std::uint64_t ring_size = options.geometry.ring_size;
+    int ready_fd = -1;
+    std::map<std::string, log::Level> levels;
+    for (const auto &[name, level] : log::kLevels)
+        levels.emplace(name, level);
+    app.add_option("--driver", driver,
+                   "driver library: NVIDIA's or the software GPU; a name without a slash is looked for as "
+                   "dlopen(3) does")
+        ->capture_default_str();
+    app.add_option("--device", options.device, "ordinal of the device in that library")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    app.add_option("--socket", socket, "Unix socket to listen on")->required();
+    app.add_option("--window-area", area,
+                   "BEGIN-END: addresses from which each client gets a window for its device memory");
+    app.add_option("--window-size", options.area.window_size, "bytes of one client's window")
+        ->transform(CLI::AsSizeValue(false))
+        ->capture_default_str();
+    app.add_option("--max-clients", options.max_clients, "clients at a time")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--ring-size", ring_size, "bytes of each client's ring of calls; a power of two")
+        ->transform(CLI::AsSizeValue(false))
+        ->check(CLI::Range(std::uint64_t{64} << 10, std::uint64_t{1} << 30))
+        ->capture_default_str();
+    app.add_option("--user", options.user, "number of the user whose programs are served, besides root's")
+        ->capture_default_str();
+    app.add_option("--ready-fd", ready_fd, "descriptor that gets one line when clients are served")
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--idle-exit", idle_exit,
+                   "end when there has been no client for so many seconds; 0: never")
+        ->capture_default_str();
+    app.add_flag("--die-with-parent", options.die_with_parent,
+                 "end when the process that started this one has ended");
+    app.add_option("--log-level", options.log_level, "error, warning, info or debug")
+        ->transform(CLI::CheckedTransformer(levels).description(""));
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError &error) {
+        return std::unexpected(EarlyExit{app.exit(error)});
+    }
+    const auto refuse = [&app](const std::string &why) {
+        return std::unexpected(EarlyExit{app.exit(CLI::ValidationError(why))});
+    };
+    options.driver = driver;
+    options.socket = socket;
+    options.idle_exit = std::chrono::seconds(idle_exit);
+    options.geometry.ring_size = static_cast<std::uint32_t>(ring_size);
+    // A small ring carries small records.
+    while (channel::record_span(options.geometry.record_limit) > options.geometry.ring_size / 2)
+        options.geometry.record_limit /= 2;
+    if (ready_fd >= 0)
+        options.ready_fd = ready_fd;
+    if (!area.empty()) {
+        auto parsed = parse_area(area, options.area.window_size);
+        if (!parsed)
+            return refuse(parsed.error().message());
+        options.area = *parsed;
+    }
+    if (const auto why = wrong(options); !why.empty())
+        return refuse(why);
+    return options;
+}
+
+} // namespace singularity::proxyd

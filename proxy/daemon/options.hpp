@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The command line of singularity-proxyd.
+#pragma once
+
+#include "common/error.hpp"
+#include "common/log.hpp"
+#include "proxy/channel/layout.hpp"
+#include "proxy/channel/packet.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <sys/types.h>
+
+namespace singularity::proxyd {
+
+struct Options {
+    std::filesystem::path driver = "libcuda.so.1"; // a name without a slash is looked for as dlopen(3) does
+    int device = 0;
+    std::filesystem::path socket;
+    channel::WindowArea area{
+        .begin = 0x2000'0000'0000, .end = 0x5400'0000'0000, .window_size = std::uint64_t{2} << 40};
+    unsigned max_clients = 64;
+    channel::Geometry geometry;
+    uid_t user = 0; // served besides root
+    std::optional<int> ready_fd;
+    std::chrono::seconds idle_exit{0}; // 0: never
+    bool die_with_parent = false;
+    log::Level log_level = log::Level::kInfo;
+};
+
+// What is to be done instead of serving: --help and --version, or an error that was printed.
+struct EarlyExit {
+    int status;
+};
+
+[[nodiscard]] std::expected<Options, EarlyExit> parse_options(int argc, char **argv);
+// "A-B" in hexadecimal or decimal.
+[[nodiscard]] Expected<channel::WindowArea> parse_area(const std::string &text, std::uint64_t window_size);
+
+} // namespace singularity::proxyd

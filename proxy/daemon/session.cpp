@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A session's life: its threads, its begin and its end. What it does with records is in records.cpp.
+#include "session.hpp"
+
+#include "common/log.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace singularity::proxyd {
+
+namespace {
+
+constexpr log::Channel kLog("proxyd");
+// How long the ring's thread may take to come back from the driver before the contexts are destroyed around
+// it.
+constexpr std::chrono::milliseconds kToComeBack{150};
+// A farewell that does not fit into the socket is not waited for.
+constexpr std::chrono::milliseconds kToSayFarewell{20};
+constexpr std::chrono::seconds kBetweenLooks{5};
+
+} // namespace
+
+Session::Session(const SessionPlace &place, const BackEnd &back_end, DeviceOutput *output,
+                 std::unique_ptr<channel::ServerEnd> channel, channel::Link link,
+                 std::function<void()> closed)
+    : place_(place), back_end_(back_end), output_(output), channel_(std::move(channel)),
+      link_(std::move(link)), on_closed_(std::move(closed)), addresses_(place.window, place.window_size),
+      objects_(addresses_, back_end.device()), callbacks_(link_),
+      scratch_(channel_->geometry().record_limit) {}
+
+std::string Session::who() const {
+    return fmt::format("session {} (pid {}, uid {})", place_.number, place_.peer.pid, place_.peer.uid);
+}
+
+void Session::start() {
+    kLog.info("{}: begins, window {:#x}+{:#x}", who(), place_.window, place_.window_size);
+    workers_.start(shared_from_this(), [this] { consume(); });
+}
+
+void Session::consume() {
+    relax_capture_mode();
+    while (!ending()) {
+        auto record = channel_->next(Deadline::after(kBetweenLooks));
+        if (!record)
+            return end(record.error().message(), true);
+        if (!*record)
+            continue;
+        if (auto done = process(**record); !done)
+            return end(done.error().message(), true);
+    }
+}
+
+Expected<void> Session::deliver(channel::Packet packet) {
+    switch (packet.type) {
+    case channel::PacketType::descriptor:
+        if (packet.descriptors.size() != 1)
+            return failure("take a packet", "descriptor",
+                           fmt::format("it carries {} descriptors", packet.descriptors.size()), EPROTO);
+        return mailbox_.put(packet.ticket, std::move(packet.descriptors.front()));
+    case channel::PacketType::callback_done:
+        return callbacks_.done(packet.ticket);
+    default:
+        return failure("take a packet", fmt::format("{}", std::to_underlying(packet.type)),
+                       "a client with an open session does not send it", EPROTO);
+    }
+}
+
+void Session::end(const std::string &reason, bool rule_broken) {
+    if (ending_.exchange(true, std::memory_order_acq_rel))
+        return;
+    if (rule_broken)
+        kLog.warning("{}: broke a rule and loses its session: {}", who(), reason);
+    else
+        kLog.info("{}: ends: {}", who(), reason);
+    // The client's library may want to say why everything fails from now on.
+    if (auto said = link_.send(channel::PacketType::farewell, 0, std::as_bytes(std::span(reason)), {},
+                               Deadline::after(kToSayFarewell));
+        !said)
+        kLog.debug("{}: no farewell: {}", who(), said.error().message());
+    channel_->interrupt();
+    mailbox_.close();
+    callbacks_.release_all();
+    link_.shut_down();
+    // Without an owner there are no threads: who made the session gives back.
+    if (auto self = weak_from_this().lock())
+        std::thread([self = std::move(self)] { self->close_down(); }).detach();
+}
+
+void Session::close_down() {
+    const auto start = Deadline::Clock::now();
+    workers_.stop();
+    static_cast<void>(workers_.gone(Deadline::after(kToComeBack)));
+    give_back();
+    // Threads that were in the driver are back once their contexts are gone.
+    while (!workers_.gone(Deadline::after(kBetweenLooks)))
+        kLog.error("{}: the driver has not returned from a call although the context is gone", who());
+    closed_.store(true, std::memory_order_release);
+    kLog.debug("{}: everything was given back in {} ms", who(),
+               std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - start).count());
+    on_closed_();
+}
+
+// Order: what may be done while the device still works, then the contexts (which ends the work), then what
+// contexts use.
+void Session::give_back() {
+    relax_capture_mode();
+    const auto &driver = back_end_.driver();
+    const auto check = [&](CUresult result, std::string_view what) {
+        if (result != CUDA_SUCCESS)
+            kLog.warning("{}: {} at its end: {}", who(), what, result_name(driver, result));
+    };
+    if (driver.cuCtxSetCurrent != nullptr)
+        static_cast<void>(driver.cuCtxSetCurrent(nullptr));
+    const auto destroy_all = [&]<class Handle>(unsigned kind, CUresult (*destroy)(Handle),
+                                               std::string_view what) {
+        if (destroy == nullptr)
+            return;
+        for (const auto real : objects_.made(kind))
+            check(destroy(std::bit_cast<Handle>(real)), what);
+    };
+    destroy_all(driver_api::kHandleGraphExec, driver.cuGraphExecDestroy, "cuGraphExecDestroy");
+    destroy_all(driver_api::kHandleContext, driver.cuCtxDestroy_v2, "cuCtxDestroy");
+    destroy_all(driver_api::kHandleGraph, driver.cuGraphDestroy, "cuGraphDestroy");
+    destroy_all(driver_api::kHandleLibrary, driver.cuLibraryUnload, "cuLibraryUnload");
+    destroy_all(driver_api::kHandlePool, driver.cuMemPoolDestroy, "cuMemPoolDestroy");
+    {
+        const std::scoped_lock lock(mappings_lock_);
+        for (const auto &[address, size] : mappings_)
+            check(driver.cuMemUnmap(address, size), "cuMemUnmap");
+        mappings_.clear();
+    }
+    destroy_all(driver_api::kHandleAllocation, driver.cuMemRelease, "cuMemRelease");
+    for (const auto &range : addresses_.all())
+        switch (range.kind) {
+        case RangeKind::slab:
+            unmap_slab(range);
+            break;
+        case RangeKind::reservation:
+            check(driver.cuMemAddressFree(range.address, range.size), "cuMemAddressFree");
+            static_cast<void>(addresses_.remove(range));
+            break;
+        case RangeKind::host:
+            unmap_host(range);
+            break;
+        }
+}
+
+void Session::relax_capture_mode() const {
+    // The rules of capture modes are about the program's threads, which are not these: the client keeps them.
+    auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (driver().cuThreadExchangeStreamCaptureMode != nullptr)
+        static_cast<void>(driver().cuThreadExchangeStreamCaptureMode(&mode));
+}
+
+bool Session::make_current_here(std::uint64_t context) {
+    // An unknown context is no context: the driver then says what is wrong in its own words.
+    const auto real = objects_.real(driver_api::kHandleContext, context);
+    static_cast<void>(driver().cuCtxSetCurrent(std::bit_cast<CUcontext>(real.value_or(0))));
+    return real.has_value();
+}
+
+void Session::make_current(std::uint64_t context) {
+    if (current_known_.load(std::memory_order_acquire) && current_ == context)
+        return;
+    current_ = context;
+    // First: who ends the context in the meantime takes it back.
+    current_known_.store(true, std::memory_order_release);
+    if (!make_current_here(context))
+        current_known_.store(false, std::memory_order_release);
+}
+
+void Session::contexts_changed() {
+    // Called by workers: the ring's thread sets its context anew with the next record.
+    current_known_.store(false, std::memory_order_release);
+}
+
+void Session::note(CUresult result) {
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
+        return;
+    int none = 0;
+    noted_.compare_exchange_strong(none, static_cast<int>(result), std::memory_order_acq_rel);
+}
+
+CUresult Session::take_noted() {
+    if (noted_.load(std::memory_order_acquire) == 0)
+        return CUDA_SUCCESS;
+    return static_cast<CUresult>(noted_.exchange(0, std::memory_order_acq_rel));
+}
+
+void Session::relay_output() {
+    if (output_ == nullptr)
+        return;
+    const std::string text = output_->collect();
+    for (std::size_t at = 0; at < text.size(); at += channel::kPacketLimit) {
+        const auto part =
+            std::as_bytes(std::span(text).subspan(at, std::min(channel::kPacketLimit, text.size() - at)));
+        if (auto sent = link_.send(channel::PacketType::output, 0, part, {}, Deadline::after(kBetweenLooks));
+            !sent) {
+            kLog.debug("{}: device output is lost: {}", who(), sent.error().message());
+            return;
+        }
+    }
+}
+
+Expected<void> Session::reply(const channel::RecordHeader &header, std::span<const std::byte> message) {
+    return channel_->reply(header, message, link_.sent());
+}
+
+} // namespace singularity::proxyd

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// One client process's use of this daemon's device: what it has, and the threads that carry out its calls.
+//
+// One thread reads the ring and does what never waits for the device; what may wait is done by workers, so
+// that the client's other threads go on. The session's end (a hang-up, a broken rule, the daemon's end) is
+// one path, whoever starts it: end() closes everything that could wait, a thread of its own gives back what
+// the session had.
+#pragma once
+
+#include "address_book.hpp"
+#include "back_end.hpp"
+#include "blobs.hpp"
+#include "callbacks.hpp"
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "device_output.hpp"
+#include "link_states.hpp"
+#include "mailbox.hpp"
+#include "object_table.hpp"
+#include "proxy/channel/link.hpp"
+#include "proxy/channel/server_end.hpp"
+#include "staging.hpp"
+#include "workers.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace singularity::proxyd {
+
+struct Peer {
+    pid_t pid = 0;
+    uid_t uid = 0;
+};
+
+struct SessionPlace {
+    unsigned number = 0; // in the log
+    Peer peer;
+    std::uint64_t window = 0;
+    std::uint64_t window_size = 0;
+};
+
+class Session : public std::enable_shared_from_this<Session> {
+  public:
+    // output may be nullptr: nothing is relayed. closed: called once, by the last thread, when nothing of the
+    // session is left in the driver.
+    Session(const SessionPlace &place, const BackEnd &back_end, DeviceOutput *output,
+            std::unique_ptr<channel::ServerEnd> channel, channel::Link link, std::function<void()> closed);
+    Session(const Session &) = delete;
+    Session &operator=(const Session &) = delete;
+    Session(Session &&) = delete;
+    Session &operator=(Session &&) = delete;
+    ~Session() = default;
+
+    // --- for the daemon's main thread
+    void start();
+    // A packet of the client's; an error is a broken rule.
+    [[nodiscard]] Expected<void> deliver(channel::Packet packet);
+    // From any thread, as often as one likes: the first reason counts and is logged. Returns at once.
+    void end(const std::string &reason, bool rule_broken);
+    [[nodiscard]] bool ending() const { return ending_.load(std::memory_order_acquire); }
+    [[nodiscard]] bool closed() const { return closed_.load(std::memory_order_acquire); }
+    [[nodiscard]] const SessionPlace &place() const { return place_; }
+    [[nodiscard]] const channel::Link &link() const { return link_; }
+    [[nodiscard]] channel::Link &link() { return link_; }
+    [[nodiscard]] channel::ServerEnd &channel() { return *channel_; }
+    // Bytes of device memory that slabs have now.
+    [[nodiscard]] std::uint64_t slab_bytes() const { return slab_bytes_.load(std::memory_order_relaxed); }
+    [[nodiscard]] std::string who() const;
+
+    // One record, as the thread that reads the ring does it; also for the fuzzer. An error is a broken rule.
+    [[nodiscard]] Expected<void> process(const channel::Record &record);
+    // Gives everything back, on the calling thread; for the fuzzer and tests that have no threads.
+    void give_back();
+
+    // --- for the handlers
+    [[nodiscard]] const driver_api::Backend &driver() const { return back_end_.driver(); }
+    [[nodiscard]] const BackEnd &back_end() const { return back_end_; }
+    [[nodiscard]] ObjectTable &objects() { return objects_; }
+    [[nodiscard]] AddressBook &addresses() { return addresses_; }
+    [[nodiscard]] Blobs &blobs() { return blobs_; }
+    [[nodiscard]] Mailbox &mailbox() { return mailbox_; }
+    [[nodiscard]] Callbacks &callbacks() { return callbacks_; }
+    [[nodiscard]] LinkStates &link_states() { return link_states_; }
+    [[nodiscard]] Staging &staging() { return staging_; }
+
+    // Whether memory is this session's, asking the driver about what lies outside of the window.
+    [[nodiscard]] bool reaches(std::uint64_t address, std::uint64_t size);
+    // Whether the stream is being captured; asks only while a capture is known to be on.
+    [[nodiscard]] bool capturing(CUstream stream);
+    void capture_began() { captures_.fetch_add(1, std::memory_order_relaxed); }
+    void capture_ended() { captures_.fetch_sub(1, std::memory_order_relaxed); }
+
+    // The first failure of an asynchronous call, kept for the next reply that can report it.
+    void note(CUresult result);
+    [[nodiscard]] CUresult take_noted();
+
+    // Slabs, program's mappings, shared host memory: made by the handlers, given back here at the end.
+    [[nodiscard]] CUresult map_slab(const Range &slab);
+    void unmap_slab(const Range &slab);
+    void unmap_slabs_of(std::uint64_t context);
+    void unmap_host(const Range &memory);
+    void mapped(std::uint64_t address, std::uint64_t size);
+    void unmapped(std::uint64_t address, std::uint64_t size);
+    // A context has come or gone: what was current under its handle is not what it was.
+    void contexts_changed();
+
+    // Sends what the device has printed, to be followed by a reply.
+    void relay_output();
+    [[nodiscard]] Expected<void> reply(const channel::RecordHeader &header,
+                                       std::span<const std::byte> message);
+    [[nodiscard]] std::uint64_t packets_sent() const { return link_.sent(); }
+
+  private:
+    void consume();
+    void close_down(); // a thread
+    void make_current(std::uint64_t context);
+    bool make_current_here(std::uint64_t context); // false: there is no such context
+    void relax_capture_mode() const;
+    [[nodiscard]] Expected<void> process_record(const channel::Record &record);
+    [[nodiscard]] Expected<void> process_driver_call(const channel::RecordHeader &header, std::uint32_t id,
+                                                     std::span<const std::byte> message, bool may_block);
+    [[nodiscard]] Expected<void> process_message(const channel::RecordHeader &header, std::uint32_t id,
+                                                 std::span<const std::byte> message, bool may_block);
+    void hand_over(const channel::RecordHeader &header, std::uint32_t id, std::span<const std::byte> message);
+    [[nodiscard]] Expected<void> check_objects();
+
+    SessionPlace place_;
+    const BackEnd &back_end_;
+    DeviceOutput *output_;
+    std::unique_ptr<channel::ServerEnd> channel_;
+    channel::Link link_;
+    std::function<void()> on_closed_;
+
+    AddressBook addresses_;
+    ObjectTable objects_;
+    Blobs blobs_;
+    Mailbox mailbox_;
+    Callbacks callbacks_;
+    LinkStates link_states_;
+    Staging staging_;
+    Workers workers_;
+
+    std::vector<std::byte> scratch_; // the record that is carried out, copied out of the ring
+    std::vector<std::byte> answer_;
+    std::uint64_t current_ = 0; // the context that is current on the ring's thread, as the client calls it
+    std::atomic<bool> current_known_ = false;
+
+    std::atomic<int> noted_ = 0;
+    std::atomic<unsigned> captures_ = 0;
+    std::atomic<std::uint64_t> slab_bytes_ = 0;
+    std::mutex mappings_lock_;
+    std::set<std::pair<std::uint64_t, std::uint64_t>> mappings_; // of the program: cuMemMap
+    std::atomic<bool> ending_ = false;
+    std::atomic<bool> closed_ = false;
+};
+
+} // namespace singularity::proxyd

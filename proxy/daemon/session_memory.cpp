@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A session's memory in the driver: slabs, mappings of the program, shared host memory, and whose memory it
+// is.
+#include "common/log.hpp"
+#include "session.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
+
+#include <sys/mman.h>
+
+namespace singularity::proxyd {
+
+namespace {
+constexpr log::Channel kLog("proxyd");
+} // namespace
+
+CUresult Session::map_slab(const Range &slab) {
+    const auto &calls = driver();
+    CUdeviceptr address = 0;
+    if (const auto result = calls.cuMemAddressReserve(&address, slab.size, 0, slab.address, 0);
+        result != CUDA_SUCCESS)
+        return result;
+    // A fixed address is only a hint to the driver.
+    if (address != slab.address) {
+        kLog.error("{}: the driver does not grant {:#x}+{:#x} but {:#x}: something else is there; "
+                   "--window-area moves the windows",
+                   who(), slab.address, slab.size, address);
+        static_cast<void>(calls.cuMemAddressFree(address, slab.size));
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = back_end_.device();
+    CUmemGenericAllocationHandle memory{};
+    if (const auto result = calls.cuMemCreate(&memory, slab.size, &properties, 0); result != CUDA_SUCCESS) {
+        static_cast<void>(calls.cuMemAddressFree(address, slab.size));
+        return result;
+    }
+    CUmemAccessDesc access{};
+    access.location = properties.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    auto result = calls.cuMemMap(address, slab.size, 0, memory, 0);
+    if (result == CUDA_SUCCESS) {
+        result = calls.cuMemSetAccess(address, slab.size, &access, 1);
+        if (result != CUDA_SUCCESS)
+            static_cast<void>(calls.cuMemUnmap(address, slab.size));
+    }
+    // The mapping keeps the memory.
+    static_cast<void>(calls.cuMemRelease(memory));
+    if (result != CUDA_SUCCESS) {
+        static_cast<void>(calls.cuMemAddressFree(address, slab.size));
+        return result;
+    }
+    slab_bytes_.fetch_add(slab.size, std::memory_order_relaxed);
+    return CUDA_SUCCESS;
+}
+
+void Session::unmap_slab(const Range &slab) {
+    if (!addresses_.remove(slab))
+        return;
+    const auto check = [this](CUresult result, const char *what) {
+        if (result != CUDA_SUCCESS)
+            kLog.warning("{}: {} of a slab: {}", who(), what, result_name(driver(), result));
+    };
+    check(driver().cuMemUnmap(slab.address, slab.size), "cuMemUnmap");
+    check(driver().cuMemAddressFree(slab.address, slab.size), "cuMemAddressFree");
+    slab_bytes_.fetch_sub(slab.size, std::memory_order_relaxed);
+}
+
+void Session::unmap_slabs_of(std::uint64_t context) {
+    for (const auto &range : addresses_.all())
+        if (range.kind == RangeKind::slab && range.context == context)
+            unmap_slab(range);
+}
+
+void Session::unmap_host(const Range &memory) {
+    if (!addresses_.remove(memory))
+        return;
+    // Without a context there is nothing left to unregister: registrations end with theirs.
+    if (driver().cuMemHostUnregister != nullptr)
+        static_cast<void>(driver().cuMemHostUnregister(std::bit_cast<void *>(memory.address)));
+    if (munmap(std::bit_cast<void *>(memory.address), memory.size) != 0)
+        kLog.error("{}: {}", who(), errno_error("unmap", "shared host memory").message());
+}
+
+void Session::mapped(std::uint64_t address, std::uint64_t size) {
+    const std::scoped_lock lock(mappings_lock_);
+    mappings_.emplace(address, size);
+}
+
+void Session::unmapped(std::uint64_t address, std::uint64_t size) {
+    const std::scoped_lock lock(mappings_lock_);
+    std::erase_if(mappings_, [&](const auto &mapping) {
+        return mapping.first >= address && mapping.first - address < size;
+    });
+}
+
+bool Session::reaches(std::uint64_t address, std::uint64_t size) {
+    if (addresses_.reaches(address, size))
+        return true;
+    // In a window it is this session's or nobody's.
+    if (addresses_.in_window(address, 0))
+        return false;
+    // Variables of modules lie where the driver has put them. Host memory of this process, or another
+    // session's memory, is what it must not be.
+    const auto &calls = driver();
+    if (calls.cuPointerGetAttribute == nullptr)
+        return false;
+    CUcontext context = nullptr;
+    unsigned type = 0;
+    CUdeviceptr start = 0;
+    std::size_t length = 0;
+    const auto ask = [&](void *value, CUpointer_attribute attribute) {
+        return calls.cuPointerGetAttribute(value, attribute, address) == CUDA_SUCCESS;
+    };
+    if (!ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE) || type != CU_MEMORYTYPE_DEVICE ||
+        !ask(&context, CU_POINTER_ATTRIBUTE_CONTEXT) || !ask(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) ||
+        !ask(&length, CU_POINTER_ATTRIBUTE_RANGE_SIZE))
+        return false;
+    const auto mine = objects_.all(driver_api::kHandleContext);
+    if (std::ranges::find(mine, std::bit_cast<std::uint64_t>(context)) == mine.end())
+        return false;
+    addresses_.remember_foreign(start, length);
+    return addresses_.knows_foreign(address, size);
+}
+
+bool Session::capturing(CUstream stream) {
+    if (captures_.load(std::memory_order_relaxed) == 0 || driver().cuStreamIsCapturing == nullptr)
+        return false;
+    auto status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return driver().cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+} // namespace singularity::proxyd

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "window_area.hpp"
+
+#include <fmt/format.h>
+
+namespace singularity::proxyd {
+
+namespace {
+constexpr std::uint64_t kUnit = std::uint64_t{2} << 20; // the largest page that a slab needs
+constexpr std::uint64_t kEndOfUser = std::uint64_t{1} << 47;
+} // namespace
+
+Expected<WindowArea> WindowArea::create(const channel::WindowArea &area) {
+    const auto refuse = [&area](std::string why) {
+        return failure("use the window area", fmt::format("{:#x}-{:#x}", area.begin, area.end),
+                       std::move(why), EINVAL);
+    };
+    if (area.begin == 0 || area.begin % kUnit != 0 || area.end % kUnit != 0)
+        return refuse("it must begin and end at multiples of 2 MiB, behind 0");
+    if (area.end <= area.begin || area.end > kEndOfUser)
+        return refuse("its end must lie behind its begin and not behind 0x800000000000");
+    if (area.window_size == 0 || area.window_size % kUnit != 0 || area.window_size > area.end - area.begin)
+        return refuse(fmt::format("a window of {:#x} bytes must be a multiple of 2 MiB and fit in it",
+                                  area.window_size));
+    return WindowArea(area);
+}
+
+std::expected<std::uint64_t, WindowRefusal> WindowArea::take(std::uint64_t wish) {
+    const auto fits = [this](std::uint64_t window) { return window <= area_.end - area_.window_size; };
+    if (wish != 0) {
+        if (wish < area_.begin || !fits(wish) || (wish - area_.begin) % area_.window_size != 0)
+            return std::unexpected(WindowRefusal::invalid);
+        if (!taken_.insert(wish).second)
+            return std::unexpected(WindowRefusal::taken);
+        return wish;
+    }
+    const std::uint64_t count = (area_.end - area_.begin) / area_.window_size;
+    for (std::uint64_t tried = 0; tried < count; ++tried) {
+        const auto window = next_;
+        next_ = fits(next_ + area_.window_size) ? next_ + area_.window_size : area_.begin;
+        if (taken_.insert(window).second)
+            return window;
+    }
+    return std::unexpected(WindowRefusal::none_left);
+}
+
+void WindowArea::give_back(std::uint64_t window) { taken_.erase(window); }
+
+} // namespace singularity::proxyd

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The windows of device address space: which client process has which. One process has one session here, or
+// several in a row; a window belongs to one session at a time.
+#pragma once
+
+#include "common/error.hpp"
+#include "proxy/channel/packet.hpp"
+
+#include <cstdint>
+#include <set>
+
+namespace singularity::proxyd {
+
+// Why a window is not granted.
+enum class WindowRefusal : std::uint8_t { invalid, taken, none_left };
+
+class WindowArea {
+  public:
+    // Windows begin at begin + n * window_size; at least one must fit. Pages of a window are 2 MiB or more.
+    [[nodiscard]] static Expected<WindowArea> create(const channel::WindowArea &area);
+
+    [[nodiscard]] const channel::WindowArea &area() const { return area_; }
+    // wish 0: any. The begin of the window.
+    [[nodiscard]] std::expected<std::uint64_t, WindowRefusal> take(std::uint64_t wish);
+    void give_back(std::uint64_t window);
+
+  private:
+    explicit WindowArea(const channel::WindowArea &area) : area_(area), next_(area.begin) {}
+
+    channel::WindowArea area_;
+    std::uint64_t next_; // a window that was given back is used again as late as possible
+    std::set<std::uint64_t> taken_;
+};
+
+} // namespace singularity::proxyd

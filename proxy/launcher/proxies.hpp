@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The proxies of one run: one singularity-proxyd per device, with their sockets in a private directory.
+#pragma once
+
+#include "child.hpp"
+#include "proxy/launcher/run.hpp"
+#include "run_directory.hpp"
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace singularity::launcher {
+
+class Proxies {
+  public:
+    // All of them serve, or the error says which does not and why.
+    [[nodiscard]] static Expected<Proxies> start(const Installation &installation, const std::string &driver,
+                                                 const RunOptions &options);
+    Proxies(Proxies &&) = default;
+    Proxies &operator=(Proxies &&) = delete;
+    Proxies(const Proxies &) = delete;
+    Proxies &operator=(const Proxies &) = delete;
+    // Asks them to end and waits.
+    ~Proxies();
+
+    [[nodiscard]] const std::filesystem::path &directory() const { return directory_.path(); }
+    [[nodiscard]] std::string sockets() const; // for SINGULARITY_PROXY_SOCKETS
+    [[nodiscard]] const std::vector<Child> &processes() const { return processes_; }
+
+  private:
+    explicit Proxies(RunDirectory directory) : directory_(std::move(directory)) {}
+    [[nodiscard]] std::filesystem::path socket(std::size_t device) const;
+
+    RunDirectory directory_;
+    std::vector<Child> processes_;
+};
+
+} // namespace singularity::launcher

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Between proxy/libcuda and the library it is a part of: what the export tables need that no public function
+// gives, and what they must be told.
+#pragma once
+
+#include "proxy/libcuda/cuda.hpp"
+
+extern "C" {
+
+// Provided by the library: the handle that the next cuDevicePrimaryCtxRetain gives, without retaining.
+[[gnu::visibility("hidden")]] CUresult singularity_primary_context_handle(CUcontext *context,
+                                                                          CUdevice device);
+
+// Provided here, called by the library without locks held: the context is gone or was reset. Runs the
+// destructors of its context-local storage, which may call the driver.
+[[gnu::visibility("hidden")]] void singularity_context_destroyed(CUcontext context);
+
+} // extern "C"

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Tests of what is in proxy/daemon/: the daemon as a process, with a driver library of the tests' own behind it.
+if(NOT TARGET singularity-proxyd)
+    return()
+endif()
+
+set(proxyd_tests ${CMAKE_CURRENT_LIST_DIR}/proxy-daemon)
+singularity_target(proxyd_fake_driver COMPONENT tests TYPE SHARED
+    SOURCES ${proxyd_tests}/fake_driver.cpp
+    USES singularity_libcuda_headers
+    LINKS Threads::Threads)
+target_include_directories(proxyd_fake_driver SYSTEM PRIVATE ${SINGULARITY_CUDA_INCLUDE})
+
+foreach(subject IN ITEMS sessions failures command_line)
+    singularity_unit_test(proxy_daemon_${subject}
+        SOURCES ${proxyd_tests}/${subject}.cpp ${proxyd_tests}/proxy_process.cpp
+        USES singularity_channel singularity_protocol singularity_driver_api singularity_common
+        LINKS fmt::fmt-header-only Threads::Threads)
+    target_compile_definitions(proxy_daemon_${subject} PRIVATE
+        SINGULARITY_PROXYD="$<TARGET_FILE:singularity-proxyd>"
+        SINGULARITY_FAKE_DRIVER="$<TARGET_FILE:proxyd_fake_driver>")
+    add_dependencies(proxy_daemon_${subject} singularity-proxyd proxyd_fake_driver)
+endforeach()
+
+# A client that writes anything. With libFuzzer where the compiler has it; with inputs of its own everywhere.
+function(proxyd_fuzz_target name)
+    singularity_target(${name} COMPONENT tests TYPE EXECUTABLE SOURCES ${proxyd_tests}/fuzz_records.cpp ${ARGN}
+                       USES singularity_proxyd_parts singularity_protocol singularity_common LINKS fmt::fmt-header-only)
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)
+endfunction()
+proxyd_fuzz_target(proxy_fuzz_replay ${proxyd_tests}/fuzz_main.cpp)
+add_test(NAME unit.proxy_fuzz_replay COMMAND proxy_fuzz_replay --seconds 5)
+set_tests_properties(unit.proxy_fuzz_replay PROPERTIES LABELS unit TIMEOUT 120)
+
+# Instruments everything that is fuzzed: for a build directory of its own.
+option(SINGULARITY_FUZZ "build libFuzzer's targets (needs Clang)" OFF)
+if(SINGULARITY_FUZZ)
+    proxyd_fuzz_target(proxy_fuzz_records)
+    # The driver's functions are called through pointers of other types.
+    foreach(target IN ITEMS proxy_fuzz_records singularity_proxyd_parts singularity_channel singularity_protocol
+                            singularity_driver_dispatch singularity_driver_api)
+        target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link -fno-sanitize=function)
+    endforeach()
+    target_link_options(proxy_fuzz_records PRIVATE -fsanitize=fuzzer)
+endif()
