@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "driver/graph.hpp"
+
+#include "driver/platform.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <iterator>
+#include <set>
+#include <utility>
+
+namespace singularity::softgpu::driver {
+
+std::mutex &graph_mutex() {
+    static auto &mutex = *new std::mutex; // outlives every thread
+    return mutex;
+}
+Handles<Graph, CUgraph, HandleKind::graph> &graphs() {
+    static auto &table = *new Handles<Graph, CUgraph, HandleKind::graph>; // outlives every thread
+    return table;
+}
+Handles<GraphNode, CUgraphNode, HandleKind::graph_node> &graph_nodes() {
+    static auto &table =
+        *new Handles<GraphNode, CUgraphNode, HandleKind::graph_node>; // outlives every thread
+    return table;
+}
+Handles<GraphExecutable, CUgraphExec, HandleKind::graph_exec> &graph_executables() {
+    static auto &table =
+        *new Handles<GraphExecutable, CUgraphExec, HandleKind::graph_exec>; // outlives every thread
+    return table;
+}
+Handles<UserObject, CUuserObject, HandleKind::user_object> &user_objects() {
+    static auto &table =
+        *new Handles<UserObject, CUuserObject, HandleKind::user_object>; // outlives every thread
+    return table;
+}
+
+bool UserObject::release(std::uint64_t count) {
+    if (count_.fetch_sub(count) != count)
+        return false;
+    destroy_(pointer_);
+    return true;
+}
+
+namespace {
+
+void release_all(UserReferences &references) {
+    for (const auto &[handle, count] : references)
+        if (const auto object = user_objects().find(handle); object != nullptr && object->release(count))
+            user_objects().take(handle);
+    references.clear();
+}
+
+} // namespace
+
+Graph::~Graph() {
+    for (const auto &node : nodes)
+        graph_nodes().take(node->handle);
+    if (embedded)
+        graphs().take(handle);
+    release_all(references);
+}
+
+GraphExecutable::~GraphExecutable() { release_all(references); }
+
+std::shared_ptr<Graph> make_graph() {
+    auto graph = std::make_shared<Graph>();
+    graph->handle = graphs().reserve();
+    graphs().put(graph->handle, graph);
+    return graph;
+}
+
+Result<std::shared_ptr<GraphNode>> Graph::add(CUgraphNodeType type, Operation operation,
+                                              const std::vector<std::shared_ptr<GraphNode>> &dependencies) {
+    auto node = std::make_shared<GraphNode>();
+    node->graph = weak_from_this();
+    node->type = type;
+    node->operation = std::move(operation);
+    for (const auto &dependency : dependencies) {
+        if (std::ranges::contains(node->dependencies, dependency.get()))
+            return refused(CUDA_ERROR_INVALID_VALUE);
+        node->dependencies.push_back(dependency.get());
+    }
+    for (const auto &dependency : dependencies)
+        dependency->dependents.push_back(node.get());
+    node->handle = graph_nodes().reserve();
+    graph_nodes().put(node->handle, node);
+    nodes.push_back(node);
+    return node;
+}
+
+bool Graph::leads_to(const GraphNode &before, const GraphNode &after) {
+    std::set<const GraphNode *> seen;
+    std::deque<const GraphNode *> open{&after};
+    while (!open.empty()) {
+        const GraphNode *const node = open.front();
+        open.pop_front();
+        if (node == &before)
+            return true;
+        if (seen.insert(node).second)
+            open.insert(open.end(), node->dependencies.begin(), node->dependencies.end());
+    }
+    return false;
+}
+
+CUresult Graph::connect(GraphNode &from, GraphNode &to) {
+    if (std::ranges::contains(to.dependencies, &from) || leads_to(to, from))
+        return CUDA_ERROR_INVALID_VALUE;
+    to.dependencies.push_back(&from);
+    from.dependents.push_back(&to);
+    return CUDA_SUCCESS;
+}
+
+CUresult Graph::disconnect(GraphNode &from, GraphNode &to) {
+    if (std::erase(to.dependencies, &from) == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    std::erase(from.dependents, &to);
+    return CUDA_SUCCESS;
+}
+
+void Graph::remove(GraphNode &node) {
+    for (GraphNode *before : node.dependencies)
+        std::erase(before->dependents, &node);
+    for (GraphNode *after : node.dependents)
+        std::erase(after->dependencies, &node);
+    graph_nodes().take(node.handle);
+    std::erase_if(nodes, [&](const auto &one) { return one.get() == &node; });
+}
+
+std::shared_ptr<Graph> Graph::clone() const {
+    auto copy = make_graph();
+    std::map<const GraphNode *, std::shared_ptr<GraphNode>> copies;
+    for (const auto &node : nodes) {
+        auto twin = std::make_shared<GraphNode>();
+        twin->graph = copy;
+        twin->type = node->type;
+        twin->operation = node->operation;
+        twin->context = node->context;
+        twin->original = node->handle;
+        if (node->child != nullptr) {
+            twin->child = node->child->clone();
+            twin->child->embedded = true;
+        }
+        twin->handle = graph_nodes().reserve();
+        graph_nodes().put(twin->handle, twin);
+        copies.emplace(node.get(), twin);
+        copy->nodes.push_back(std::move(twin));
+    }
+    for (const auto &node : nodes) {
+        for (const GraphNode *before : node->dependencies)
+            copies[node.get()]->dependencies.push_back(copies[before].get());
+        for (const GraphNode *after : node->dependents)
+            copies[node.get()]->dependents.push_back(copies[after].get());
+    }
+    for (const auto &[handle_of, count] : references)
+        if (const auto object = user_objects().find(handle_of)) {
+            object->retain(count);
+            copy->references[handle_of] += count;
+        }
+    return copy;
+}
+
+std::vector<std::shared_ptr<GraphNode>> Graph::ordered() const {
+    std::vector<std::shared_ptr<GraphNode>> out;
+    std::map<const GraphNode *, std::size_t> missing;
+    std::map<const GraphNode *, std::size_t> position;
+    for (std::size_t at = 0; at < nodes.size(); ++at) {
+        missing[nodes[at].get()] = nodes[at]->dependencies.size();
+        position[nodes[at].get()] = at;
+    }
+    std::set<std::size_t> ready;
+    for (std::size_t at = 0; at < nodes.size(); ++at)
+        if (nodes[at]->dependencies.empty())
+            ready.insert(at);
+    while (!ready.empty()) {
+        const std::size_t at = *ready.begin();
+        ready.erase(ready.begin());
+        out.push_back(nodes[at]);
+        for (const GraphNode *after : nodes[at]->dependents)
+            if (--missing[after] == 0)
+                ready.insert(position[after]);
+    }
+    return out;
+}
+
+Result<std::vector<std::shared_ptr<GraphNode>>> nodes_of(const Graph &graph, const CUgraphNode *handles,
+                                                         std::size_t count) {
+    std::vector<std::shared_ptr<GraphNode>> out;
+    if (count != 0 && handles == nullptr)
+        return refused(CUDA_ERROR_INVALID_VALUE);
+    for (std::size_t at = 0; at < count; ++at) {
+        auto node = graph_nodes().find(handles[at]);
+        if (node == nullptr || node->graph.lock().get() != &graph)
+            return refused(CUDA_ERROR_INVALID_VALUE);
+        out.push_back(std::move(node));
+    }
+    return out;
+}
+
+namespace {
+
+// Appends the graph's nodes; `before` are what its roots come after. The indices of its last nodes.
+std::vector<std::size_t> flatten_into(const Graph &graph, const std::vector<std::size_t> &before,
+                                      std::vector<ExecutableNode> &out) {
+    std::map<const GraphNode *, std::vector<std::size_t>> ends; // what comes after a node comes after these
+    std::vector<std::size_t> last;
+    for (const auto &node : graph.ordered()) {
+        std::vector<std::size_t> dependencies;
+        for (const GraphNode *dependency : node->dependencies)
+            dependencies.insert(dependencies.end(), ends[dependency].begin(), ends[dependency].end());
+        if (node->dependencies.empty())
+            dependencies = before;
+        std::ranges::sort(dependencies);
+        if (node->child != nullptr) {
+            ends[node.get()] = flatten_into(*node->child, dependencies, out);
+            if (ends[node.get()].empty())
+                ends[node.get()] = dependencies;
+        } else {
+            out.push_back({node->handle, node->type, node->operation, dependencies, true});
+            ends[node.get()] = {out.size() - 1};
+        }
+        if (node->dependents.empty())
+            last.insert(last.end(), ends[node.get()].begin(), ends[node.get()].end());
+    }
+    return last;
+}
+
+// Addresses that were given to allocation nodes.
+struct GraphAreas {
+    std::mutex mutex;
+    std::map<std::uint64_t, std::weak_ptr<Mapping>> all;
+};
+
+GraphAreas &graph_areas() {
+    static auto &areas = *new GraphAreas; // outlives every thread
+    return areas;
+}
+
+// Gives a graph's memory back to the device's account at the end.
+class GraphShare {
+  public:
+    GraphShare(Device &device, std::uint64_t size) : device_(device), size_(size) {
+        auto &memory = device_.graph_memory();
+        const std::uint64_t used = memory.used += size_;
+        std::uint64_t high = memory.used_high;
+        while (high < used && !memory.used_high.compare_exchange_weak(high, used)) {
+        }
+    }
+    ~GraphShare() {
+        device_.memory().give_back(size_);
+        device_.graph_memory().used -= size_;
+    }
+    GraphShare(const GraphShare &) = delete;
+    GraphShare &operator=(const GraphShare &) = delete;
+    GraphShare(GraphShare &&) = delete;
+    GraphShare &operator=(GraphShare &&) = delete;
+
+  private:
+    Device &device_;
+    std::uint64_t size_;
+};
+
+} // namespace
+
+std::vector<ExecutableNode> flatten(const Graph &graph) {
+    std::vector<ExecutableNode> out;
+    flatten_into(graph, {}, out);
+    return out;
+}
+
+ExecutableNode *GraphExecutable::find(CUgraphNode node) {
+    const auto found = std::ranges::find(nodes, node, &ExecutableNode::node);
+    return found == nodes.end() ? nullptr : &*found;
+}
+
+Result<AllocationOperation> make_graph_allocation(CUDA_MEM_ALLOC_NODE_PARAMS &parameters) {
+    if (parameters.bytesize == 0 || parameters.poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return refused(CUDA_ERROR_INVALID_VALUE);
+    if (const auto device = platform().device(parameters.poolProps.location.id); !device)
+        return refused(CUDA_ERROR_INVALID_VALUE);
+    // An address and pages that nobody has touched yet: the memory is counted when the node runs.
+    auto mapping = map_device(round_up(parameters.bytesize, kGranularity), nullptr);
+    if (!mapping)
+        return refused(mapping.error());
+    AllocationOperation operation;
+    operation.address = (*mapping)->address();
+    parameters.dptr = operation.address;
+    operation.description = parameters;
+    if (parameters.accessDescs != nullptr)
+        operation.access.assign(parameters.accessDescs, parameters.accessDescs + parameters.accessDescCount);
+    operation.description.accessDescs = nullptr;
+    operation.description.accessDescCount = 0;
+    operation.mapping = *std::move(mapping);
+    const std::scoped_lock lock(graph_areas().mutex);
+    std::erase_if(graph_areas().all, [](const auto &entry) { return entry.second.expired(); });
+    graph_areas().all[operation.address] = operation.mapping;
+    return operation;
+}
+
+bool is_graph_memory(std::uint64_t address) {
+    const std::scoped_lock lock(graph_areas().mutex);
+    const auto after = graph_areas().all.upper_bound(address);
+    if (after == graph_areas().all.begin())
+        return false;
+    const auto mapping = std::prev(after)->second.lock();
+    return mapping != nullptr && address - mapping->address() < mapping->size();
+}
+
+CUresult allocate_for_graph(Context &context, const AllocationOperation &operation) {
+    const auto device = platform().device(operation.description.poolProps.location.id);
+    if (!device)
+        return device.error();
+    free_of_graph(operation.address); // of a launch before, with automatic freeing
+    const std::uint64_t size = operation.mapping->size();
+    if (!(*device)->memory().take(size))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    Allocation allocation{};
+    allocation.address = operation.address;
+    allocation.size = operation.description.bytesize;
+    allocation.kind = MemoryKind::pool;
+    allocation.owner = context.id();
+    allocation.owner_is_primary = context.primary();
+    allocation.context = context.handle();
+    allocation.device = (*device)->ordinal();
+    allocation.readable = allocation.writable = std::uint64_t{1} << (*device)->ordinal();
+    for (const CUmemAccessDesc &access : operation.access)
+        if (access.location.type == CU_MEM_LOCATION_TYPE_DEVICE && platform().device(access.location.id)) {
+            const std::uint64_t bit = std::uint64_t{1} << static_cast<unsigned>(access.location.id);
+            allocation.readable |= access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE ? bit : 0;
+            allocation.writable |= access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? bit : 0;
+        }
+    allocation.mapping = operation.mapping;
+    allocation.more = std::make_shared<GraphShare>(**device, size);
+    memory_map().add(std::move(allocation));
+    return CUDA_SUCCESS;
+}
+
+void free_of_graph(std::uint64_t address) { memory_map().remove(address); }
+
+} // namespace singularity::softgpu::driver

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Graphs: nodes and what comes before what, and executable copies of them. The structure of all graphs, and
+// all capturing, is guarded by graph_mutex(), which nobody holds while work runs.
+#pragma once
+
+#include "driver/context.hpp"
+#include "driver/handles.hpp"
+#include "driver/operation.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace singularity::softgpu::driver {
+
+class Graph;
+
+struct GraphNode {
+    CUgraphNode handle = nullptr;
+    std::weak_ptr<Graph> graph;
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+    Operation operation;
+    std::shared_ptr<Context> context; // nodes that run on a device
+    std::shared_ptr<Graph> child;
+    std::vector<GraphNode *> dependencies; // in the order they were given
+    std::vector<GraphNode *> dependents;
+    CUgraphNode original = nullptr;          // the one it was cloned from
+    std::vector<void *> parameter_pointers;  // of kernels, for those who ask
+    std::vector<CUgraphNode> reported_nodes; // of capture information
+};
+
+// A counted pointer of the program's, with its end.
+class UserObject {
+  public:
+    UserObject(void *pointer, CUhostFn destroy, std::uint64_t count)
+        : pointer_(pointer), destroy_(destroy), count_(count) {}
+    void retain(std::uint64_t count) { count_ += count; }
+    // True: that was the last.
+    [[nodiscard]] bool release(std::uint64_t count);
+
+    CUuserObject handle = nullptr;
+
+  private:
+    void *pointer_;
+    CUhostFn destroy_;
+    std::atomic<std::uint64_t> count_;
+};
+
+// A graph's share of a user object.
+using UserReferences = std::map<CUuserObject, std::uint64_t>;
+
+class Graph : public std::enable_shared_from_this<Graph> {
+  public:
+    Graph() = default;
+    ~Graph();
+    Graph(const Graph &) = delete;
+    Graph &operator=(const Graph &) = delete;
+    Graph(Graph &&) = delete;
+    Graph &operator=(Graph &&) = delete;
+
+    [[nodiscard]] Result<std::shared_ptr<GraphNode>>
+    add(CUgraphNodeType type, Operation operation,
+        const std::vector<std::shared_ptr<GraphNode>> &dependencies);
+    [[nodiscard]] CUresult connect(GraphNode &from, GraphNode &to);
+    [[nodiscard]] CUresult disconnect(GraphNode &from, GraphNode &to);
+    void remove(GraphNode &node);
+    [[nodiscard]] std::shared_ptr<Graph> clone() const; // with handles, its nodes with the original's
+    // In an order that dependencies allow, the same every time.
+    [[nodiscard]] std::vector<std::shared_ptr<GraphNode>> ordered() const;
+    // Whether `before` is `after` or has it among those that come later.
+    [[nodiscard]] static bool leads_to(const GraphNode &before, const GraphNode &after);
+
+    CUgraph handle = nullptr;
+    bool embedded = false; // the child of a node: not the program's to destroy
+    std::vector<std::shared_ptr<GraphNode>> nodes;
+    UserReferences references;
+};
+
+struct ExecutableNode {
+    CUgraphNode node = nullptr; // of the graph it was made of, or of an embedded one
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+    Operation operation;
+    std::vector<std::size_t> dependencies;
+    bool enabled = true;
+};
+
+class GraphExecutable {
+  public:
+    ~GraphExecutable();
+    GraphExecutable() = default;
+    GraphExecutable(const GraphExecutable &) = delete;
+    GraphExecutable &operator=(const GraphExecutable &) = delete;
+    GraphExecutable(GraphExecutable &&) = delete;
+    GraphExecutable &operator=(GraphExecutable &&) = delete;
+
+    CUgraphExec handle = nullptr;
+    CUgraph graph = nullptr;
+    unsigned long long flags = 0;
+    std::vector<ExecutableNode> nodes;
+    UserReferences references;
+    std::shared_ptr<const OperationList> list; // of `nodes` as they are; nullptr: make it anew
+    CompletionPtr last_launch;                 // launches of one executable come one after the other
+
+    [[nodiscard]] ExecutableNode *find(CUgraphNode node);
+};
+
+[[nodiscard]] std::mutex &graph_mutex();
+[[nodiscard]] Handles<Graph, CUgraph, HandleKind::graph> &graphs();
+[[nodiscard]] Handles<GraphNode, CUgraphNode, HandleKind::graph_node> &graph_nodes();
+[[nodiscard]] Handles<GraphExecutable, CUgraphExec, HandleKind::graph_exec> &graph_executables();
+[[nodiscard]] Handles<UserObject, CUuserObject, HandleKind::user_object> &user_objects();
+
+[[nodiscard]] std::shared_ptr<Graph> make_graph();
+// Nodes of this graph by their handles.
+[[nodiscard]] Result<std::vector<std::shared_ptr<GraphNode>>>
+nodes_of(const Graph &graph, const CUgraphNode *handles, std::size_t count);
+[[nodiscard]] std::vector<ExecutableNode> flatten(const Graph &graph);
+
+// Memory of graphs.
+[[nodiscard]] Result<AllocationOperation> make_graph_allocation(CUDA_MEM_ALLOC_NODE_PARAMS &parameters);
+[[nodiscard]] CUresult allocate_for_graph(Context &context, const AllocationOperation &allocation);
+void free_of_graph(std::uint64_t address);
+// Whether the address lies in memory that a node of some graph is going to allocate.
+[[nodiscard]] bool is_graph_memory(std::uint64_t address);
+
+// Captures in the context are over.
+void end_captures(const Context &context);
+
+} // namespace singularity::softgpu::driver

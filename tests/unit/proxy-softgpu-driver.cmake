@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Tests of the software GPU's libcuda.so.1, through the driver API, with PTX that is in the tests.
+if(NOT TARGET singularity_softgpu)
+    return()
+endif()
+
+set(driver_tests ${CMAKE_CURRENT_LIST_DIR}/proxy-softgpu-driver)
+foreach(subject IN ITEMS contexts copies events graphs host_memory launches memory modules pools streams virtual_memory)
+    singularity_unit_test(proxy_softgpu_driver_${subject} SOURCES ${driver_tests}/${subject}.cpp
+                          USES singularity_softgpu singularity_libcuda_headers singularity_common)
+    target_include_directories(proxy_softgpu_driver_${subject} PRIVATE ${driver_tests})
+    target_include_directories(proxy_softgpu_driver_${subject} SYSTEM PRIVATE ${SINGULARITY_CUDA_INCLUDE})
+    set_tests_properties(unit.proxy_softgpu_driver_${subject} PROPERTIES
+        ENVIRONMENT "SINGULARITY_SOFTGPU_DEVICES=2;SINGULARITY_SOFTGPU_MEMORY=256M;SINGULARITY_SOFTGPU_THREADS=2")
+endforeach()
+singularity_unit_test(proxy_softgpu_driver_config SOURCES ${driver_tests}/config.cpp ${PROJECT_SOURCE_DIR}/proxy/softgpu/driver/config.cpp
+                      USES singularity_common LINKS fmt::fmt-header-only)
+target_include_directories(proxy_softgpu_driver_config PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)

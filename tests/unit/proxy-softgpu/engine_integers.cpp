@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Integer, bit and comparison instructions against the same computed on the host.
+#include "engine_fixture.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <random>
+
+namespace {
+
+using namespace singularity::softgpu::test;
+
+using U = std::uint32_t;
+using S = std::int32_t;
+using UL = std::uint64_t;
+using SL = std::int64_t;
+__extension__ using Wide = __int128;
+__extension__ using UWide = unsigned __int128;
+
+template <class T>
+std::vector<T> operands(unsigned seed) {
+    std::mt19937_64 random(seed);
+    using Limits = std::numeric_limits<std::make_signed_t<T>>;
+    std::vector<T> list;
+    const std::vector<SL> corners = {0,
+                                     1,
+                                     -1,
+                                     2,
+                                     7,
+                                     8,
+                                     31,
+                                     32,
+                                     33,
+                                     63,
+                                     64,
+                                     255,
+                                     256,
+                                     0xFFFF,
+                                     0x8000,
+                                     Limits::min(),
+                                     Limits::max(),
+                                     Limits::min() + 1};
+    for (const SL corner : corners)
+        list.push_back(static_cast<T>(corner));
+    while (list.size() < 3000) {
+        const unsigned shift = static_cast<unsigned>(random() % (8 * sizeof(T)));
+        list.push_back(static_cast<T>(random() >> (64 - 8 * sizeof(T)) >> (random() % 2 != 0 ? shift : 0)));
+    }
+    std::shuffle(list.begin() + (seed == 1 ? 0 : 1), list.end(), random);
+    return list;
+}
+
+// Loads a, b, c of T into registers named by size, runs the instruction, stores d.
+template <class Out, class In>
+std::string body(const std::string &instruction) {
+    const auto reg = [](std::size_t size) { return size == 8 ? "%rd" : size == 4 ? "%r" : "%h"; };
+    const std::string in = reg(sizeof(In));
+    const std::string out = reg(sizeof(Out));
+    std::string text =
+        fmt::format("ld.global.b{0} {1}1, [%a]; ld.global.b{0} {1}2, [%b]; ld.global.b{0} {1}3, [%c];\n",
+                    8 * sizeof(In), in);
+    text += instruction + "\n";
+    return text + fmt::format("st.global.b{} [%out], {}4;\n", 8 * sizeof(Out), out);
+}
+
+template <class Out, class In>
+void check(const std::string &instruction, const std::function<Out(In, In, In)> &expected) {
+    const auto a = operands<In>(1);
+    const auto b = operands<In>(2);
+    const auto c = operands<In>(3);
+    const auto found = evaluate<Out, In>(body<Out, In>(instruction), a, b, c);
+    for (std::size_t i = 0; i < a.size(); ++i)
+        if (const Out wanted = expected(a[i], b[i], c[i]); found[i] != wanted)
+            fail(fmt::format("{}\nof {:#x}, {:#x}, {:#x}: {:#x}, not {:#x}", instruction, a[i], b[i], c[i],
+                             found[i], wanted));
+}
+
+template <class T>
+void arithmetic_of(const std::string &type, const std::string &r) {
+    using Signed = std::make_signed_t<T>;
+    using Unsigned = std::make_unsigned_t<T>;
+    constexpr unsigned bits = 8 * sizeof(T);
+    const auto named = [&](const std::string &head) { return head + "." + type + " "; };
+    const std::string abc = fmt::format("{0}4, {0}1, {0}2, {0}3;", r);
+    const std::string ab = fmt::format("{0}4, {0}1, {0}2;", r);
+    const std::string only = fmt::format("{0}4, {0}1;", r);
+    const auto wrap = [](auto value) { return static_cast<T>(value); };
+    check<T, T>(named("add") + ab,
+                [=](T a, T b, T) { return wrap(static_cast<UL>(a) + static_cast<UL>(b)); });
+    check<T, T>(named("sub") + ab,
+                [=](T a, T b, T) { return wrap(static_cast<UL>(a) - static_cast<UL>(b)); });
+    check<T, T>(named("mul.lo") + ab,
+                [=](T a, T b, T) { return wrap(static_cast<UL>(a) * static_cast<UL>(b)); });
+    const auto high = [](T a, T b) {
+        if constexpr (std::is_signed_v<T>)
+            return static_cast<T>((static_cast<Wide>(a) * static_cast<Wide>(b)) >> bits);
+        else
+            return static_cast<T>((static_cast<UWide>(a) * static_cast<UWide>(b)) >> bits);
+    };
+    check<T, T>(named("mul.hi") + ab, [=](T a, T b, T) { return high(a, b); });
+    check<T, T>(named("mad.lo") + abc, [=](T a, T b, T c) {
+        return wrap(static_cast<UL>(a) * static_cast<UL>(b) + static_cast<UL>(c));
+    });
+    check<T, T>(named("mad.hi") + abc,
+                [=](T a, T b, T c) { return wrap(static_cast<UL>(high(a, b)) + static_cast<UL>(c)); });
+    check<T, T>(named("div") + ab, [=](T a, T b, T) {
+        if (b == 0)
+            return static_cast<T>(-1);
+        if (std::is_signed_v<T> && b == static_cast<T>(-1))
+            return wrap(0 - static_cast<UL>(a));
+        return wrap(a / b);
+    });
+    check<T, T>(named("rem") + ab, [=](T a, T b, T) {
+        if (b == 0)
+            return a;
+        if (std::is_signed_v<T> && b == static_cast<T>(-1))
+            return T{0};
+        return wrap(a % b);
+    });
+    check<T, T>(named("min") + ab, [](T a, T b, T) { return std::min(a, b); });
+    check<T, T>(named("max") + ab, [](T a, T b, T) { return std::max(a, b); });
+    check<T, T>(named("sad") + abc, [=](T a, T b, T c) {
+        return wrap(static_cast<UL>(c) + (a < b ? static_cast<UL>(b) - static_cast<UL>(a)
+                                                : static_cast<UL>(a) - static_cast<UL>(b)));
+    });
+    if constexpr (std::is_signed_v<T>) {
+        check<T, T>(named("neg") + only, [=](T a, T, T) { return wrap(0 - static_cast<UL>(a)); });
+        check<T, T>(named("abs") + only,
+                    [=](T a, T, T) { return wrap(a < 0 ? 0 - static_cast<UL>(a) : static_cast<UL>(a)); });
+    }
+    const std::string shift = fmt::format("{{ .reg .b32 %s; cvt.u32.u{} %s, {}2; ", bits, r);
+    const auto shift_text = [&](const std::string &op) {
+        return shift + op + fmt::format(" {0}4, {0}1, %s; }}", r);
+    };
+    check<T, T>(shift_text("shl.b" + std::to_string(bits)), [](T a, T b, T) {
+        const U by = static_cast<U>(static_cast<Unsigned>(b));
+        return by >= bits ? T{0} : static_cast<T>(static_cast<Unsigned>(a) << by);
+    });
+    check<T, T>(shift_text(named("shr")), [](T a, T b, T) {
+        const U by = static_cast<U>(static_cast<Unsigned>(b));
+        if (by >= bits)
+            return static_cast<T>(std::is_signed_v<T> && static_cast<Signed>(a) < 0 ? -1 : 0);
+        return static_cast<T>(a >> by);
+    });
+    // Every comparison, as a value.
+    const std::pair<std::string, std::function<bool(T, T)>> comparisons[] = {
+        {"eq", std::equal_to<T>()},   {"ne", std::not_equal_to<T>()}, {"lt", std::less<T>()},
+        {"le", std::less_equal<T>()}, {"gt", std::greater<T>()},      {"ge", std::greater_equal<T>()}};
+    for (const auto &[name, compare] : comparisons) {
+        check<U, T>(
+            fmt::format("setp.{}.{} %p1|%p2, {}1, {}2; selp.u32 %r4, 1, 0, %p1; @%p2 or.b32 %r4, %r4, 2;",
+                        name, type, r, r),
+            [&](T a, T b, T) { return compare(a, b) ? 1U : 2U; });
+        check<U, T>(fmt::format("setp.lt.{1} %p3, {2}2, {2}3; setp.{0}.xor.{1} %p1, {2}1, {2}2, %p3; "
+                                "selp.u32 %r4, 1, 0, %p1;",
+                                name, type, r),
+                    [&](T a, T b, T c) { return compare(a, b) != (b < c) ? 1U : 0U; });
+        check<U, T>(fmt::format("set.{}.u32.{} %r4, {}1, {}2;", name, type, r, r),
+                    [&](T a, T b, T) { return compare(a, b) ? UINT32_MAX : 0U; });
+    }
+}
+
+void arithmetic(void **) {
+    arithmetic_of<std::uint16_t>("u16", "%h");
+    arithmetic_of<std::int16_t>("s16", "%h");
+    arithmetic_of<U>("u32", "%r");
+    arithmetic_of<S>("s32", "%r");
+    arithmetic_of<UL>("u64", "%rd");
+    arithmetic_of<SL>("s64", "%rd");
+}
+
+void wide_and_saturated(void **) {
+    check<UL, U>("mul.wide.u32 %rd4, %r1, %r2;", [](U a, U b, U) { return UL{a} * b; });
+    check<UL, U>("mul.wide.s32 %rd4, %r1, %r2;",
+                 [](U a, U b, U) { return static_cast<UL>(SL{std::bit_cast<S>(a)} * std::bit_cast<S>(b)); });
+    check<UL, U>("cvt.s64.s32 %rd5, %r3; mad.wide.s32 %rd4, %r1, %r2, %rd5;", [](U a, U b, U c) {
+        return static_cast<UL>(SL{std::bit_cast<S>(a)} * std::bit_cast<S>(b)) +
+               static_cast<UL>(SL{std::bit_cast<S>(c)});
+    });
+    check<U, std::uint16_t>(
+        "mul.wide.s16 %r4, %h1, %h2;", [](std::uint16_t a, std::uint16_t b, std::uint16_t) {
+            return static_cast<U>(S{std::bit_cast<std::int16_t>(a)} * std::bit_cast<std::int16_t>(b));
+        });
+    const auto saturate = [](SL value) {
+        return static_cast<U>(std::clamp<SL>(value, INT32_MIN, INT32_MAX));
+    };
+    check<U, U>("add.sat.s32 %r4, %r1, %r2;",
+                [=](U a, U b, U) { return saturate(SL{std::bit_cast<S>(a)} + std::bit_cast<S>(b)); });
+    check<U, U>("sub.sat.s32 %r4, %r1, %r2;",
+                [=](U a, U b, U) { return saturate(SL{std::bit_cast<S>(a)} - std::bit_cast<S>(b)); });
+    check<U, U>("mul24.lo.u32 %r4, %r1, %r2;",
+                [](U a, U b, U) { return static_cast<U>(UL{a & 0xFFFFFF} * (b & 0xFFFFFF)); });
+    check<U, U>("mul24.hi.s32 %r4, %r1, %r2;", [](U a, U b, U) {
+        const auto low24 = [](U x) { return SL{std::bit_cast<S>(x << 8U) >> 8}; };
+        return static_cast<U>((low24(a) * low24(b)) >> 16);
+    });
+}
+
+// Sums of 128 bits and products of 64 by carries.
+void carries(void **) {
+    check<UL, UL>("add.cc.u64 %rd5, %rd1, %rd2; addc.u64 %rd4, %rd3, 0;",
+                  [](UL a, UL b, UL c) { return c + (a + b < a ? 1 : 0); });
+    check<UL, UL>("sub.cc.u64 %rd5, %rd1, %rd2; subc.cc.u64 %rd6, %rd3, %rd1; subc.u64 %rd4, 0, 0;",
+                  [](UL a, UL b, UL c) {
+                      const UWide left = (static_cast<UWide>(c) << 64U) + a;
+                      const UWide right = (static_cast<UWide>(a) << 64U) + b;
+                      return left < right ? ~UL{0} : 0;
+                  });
+    check<UL, UL>(
+        "{ .reg .b32 %al, %ah, %bl, %bh, %x, %y; mov.b64 {%al, %ah}, %rd1; mov.b64 {%bl, %bh}, %rd2;\n"
+        "mul.lo.u32 %x, %al, %bl; mul.hi.u32 %y, %al, %bl; mad.lo.u32 %y, %al, %bh, %y; mad.lo.u32 %y, %ah, "
+        "%bl, %y;\n"
+        "mov.b64 %rd4, {%x, %y}; }",
+        [](UL a, UL b, UL) { return a * b; });
+    check<U, U>("mad.lo.cc.u32 %r5, %r1, %r2, %r3; madc.hi.u32 %r4, %r1, %r2, 7;",
+                [](U a, U b, U c) { return static_cast<U>((UL{a} * b + c) >> 32U) + 7; });
+    check<U, U>("mad.lo.cc.u32 %r5, %r1, %r2, %r3; madc.hi.cc.u32 %r6, %r1, %r2, %r3; addc.u32 %r4, 0, 0;",
+                [](U a, U b, U c) {
+                    const UL low = UL{static_cast<U>(a * b)} + c;
+                    return static_cast<U>((((UL{a} * b) >> 32U) + c + (low >> 32U)) >> 32U);
+                });
+}
+
+void bits(void **) {
+    check<U, U>("popc.b32 %r4, %r1;", [](U a, U, U) { return static_cast<U>(std::popcount(a)); });
+    check<U, UL>("popc.b64 %r4, %rd1;", [](UL a, UL, UL) { return static_cast<U>(std::popcount(a)); });
+    check<U, U>("clz.b32 %r4, %r1;", [](U a, U, U) { return static_cast<U>(std::countl_zero(a)); });
+    check<U, UL>("clz.b64 %r4, %rd1;", [](UL a, UL, UL) { return static_cast<U>(std::countl_zero(a)); });
+    check<U, U>("brev.b32 %r5, %r1; brev.b32 %r4, %r5; xor.b32 %r4, %r4, %r5;", [](U a, U, U) {
+        U reversed = 0;
+        for (unsigned i = 0; i < 32; ++i)
+            reversed |= ((a >> i) & 1U) << (31 - i);
+        return reversed ^ a;
+    });
+    check<UL, UL>("brev.b64 %rd4, %rd1;", [](UL a, UL, UL) {
+        UL reversed = 0;
+        for (unsigned i = 0; i < 64; ++i)
+            reversed |= ((a >> i) & 1U) << (63 - i);
+        return reversed;
+    });
+    check<U, U>("bfind.u32 %r4, %r1;",
+                [](U a, U, U) { return a == 0 ? UINT32_MAX : static_cast<U>(31 - std::countl_zero(a)); });
+    check<U, U>("bfind.shiftamt.s32 %r4, %r1;", [](U a, U, U) {
+        const U x = (a >> 31U) != 0 ? ~a : a;
+        return x == 0 ? UINT32_MAX : static_cast<U>(std::countl_zero(x));
+    });
+    // The manual's own description of bfe and bfi, bit by bit.
+    const auto extract = [](auto a, U b, U c, bool is_signed) {
+        using T = decltype(a);
+        const U msb = 8 * sizeof(T) - 1;
+        const U pos = b & 0xFFU;
+        const U len = c & 0xFFU;
+        const T sbit = !is_signed || len == 0 ? T{0} : (a >> std::min(pos + len - 1, msb)) & 1U;
+        T d = 0;
+        for (U i = 0; i <= msb; ++i)
+            d |= (i < len && pos + i <= msb ? (a >> (pos + i)) & T{1} : sbit) << i;
+        return d;
+    };
+    check<U, U>("and.b32 %r5, %r2, 63; and.b32 %r6, %r3, 63; bfe.u32 %r4, %r1, %r5, %r6;",
+                [=](U a, U b, U c) { return extract(a, b & 63, c & 63, false); });
+    check<U, U>("bfe.s32 %r4, %r1, %r2, %r3;", [=](U a, U b, U c) { return extract(a, b, c, true); });
+    check<UL, UL>("cvt.u32.u64 %r2, %rd2; cvt.u32.u64 %r3, %rd3; and.b32 %r2, %r2, 127; and.b32 %r3, %r3, "
+                  "127; bfe.s64 %rd4, %rd1, %r2, %r3;",
+                  [=](UL a, UL b, UL c) { return extract(a, b & 127, c & 127, true); });
+    const auto insert = [](auto a, auto b, U c, U d) {
+        using T = decltype(a);
+        const U msb = 8 * sizeof(T) - 1;
+        const U pos = c & 0xFFU;
+        const U len = d & 0xFFU;
+        T f = b;
+        for (U i = 0; i < len && pos + i <= msb; ++i)
+            f = (f & ~(T{1} << (pos + i))) | (((a >> i) & T{1}) << (pos + i));
+        return f;
+    };
+    check<U, U>("and.b32 %r5, %r3, 63; bfi.b32 %r4, %r1, %r2, %r5, 9;",
+                [=](U a, U b, U c) { return insert(a, b, c & 63, 9); });
+    check<UL, UL>("cvt.u32.u64 %r3, %rd3; and.b32 %r5, %r3, 15; bfi.b64 %rd4, %rd1, %rd2, %r5, %r3;",
+                  [=](UL a, UL b, UL c) { return insert(a, b, static_cast<U>(c) & 15, static_cast<U>(c)); });
+    for (unsigned table : {0x80U, 0xFEU, 0x96U, 0xCAU, 0x01U, 0xE8U})
+        check<U, U>(fmt::format("lop3.b32 %r4, %r1, %r2, %r3, {};", table), [=](U a, U b, U c) {
+            U d = 0;
+            for (unsigned i = 0; i < 32; ++i)
+                d |= ((table >> (4 * ((a >> i) & 1) + 2 * ((b >> i) & 1) + ((c >> i) & 1))) & 1U) << i;
+            return d;
+        });
+    check<U, U>("lop3.or.b32 %r5|%p1, %r1, %r2, %r3, 128, 0; selp.u32 %r4, %r5, 77, %p1;",
+                [](U a, U b, U c) { return (a & b & c) != 0 ? a & b & c : 77U; });
+    check<U, U>("shf.l.wrap.b32 %r4, %r1, %r2, %r3;",
+                [](U a, U b, U c) { return static_cast<U>(((UL{b} << 32U | a) << (c & 31U)) >> 32U); });
+    check<U, U>("shf.r.wrap.b32 %r4, %r1, %r2, %r3;",
+                [](U a, U b, U c) { return static_cast<U>((UL{b} << 32U | a) >> (c & 31U)); });
+    check<U, U>("shf.l.clamp.b32 %r4, %r1, %r2, %r3;",
+                [](U a, U b, U c) { return c >= 32 ? a : static_cast<U>(((UL{b} << 32U | a) << c) >> 32U); });
+    check<U, U>("shf.r.clamp.b32 %r4, %r1, %r2, %r3;",
+                [](U a, U b, U c) { return c >= 32 ? b : static_cast<U>((UL{b} << 32U | a) >> c); });
+    check<U, U>("prmt.b32 %r4, %r1, %r2, %r3;", [](U a, U b, U c) {
+        const UL pair = UL{b} << 32U | a;
+        U d = 0;
+        for (unsigned k = 0; k < 4; ++k) {
+            const U selector = (c >> (4 * k)) & 15U;
+            const U byte = (pair >> (8 * (selector & 7U))) & 0xFFU;
+            d |= ((selector & 8U) != 0 ? ((byte & 0x80U) != 0 ? 0xFFU : 0U) : byte) << (8 * k);
+        }
+        return d;
+    });
+    check<U, U>("prmt.b32.f4e %r4, %r1, %r2, %r3;",
+                [](U a, U b, U c) { return static_cast<U>((UL{b} << 32U | a) >> (8 * (c & 3U))); });
+    check<U, U>("prmt.b32.rc16 %r4, %r1, %r2, %r3;", [](U a, U, U c) {
+        const U half = (a >> (16 * (c & 1U))) & 0xFFFFU;
+        return half | half << 16U;
+    });
+    check<U, U>("cnot.b32 %r4, %r1;", [](U a, U, U) { return a == 0 ? 1U : 0U; });
+    check<U, U>("not.b32 %r5, %r1; and.b32 %r5, %r5, %r2; or.b32 %r5, %r5, %r3; xor.b32 %r4, %r5, -5;",
+                [](U a, U b, U c) { return ((~a & b) | c) ^ static_cast<U>(-5); });
+    check<U, U>("and.b32 %r5, %r2, 31; fns.b32 %r4, %r1, %r5, 2;", [](U a, U b, U) {
+        int count = 2;
+        for (U at = b & 31U; at < 32; ++at)
+            if (((a >> at) & 1U) != 0 && --count == 0)
+                return at;
+        return UINT32_MAX;
+    });
+    check<U, U>("slct.u32.s32 %r4, %r1, %r2, %r3;",
+                [](U a, U b, U c) { return std::bit_cast<S>(c) >= 0 ? a : b; });
+    check<U, U>("bmsk.clamp.b32 %r4, %r1, %r2;", [](U a, U b, U) {
+        const U at = std::min(a, 32U);
+        return static_cast<U>(((UL{1} << std::min(b, 32U)) - 1) << at);
+    });
+}
+
+void packed_integers(void **) {
+    const auto bytes = [](U word, unsigned k, bool is_signed) {
+        return is_signed ? S{std::bit_cast<std::int8_t>(static_cast<std::uint8_t>(word >> (8 * k)))}
+                         : static_cast<S>((word >> (8 * k)) & 0xFFU);
+    };
+    const auto halves = [](U word, unsigned k, bool is_signed) {
+        return is_signed ? S{std::bit_cast<std::int16_t>(static_cast<std::uint16_t>(word >> (16 * k)))}
+                         : static_cast<S>((word >> (16 * k)) & 0xFFFFU);
+    };
+    for (const bool sa : {false, true})
+        for (const bool sb : {false, true}) {
+            check<U, U>(fmt::format("dp4a.{}32.{}32 %r4, %r1, %r2, %r3;", sa ? 's' : 'u', sb ? 's' : 'u'),
+                        [=](U a, U b, U c) {
+                            for (unsigned k = 0; k < 4; ++k)
+                                c += static_cast<U>(bytes(a, k, sa) * bytes(b, k, sb));
+                            return c;
+                        });
+            check<U, U>(fmt::format("dp2a.hi.{}32.{}32 %r4, %r1, %r2, %r3;", sa ? 's' : 'u', sb ? 's' : 'u'),
+                        [=](U a, U b, U c) {
+                            return c + static_cast<U>(halves(a, 0, sa) * bytes(b, 2, sb)) +
+                                   static_cast<U>(halves(a, 1, sa) * bytes(b, 3, sb));
+                        });
+        }
+    check<U, U>("max.s16x2 %r4, %r1, %r2;", [=](U a, U b, U) {
+        return (static_cast<U>(std::max(halves(a, 0, true), halves(b, 0, true))) & 0xFFFFU) |
+               static_cast<U>(std::max(halves(a, 1, true), halves(b, 1, true))) << 16U;
+    });
+    check<U, U>("min.relu.s16x2 %r4, %r1, %r2;", [=](U a, U b, U) {
+        const auto one = [=](unsigned k) {
+            return static_cast<U>(std::max(0, std::min(halves(a, k, true), halves(b, k, true))));
+        };
+        return one(0) | one(1) << 16U;
+    });
+    check<U, U>("add.u16x2 %r4, %r1, %r2;",
+                [](U a, U b, U) { return ((a + b) & 0xFFFFU) | ((a & 0xFFFF0000U) + (b & 0xFFFF0000U)); });
+    check<U, U>("vabsdiff4.u32.u32.u32.add %r4, %r1, %r2, %r3;", [=](U a, U b, U c) {
+        for (unsigned k = 0; k < 4; ++k)
+            c += static_cast<U>(std::abs(bytes(a, k, false) - bytes(b, k, false)));
+        return c;
+    });
+    check<U, U>("vadd4.s32.s32.s32.sat %r4, %r1, %r2, %r3;", [=](U a, U b, U) {
+        U d = 0;
+        for (unsigned k = 0; k < 4; ++k)
+            d |= (static_cast<U>(std::clamp(bytes(a, k, true) + bytes(b, k, true), -128, 127)) & 0xFFU)
+                 << (8 * k);
+        return d;
+    });
+}
+
+// cvt between integers: extended by the type of the source, cut to or kept within that of the result.
+void conversions(void **) {
+    check<UL, UL>("cvt.u8.u64 %h5, %rd1; cvt.u64.u8 %rd4, %h5;", [](UL a, UL, UL) { return a & 0xFFU; });
+    check<UL, UL>("cvt.s64.s8 %rd4, %rd1;",
+                  [](UL a, UL, UL) { return static_cast<UL>(SL{static_cast<std::int8_t>(a)}); });
+    check<UL, UL>("cvt.s8.u64 %r5, %rd1; cvt.s64.s32 %rd4, %r5;",
+                  [](UL a, UL, UL) { return static_cast<UL>(SL{static_cast<std::int8_t>(a)}); });
+    check<UL, UL>("cvt.sat.s32.s64 %r5, %rd1; cvt.s64.s32 %rd4, %r5;", [](UL a, UL, UL) {
+        return static_cast<UL>(std::clamp<SL>(std::bit_cast<SL>(a), INT32_MIN, INT32_MAX));
+    });
+    check<U, U>("cvt.sat.u8.s32 %r4, %r1;",
+                [](U a, U, U) { return static_cast<U>(std::clamp<SL>(std::bit_cast<S>(a), 0, 255)); });
+    check<U, U>("cvt.sat.s8.u32 %r4, %r1;", [](U a, U, U) { return std::min(a, 127U); });
+    check<U, U>("cvt.pack.sat.u8.s32.b32 %r4, %r1, %r2, %r3;", [](U a, U b, U c) {
+        const auto byte = [](U x) { return static_cast<U>(std::clamp<SL>(std::bit_cast<S>(x), 0, 255)); };
+        return (c << 16U) | byte(a) << 8U | byte(b);
+    });
+    check<UL, UL>(
+        "ld.global.s8 %rd5, [%a]; ld.global.u16 %rd6, [%b]; shl.b64 %rd6, %rd6, 8; xor.b64 %rd4, %rd5, %rd6;",
+        [](UL a, UL b, UL) {
+            return static_cast<UL>(SL{static_cast<std::int8_t>(a)}) ^ ((b & 0xFFFFU) << 8U);
+        });
+    check<UL, UL>(
+        "mov.b64 {%h5, %h6, %h7, %h8}, %rd1; mov.b64 %rd4, {%h8, %h7, %h6, %h5};", [](UL a, UL, UL) {
+            return (a >> 48U) | ((a >> 16U) & 0xFFFF0000U) | ((a << 16U) & 0xFFFF00000000U) | (a << 48U);
+        });
+}
+
+} // namespace
+
+int main() {
+    const CMUnitTest tests[] = {cmocka_unit_test(arithmetic),      cmocka_unit_test(wide_and_saturated),
+                                cmocka_unit_test(carries),         cmocka_unit_test(bits),
+                                cmocka_unit_test(packed_integers), cmocka_unit_test(conversions)};
+    return cmocka_run_group_tests_name("softgpu-engine-integers", tests, nullptr, nullptr);
+}
