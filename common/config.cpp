@@ -5,6 +5,7 @@
 #include "common/unique_fd.hpp"
 #include "yaml.hpp"
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <tuple>
@@ -27,33 +28,75 @@ using settings::Key;
 // More GPUs than any cluster has; keeps products with a rank count inside 64 bits.
 constexpr Integer kGpus{1, 1048576};
 
+constexpr Integer kPercent{0, 100};
+// One a minute is more than any checkpoint allows.
+constexpr Integer kMoves{0, 60};
+constexpr Duration kLeastRun{0s, 24h};
+
 // clang-format off: one line per key
 constexpr std::tuple kKeys{
-    Key{"log_level",                 Choice{log::kLevels}, log::Level::kInfo, [](auto &c) -> auto & { return c.log_level; }},
-    Key{"elastic.enabled",           Boolean{},            true,              [](auto &c) -> auto & { return c.elastic.enabled; }},
-    Key{"elastic.min_gpus",          kGpus,                kGpus.least,       [](auto &c) -> auto & { return c.elastic.min_gpus; }},
-    Key{"elastic.max_gpus",          kGpus,                kGpus.most,        [](auto &c) -> auto & { return c.elastic.max_gpus; }},
-    Key{"slurmctld.decide",          Boolean{},            true,              [](auto &c) -> auto & { return c.slurmctld.decide; }},
-    Key{"slurmctld.verify_interval", Duration{1s, 1h},     60s,               [](auto &c) -> auto & { return c.slurmctld.verify_interval; }},
-    Key{"slurmctld.verify_sample",   Integer{1, 256},      32,                [](auto &c) -> auto & { return c.slurmctld.verify_sample; }},
+    Key{"log_level",                  Choice{log::kLevels}, log::Level::kInfo, [](auto &c) -> auto & { return c.log_level; }},
+    Key{"elastic.enabled",            Boolean{},            true,              [](auto &c) -> auto & { return c.elastic.enabled; }},
+    Key{"elastic.min_gpus",           kGpus,                kGpus.least,       [](auto &c) -> auto & { return c.elastic.min_gpus; }},
+    Key{"elastic.max_gpus",           kGpus,                kGpus.most,        [](auto &c) -> auto & { return c.elastic.max_gpus; }},
+    Key{"slurmctld.decide",           Boolean{},            true,              [](auto &c) -> auto & { return c.slurmctld.decide; }},
+    Key{"slurmctld.verify_interval",  Duration{1s, 1h},     60s,               [](auto &c) -> auto & { return c.slurmctld.verify_interval; }},
+    Key{"slurmctld.verify_sample",    Integer{1, 256},      32,                [](auto &c) -> auto & { return c.slurmctld.verify_sample; }},
+    Key{"premium.guarantee_percent",  kPercent,             95,                [](auto &c) -> auto & { return c.premium.guarantee_percent; }},
+    Key{"premium.moves_per_hour",     kMoves,               2,                 [](auto &c) -> auto & { return c.premium.moves_per_hour; }},
+    Key{"premium.least_run",          kLeastRun,            10min,             [](auto &c) -> auto & { return c.premium.least_run; }},
+    Key{"standard.guarantee_percent", kPercent,             70,                [](auto &c) -> auto & { return c.standard.guarantee_percent; }},
+    Key{"standard.moves_per_hour",    kMoves,               4,                 [](auto &c) -> auto & { return c.standard.moves_per_hour; }},
+    Key{"standard.least_run",         kLeastRun,            5min,              [](auto &c) -> auto & { return c.standard.least_run; }},
+    Key{"basic.guarantee_percent",    kPercent,             0,                 [](auto &c) -> auto & { return c.basic.guarantee_percent; }},
+    Key{"basic.moves_per_hour",       kMoves,               12,                [](auto &c) -> auto & { return c.basic.moves_per_hour; }},
+    Key{"basic.least_run",            kLeastRun,            1min,              [](auto &c) -> auto & { return c.basic.least_run; }},
+    Key{"planner.horizon",            Duration{1s, 1h},     2min,              [](auto &c) -> auto & { return c.planner.horizon; }},
+    Key{"planner.margin_percent",     kPercent,             30,                [](auto &c) -> auto & { return c.planner.margin_percent; }},
+    Key{"planner.payback",            Duration{1s, 24h},    15min,             [](auto &c) -> auto & { return c.planner.payback; }},
+    Key{"planner.service_quantum",    Duration{1s, 1000h},  1h,                [](auto &c) -> auto & { return c.planner.service_quantum; }},
 };
 // clang-format on
+
+// Two keys of which the first may not be above the second.
+struct Order {
+    std::string_view low;
+    std::string_view high;
+    std::int64_t low_value;
+    std::int64_t high_value;
+};
+
+Expected<void> check_order(const Order &order, const settings::Lines &lines, std::string_view file_name) {
+    if (order.low_value <= order.high_value)
+        return {};
+    // At least one of the two is set: the defaults agree. The error is at the one that is set, high before
+    // low.
+    const auto high = lines.find(order.high);
+    if (high != lines.end()) {
+        return std::unexpected(yaml::error_at(file_name, high->second, order.high,
+                                              fmt::format("expected at least {}, which is {}, found {}",
+                                                          order.low, order.low_value, order.high_value)));
+    }
+    return std::unexpected(yaml::error_at(file_name, lines.find(order.low)->second, order.low,
+                                          fmt::format("expected at most {}, which is {}, found {}",
+                                                      order.high, order.high_value, order.low_value)));
+}
 
 // What no single key's type can say.
 Expected<void> check_together(const Config &config, const settings::Lines &lines,
                               std::string_view file_name) {
-    if (config.elastic.min_gpus <= config.elastic.max_gpus)
-        return {};
-    // At least one of the two is set: the defaults agree.
-    const bool max_is_set = lines.contains("elastic.max_gpus");
-    const auto line = lines.find(max_is_set ? "elastic.max_gpus" : "elastic.min_gpus")->second;
-    return std::unexpected(
-        max_is_set ? yaml::error_at(file_name, line, "elastic.max_gpus",
-                                    fmt::format("expected at least elastic.min_gpus, which is {}, found {}",
-                                                config.elastic.min_gpus, config.elastic.max_gpus))
-                   : yaml::error_at(file_name, line, "elastic.min_gpus",
-                                    fmt::format("expected at most elastic.max_gpus, which is {}, found {}",
-                                                config.elastic.max_gpus, config.elastic.min_gpus)));
+    const std::array<Order, 3> orders{{
+        {"elastic.min_gpus", "elastic.max_gpus", config.elastic.min_gpus, config.elastic.max_gpus},
+        {"standard.guarantee_percent", "premium.guarantee_percent", config.standard.guarantee_percent,
+         config.premium.guarantee_percent},
+        {"basic.guarantee_percent", "standard.guarantee_percent", config.basic.guarantee_percent,
+         config.standard.guarantee_percent},
+    }};
+    for (const Order &order : orders) {
+        if (auto checked = check_order(order, lines, file_name); !checked)
+            return checked;
+    }
+    return {};
 }
 
 std::unexpected<Error> refuse(const std::filesystem::path &path, std::string why, int code) {

@@ -2,6 +2,12 @@
 // The command line for users and administrators.
 #include "common/config.hpp"
 #include "guarded_main.hpp"
+#ifdef SINGULARITY_WITH_PROXY
+#include "proxy_command.hpp"
+#endif
+#ifdef SINGULARITY_WITH_STORE
+#include "store_command.hpp"
+#endif
 
 #include <cstdlib>
 #include <filesystem>
@@ -33,8 +39,17 @@ int run(int argc, char **argv) {
         "check", "check a configuration file and print every setting that is in force with it");
     check->add_option("FILE", path, "the file")->capture_default_str();
 
+    int status = EXIT_SUCCESS;
+    check->callback([&] { status = check_config(path); });
+#ifdef SINGULARITY_WITH_PROXY
+    singularity::spank::add_proxy_command(app, status);
+#endif
+#ifdef SINGULARITY_WITH_STORE
+    singularity::spank::add_store_command(app, status);
+#endif
+
     CLI11_PARSE(app, argc, argv);
-    return check_config(path);
+    return status;
 }
 
 } // namespace

@@ -2,10 +2,12 @@
 """clang-tidy over every source file of a build, once each, skipping what was clean before and has not changed.
 
 Usage: tidy.py BUILD_DIRECTORY. A file's state is its preprocessed text, the checks and clang-tidy's version; the states
-that were clean are remembered in the cache beside the root directories.
+that were clean are remembered in the cache beside the root directories. What tests/tidy.later matches is not checked:
+it was never clean, and the list may only get shorter.
 """
 
 import concurrent.futures
+import glob
 import hashlib
 import json
 import os
@@ -30,11 +32,26 @@ def commands(build):
 def state_of(entry, common):
     words = shlex.split(entry["command"])
     words = words[words[0].endswith("ccache"):]
-    words = words[: words.index("-o")] + ["-E", entry["file"]]
+    # Without the places of the lines, which would make another checkout another state; with the comments (NOLINT).
+    words = words[: words.index("-o")] + ["-E", "-P", "-C", entry["file"]]
     result = subprocess.run(words, cwd=entry["directory"], capture_output=True, check=False)
     if result.returncode != 0:
         sys.exit(f"tidy: cannot preprocess {entry['file']}: {result.stderr.decode(errors='replace')}")
     return hashlib.sha256(common + result.stdout).hexdigest()
+
+
+def later():
+    """The files that the patterns of tests/tidy.later match; each must match something."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    with open(os.path.join(here, "tidy.later"), encoding="utf-8") as file:
+        patterns = [line.strip() for line in file if line.strip() and not line.startswith("#")]
+    paths = set()
+    for pattern in patterns:
+        found = glob.glob(os.path.join(os.path.dirname(here), pattern), recursive=True)
+        if not found:
+            sys.exit(f"tidy: '{pattern}' in tests/tidy.later matches nothing any more: remove the line")
+        paths.update(found)
+    return paths
 
 
 def configuration(file):
@@ -64,7 +81,10 @@ def main():
     build = sys.argv[1]
     os.makedirs(CACHE, exist_ok=True)
     version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
-    found = commands(build)
+    skipped = later()
+    every = commands(build)
+    found = {file: entry for file, entry in every.items() if file not in skipped}
+    print(f"{len(found)} files; {len(every) - len(found)} that tests/tidy.later matches are not checked")
     failed = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         tasks = [pool.submit(check, build, file, entry, version) for file, entry in sorted(found.items())]

@@ -12,13 +12,14 @@ import math
 import os
 import sys
 
+NOT_BENCHES = ("bench.py", "proxied.py", "test_bench.py")
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "cluster")]
 
 
 def benches():
     """The names of the modules beside this one."""
-    return sorted(name[:-3] for name in os.listdir(HERE) if name.endswith(".py") and name not in ("bench.py", "test_bench.py"))
+    return sorted(name[:-3] for name in os.listdir(HERE) if name.endswith(".py") and name not in NOT_BENCHES)
 
 
 def check(name, declared, figures):

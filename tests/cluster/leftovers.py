@@ -38,10 +38,22 @@ def mounts(cluster):
     return [path for path in _each_process() if cluster.directory in _read(f"{path}/mountinfo")]
 
 
-def namespaces(inodes):
-    """Which of the namespaces (as {kind: inode link}) still have a process in them."""
+def _started(path):
+    """When a process was started, in seconds since boot; proc(5), field 22 of stat. The name before may hold anything."""
+    fields = _read(f"{path}/stat").rpartition(")")[2].split()
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK") if fields else float("inf")
+
+
+def namespaces(inodes, since=float("inf")):
+    """Which of the namespaces (as {kind: inode link}) still have a process in them.
+
+    since: when the cluster's end began. The kernel gives the number of a namespace that is gone to the next one: a process that
+    was started later (by a test that runs beside this one) is in another namespace of that number.
+    """
     found = set()
     for path in _each_process():
+        if _started(path) > since:
+            continue
         for kind in ("mnt", "net", "pid", "uts", "ipc", "cgroup"):
             try:
                 link = os.readlink(f"{path}/ns/{kind}")
@@ -76,7 +88,7 @@ def everything(cluster, namespace_links):
     found = {
         "processes": processes(cluster),
         "mounts": mounts(cluster),
-        "namespaces": sorted(namespaces(namespace_links)),
+        "namespaces": sorted(namespaces(namespace_links, cluster.down_since)),
         "cgroups": cgroups.existing(cluster.name),
         "files": [cluster.directory] if os.path.exists(cluster.directory) else [],
     }

@@ -105,6 +105,17 @@ std::vector<Bad> bad_inputs() {
          {"c.yaml:3: elastic.max_gpus: expected at least elastic.min_gpus, which is 8, found 4"}},
         {"elastic:\n  max_gpus: 4\n  min_gpus: 8\n",
          {"c.yaml:2: elastic.max_gpus: expected at least elastic.min_gpus"}},
+        {"standard:\n  guarantee_percent: 96\n",
+         {"c.yaml:2: standard.guarantee_percent: expected at most premium.guarantee_percent, which is 95, "
+          "found "
+          "96"}},
+        {"premium:\n  guarantee_percent: 60\n",
+         {"c.yaml:2: premium.guarantee_percent: expected at least standard.guarantee_percent"}},
+        {"basic:\n  guarantee_percent: 71\n",
+         {"c.yaml:2: basic.guarantee_percent: expected at most standard."}},
+        {"basic:\n  moves_per_hour: 61\n", {"c.yaml:2: basic.moves_per_hour", "from 0 to 60, found '61'"}},
+        {"premium:\n  least_run: 25h\n", {"c.yaml:2: premium.least_run: expected a duration from 0s to 24h"}},
+        {"planner:\n  horizon: 0s\n", {"c.yaml:2: planner.horizon", "from 1s to 1h"}},
 
         // sections
         {"elastic: true\n",
@@ -228,21 +239,39 @@ void defaults_are_those_documented(void ** /*state*/) {
     assert_true(config.slurmctld.decide);
     assert_true(config.slurmctld.verify_interval == 60s);
     assert_true(config.slurmctld.verify_sample == 32);
+    assert_true(
+        (config.premium == Config::Tier{.guarantee_percent = 95, .moves_per_hour = 2, .least_run = 10min}));
+    assert_true(
+        (config.standard == Config::Tier{.guarantee_percent = 70, .moves_per_hour = 4, .least_run = 5min}));
+    assert_true(
+        (config.basic == Config::Tier{.guarantee_percent = 0, .moves_per_hour = 12, .least_run = 1min}));
+    assert_true(
+        (config.planner ==
+         Config::Planner{.horizon = 2min, .margin_percent = 30, .payback = 15min, .service_quantum = 1h}));
 }
 
 void every_key_can_be_set(void ** /*state*/) {
-    const Config config = good("---\n"
-                               "log_level: debug   # why not\n"
-                               "slurmctld: {decide: false, verify_interval: 5m, verify_sample: 256}\n"
-                               "elastic:\r\n"
-                               "    enabled: false\r\n"
-                               "    'min_gpus': 2\n"
-                               "    max_gpus:\n"
-                               "        64\n");
+    const Config config =
+        good("---\n"
+             "log_level: debug   # why not\n"
+             "slurmctld: {decide: false, verify_interval: 5m, verify_sample: 256}\n"
+             "elastic:\r\n"
+             "    enabled: false\r\n"
+             "    'min_gpus': 2\n"
+             "    max_gpus:\n"
+             "        64\n"
+             "premium: {guarantee_percent: 100, moves_per_hour: 0, least_run: 24h}\n"
+             "standard: {guarantee_percent: 50, moves_per_hour: 60, least_run: 0s}\n"
+             "basic: {guarantee_percent: 50, moves_per_hour: 1, least_run: 2s}\n"
+             "planner: {horizon: 30s, margin_percent: 0, payback: 1h, service_quantum: 10m}\n");
     Config expected;
     expected.log_level = log::Level::kDebug;
     expected.elastic = {.enabled = false, .min_gpus = 2, .max_gpus = 64};
     expected.slurmctld = {.decide = false, .verify_interval = 5min, .verify_sample = 256};
+    expected.premium = {.guarantee_percent = 100, .moves_per_hour = 0, .least_run = 24h};
+    expected.standard = {.guarantee_percent = 50, .moves_per_hour = 60, .least_run = 0s};
+    expected.basic = {.guarantee_percent = 50, .moves_per_hour = 1, .least_run = 2s};
+    expected.planner = {.horizon = 30s, .margin_percent = 0, .payback = 1h, .service_quantum = 10min};
     assert_true(config == expected);
     assert_true(good(config::to_yaml(config)) == config);
 }

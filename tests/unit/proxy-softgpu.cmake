@@ -11,6 +11,14 @@ foreach(subject IN ITEMS parser fatbin)
     target_include_directories(proxy_softgpu_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
 endforeach()
 
+if(TARGET singularity_engine)
+    foreach(subject IN ITEMS floats halves integers matrices)
+        singularity_unit_test(proxy_softgpu_engine_${subject} SOURCES ${softgpu_tests}/engine_${subject}.cpp
+                              USES singularity_engine singularity_common)
+        target_include_directories(proxy_softgpu_engine_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
+    endforeach()
+endif()
+
 find_program(SINGULARITY_NVCC nvcc HINTS /usr/local/cuda/bin /usr/local/cuda-13.0/bin
              DOC "CUDA compiler; without it the tests that need compiled programs are left out")
 if(NOT SINGULARITY_NVCC)
@@ -51,3 +59,14 @@ singularity_unit_test(proxy_softgpu_compiled SOURCES ${softgpu_tests}/compiled.c
 target_include_directories(proxy_softgpu_compiled PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
 target_compile_definitions(proxy_softgpu_compiled PRIVATE SINGULARITY_SOFTGPU_COMPILED="${softgpu_compiled}")
 add_dependencies(proxy_softgpu_compiled softgpu_images)
+
+if(TARGET singularity_engine)
+    foreach(subject IN ITEMS programs behaviour)
+        singularity_unit_test(proxy_softgpu_engine_${subject} SOURCES ${softgpu_tests}/engine_${subject}.cpp
+                              USES singularity_engine singularity_common)
+        target_include_directories(proxy_softgpu_engine_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
+        target_compile_definitions(proxy_softgpu_engine_${subject}
+                                   PRIVATE SINGULARITY_SOFTGPU_COMPILED="${softgpu_compiled}")
+        add_dependencies(proxy_softgpu_engine_${subject} softgpu_images)
+    endforeach()
+endif()

@@ -33,6 +33,23 @@ struct Config {
         bool operator==(const Slurmctld &) const = default;
     } slurmctld;
 
+    // What a tier is promised and what it bears.
+    struct Tier {
+        std::int64_t guarantee_percent{}; // the GPU fraction; premium's not below standard's, standard's not
+                                          // below basic's
+        std::int64_t moves_per_hour{};    // interruptions of one job
+        std::chrono::milliseconds least_run{};
+        bool operator==(const Tier &) const = default;
+    } premium, standard, basic;
+
+    struct Planner {
+        std::chrono::milliseconds horizon{};
+        std::int64_t margin_percent{};
+        std::chrono::milliseconds payback{};
+        std::chrono::milliseconds service_quantum{};
+        bool operator==(const Planner &) const = default;
+    } planner;
+
     bool operator==(const Config &) const = default;
 };
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import annotations
 import cheader
+import emit_entry
+import emit_forward
 import emit_messages
 import emit_tables
 import layout
@@ -14,6 +16,7 @@ import versions
 from names import camel
 
 MESSAGE_PARTS = 4  # files that the messages' code is split over, so that they compile side by side
+CALL_PARTS = 2
 
 
 def write(path, text):
@@ -38,6 +41,18 @@ def generate(compiler, cuda_include, annotation_path, out):
     write(out / "driver_api/api_id.hpp", emit_tables.api_id(header, symbols))
     write(out / "driver_api/messages.hpp", emit_messages.declarations(items))
     write(out / "driver_api/calls.hpp", emit_messages.calls(items))
+    write(out / "driver_api/handles.hpp", emit_forward.handles(api))
+    write(out / "driver_api/dispatch_calls.hpp", emit_forward.dispatch_header(items))
+    hpp, cpp = emit_forward.backend(header)
+    write(out / "driver_api/backend.hpp", hpp)
+    write(out / "backend.cpp", cpp)
+    write(out / "dispatch_table.cpp", emit_forward.dispatch_table(items, symbols))
+    write(out / "entry_unsupported.cpp", emit_entry.unsupported(header, symbols))
+    write(out / "entry_per_thread.cpp", emit_entry.per_thread(header, symbols))
+    write(out / "entry_addresses.cpp", emit_entry.addresses(symbols))
+    for part in range(CALL_PARTS):
+        write(out / f"client{part}.cpp", emit_forward.client(header, items, part, CALL_PARTS))
+        write(out / f"dispatch{part}.cpp", emit_forward.dispatch(header, items, part, CALL_PARTS))
     write(out / "tables.cpp", emit_tables.tables(symbols, table, api))
     for part in range(MESSAGE_PARTS):
         write(out / f"messages{part}.cpp", emit_messages.definitions(items, part, MESSAGE_PARTS))

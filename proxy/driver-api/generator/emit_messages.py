@@ -468,5 +468,5 @@ def definitions(items, part, parts):
 
 def calls(items):
     return (f'{BANNER}// From the arguments of a C call to a request, and from its reply to the caller\'s memory.\n'
-            f'#pragma once\n\n#include <cuda.h>\n\n#include "driver_api/messages.hpp"\n\n{INTRO}'
+            f'#pragma once\n\n#include "driver_api/messages.hpp"\n#include "proxy/libcuda/cuda.hpp"\n\n{INTRO}'
             + "".join(m.call() for m in items) + OUTRO)

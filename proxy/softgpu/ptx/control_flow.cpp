@@ -2,6 +2,7 @@
 #include "ptx/control_flow.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace singularity::ptx {
 
@@ -42,15 +43,22 @@ void for_each_target(const Instruction &instruction, Function &function, Visit v
 // node, to which everything that ends a lane leads.
 class PostDominators {
   public:
-    explicit PostDominators(const std::vector<Block> &blocks)
-        : blocks_(blocks), root_(static_cast<std::uint32_t>(blocks.size())), predecessors_(blocks.size()),
-          number_(blocks.size() + 1, kNone), dominator_(blocks.size() + 1, kNone),
+    // only_ends: blocks that do nothing but end their lanes.
+    PostDominators(const std::vector<Block> &blocks, const std::vector<bool> &only_ends)
+        : root_(static_cast<std::uint32_t>(blocks.size())), predecessors_(blocks.size()),
+          successors_(blocks.size()), number_(blocks.size() + 1, kNone), dominator_(blocks.size() + 1, kNone),
           to_root_(blocks.size(), false) {
-        for (std::uint32_t b = 0; b < root_; ++b)
-            for (const std::uint32_t successor : blocks[b].successors)
+        // Lanes that end do not come to any meeting point, so the others need not wait for them: a way that
+        // only ends counts if there is no other.
+        for (std::uint32_t b = 0; b < root_; ++b) {
+            std::ranges::copy_if(blocks[b].successors, std::back_inserter(successors_[b]),
+                                 [&](std::uint32_t successor) { return !only_ends[successor]; });
+            if (successors_[b].empty())
+                successors_[b] = blocks[b].successors;
+            to_root_[b] = successors_[b].empty();
+            for (const std::uint32_t successor : successors_[b])
                 predecessors_[successor].push_back(b);
-        for (std::uint32_t b = 0; b < root_; ++b)
-            to_root_[b] = blocks[b].ends || blocks[b].successors.empty();
+        }
         number_blocks();
         solve();
     }
@@ -115,7 +123,7 @@ class PostDominators {
             changed = false;
             for (auto block = order_.rbegin(); block != order_.rend(); ++block) {
                 std::uint32_t found = to_root_[*block] ? root_ : kNone;
-                for (const std::uint32_t successor : blocks_[*block].successors)
+                for (const std::uint32_t successor : successors_[*block])
                     if (dominator_[successor] != kNone)
                         found = found == kNone ? successor : common(successor, found);
                 changed |= dominator_[*block] != found;
@@ -124,9 +132,9 @@ class PostDominators {
         }
     }
 
-    const std::vector<Block> &blocks_;
     std::uint32_t root_;
     std::vector<std::vector<std::uint32_t>> predecessors_;
+    std::vector<std::vector<std::uint32_t>> successors_;
     std::vector<std::uint32_t> number_;
     std::vector<std::uint32_t> dominator_;
     std::vector<bool> to_root_;
@@ -183,7 +191,15 @@ void build_control_flow(Function &function, const Module &module) {
         block.successors.erase(repeated.begin(), repeated.end());
     }
 
-    const PostDominators dominators(function.blocks);
+    std::vector<bool> only_ends(function.blocks.size(), false);
+    for (std::uint32_t b = 0; b < function.blocks.size(); ++b) {
+        const Block &block = function.blocks[b];
+        only_ends[b] = block.first == block.last
+                           ? block.ends
+                           : block.first + 1 == block.last && instructions[block.first].guard == kNone &&
+                                 ends_lane(instructions[block.first], function, module);
+    }
+    const PostDominators dominators(function.blocks, only_ends);
     for (std::uint32_t b = 0; b < function.blocks.size(); ++b)
         function.blocks[b].reconvergence = dominators.of(b);
 }

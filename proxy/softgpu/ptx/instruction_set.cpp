@@ -135,7 +135,7 @@ constexpr InstructionForm kForms[] = {
     {"cnot", "{b16|b32|b64}", "d0,s0"},
     {"lop3", "{b32}", "d0,s0,s0,s0,su"},
     {"lop3", "{or|and}{b32}", "d0|p,s0,s0,s0,su,sp"},
-    {"shf", "{l|r}{clamp|wrap}{b32}", "d0,s0,s0,su"},
+    {"shf", "{flag:l|r}{clamp|wrap}{b32}", "d0,s0,s0,su"},
     {"shl", "{b16|b32|b64}", "d0,s0,su"},
     {"shr", "{b16|b32|b64|$integer}", "d0,s0,su"},
     {"prmt", "{b32}[f4e|b4e|rc8|ecl|ecr|rc16]", "d0,s0,s0,su"},
@@ -254,6 +254,9 @@ constexpr InstructionForm kForms[] = {
 
     // matrices
     {"ldmatrix", "{sync}{aligned}{m8n8|m16n16}{x1|x2|x4}[trans][shared|shared::cta]{b16|b8}", "Du,a"},
+    // ptxas takes the number in front of the shape as well, and cuBLAS has it there.
+    {"ldmatrix", "{sync}{aligned}{x1|x2|x4}[trans]{m8n8|m16n16}[trans][shared|shared::cta]{b16|b8}", "Du,a"},
+    {"stmatrix", "{sync}{aligned}{x1|x2|x4}[trans]{m8n8}[trans][shared|shared::cta]{b16}", "a,Su"},
     {"stmatrix", "{sync}{aligned}{m8n8}{x1|x2|x4}[trans][shared|shared::cta]{b16}", "a,Su"},
     {"movmatrix", "{sync}{aligned}{m8n8}{trans}{b16}", "du,su"},
     {"mma",

@@ -128,8 +128,8 @@ struct Call {
 struct Block {
     std::uint32_t first = 0; // instructions [first, last)
     std::uint32_t last = 0;
-    // Where lanes that left the block by different ways meet again: the immediate post-dominator; kNone: only
-    // by ending.
+    // Where lanes that left the block by different ways, and do not end at once, meet again: the immediate
+    // post-dominator; kNone: nowhere.
     std::uint32_t reconvergence = kNone;
     bool ends = false; // some lanes may end the function here: exit, ret, trap, a call that does not return
     std::vector<std::uint32_t> successors;

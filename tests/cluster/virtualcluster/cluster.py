@@ -87,6 +87,7 @@ def _user_of_root(root, name):
 
 class Cluster:
     def __init__(self, name):
+        self.down_since = float("inf")  # when down() was called, in seconds since boot
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,30}", name):
             raise ClusterError(f"'{name}' is no cluster name: lower-case letters, digits and '-', at most 31")
         self.name = name
@@ -403,6 +404,7 @@ class Cluster:
         """Ends everything of it, in whatever state it is; can be repeated."""
         if not os.path.isdir(self.directory):
             raise ClusterError(f"no cluster '{self.name}'")
+        self.down_since = time.clock_gettime(time.CLOCK_BOOTTIME)
         kernel.kill_lock_holder(self.lock_path, 20, f"cluster {self.name}")
         cgroups.remove(self.name)
         # Every mount of it was in a namespace that has died with it: this removes plain files.

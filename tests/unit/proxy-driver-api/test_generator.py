@@ -208,7 +208,7 @@ class OneLine(unittest.TestCase):
                 source.write_text('#include "driver_api/calls.hpp"\n')
                 compiled = subprocess.run(
                     [CXX, "-std=c++23", "-fsyntax-only", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-I",
-                     Path(scratch, "out"), "-I", DRIVER_API / "include", "-I", ROOT / "common/include", "-isystem", CUDA,
+                     Path(scratch, "out"), "-I", DRIVER_API / "include", "-I", DRIVER_API.parent / "libcuda/include", "-I", ROOT / "common/include", "-isystem", CUDA,
                      source], capture_output=True, text=True)
                 self.assertEqual(compiled.returncode, 0, compiled.stderr[:4000])
             return run, files

@@ -101,7 +101,7 @@ void everything_is_known(void ** /*state*/) {
     for (const auto &[what, times] : unknown)
         print_error("%d times: %s\n", times, what.c_str());
     assert_int_equal(unknown.size(), 0);
-    assert_int_equal(files, 38);
+    assert_int_equal(files, 41);
     assert_true(instructions > 20000);
 }
 

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the device proxy costs, on the software GPU: every ratio is of two things measured in one run."""
+
+import os
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+
+import proxied
+
+RUNS = 5
+CLIENTS = 8
+FIGURES = {
+    "launch_ns": "client time of an asynchronous kernel launch, ns, median of batches (aim 300)",
+    "sync_rtt_us": "empty call with a reply, us, median (aim 3)",
+    "h2d_ratio": "64 MB from pageable host memory to the device, throughput over memcpy's (aim 0.8)",
+    "h2d_pinned_ratio": "the same from pinned memory (aim 0.95)",
+    "d2h_ratio": "64 MB from the device to pageable host memory, throughput over memcpy's (aim 0.8)",
+    "d2h_pinned_ratio": "the same to pinned memory (aim 0.95)",
+    "h2d_direct_ratio": "for comparison: pageable, without the proxy",
+    "launch_direct_ns": "for comparison: a launch without the proxy, on the software GPU",
+    "train_ratio": f"training program, time through the proxy over time without, median of {RUNS} pairs (aim 1.03)",
+    "clients_8_ratio": f"{CLIENTS} clients of one proxy at once, time over that of one after the other",
+    "client_rss_mb": "memory of a client process that CUDA through the proxy adds, MB (aim 32)",
+    "proxy_rss_mb_per_client": "memory of the proxy that a client adds, beyond what the driver takes for it alone, MB (aim 64)",
+}
+
+
+def timed(command, environment):
+    start = time.monotonic()
+    proxied.run(command, environment)
+    return time.monotonic() - start
+
+
+class Proxy:
+    """One singularity-proxyd on the software GPU, for several clients."""
+
+    def __enter__(self):
+        self.directory = tempfile.TemporaryDirectory(prefix="singularity-bench-")
+        self.socket = os.path.join(self.directory.name, "0.sock")
+        ready, writing = os.pipe()
+        with open(os.path.join(self.directory.name, "log"), "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen(
+                [proxied.program("singularity-proxyd"), "--driver", proxied.program("softgpu", "libcuda.so.1"), "--device", "0",
+                 "--socket", self.socket, "--ready-fd", str(writing), "--die-with-parent"], pass_fds=[writing], stderr=log)
+        os.close(writing)
+        with os.fdopen(ready) as line:
+            if not line.readline():
+                raise RuntimeError("singularity-proxyd did not start")
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.directory.cleanup()
+
+    def environment(self):
+        return dict(os.environ, SINGULARITY_PROXY_SOCKETS=self.socket, LD_LIBRARY_PATH=proxied.program("client"))
+
+    def resident_mb(self):
+        with open(f"/proc/{self.process.pid}/status", encoding="utf-8") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:")) / 1024
+
+
+def hold(command, environment):
+    """A client that has done a little and waits; (process, what it says of its memory)."""
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    lines = []
+    for line in process.stdout:
+        if line == "ready\n":
+            return process, proxied.figures("".join(lines))
+        lines.append(line)
+    raise RuntimeError(f"{' '.join(command)} ended with {process.wait()} before it was ready")
+
+
+def memory(calls):
+    with Proxy() as proxy:
+        held = [hold([calls, "hold"], proxy.environment())]
+        first = proxy.resident_mb()
+        held += [hold([calls, "hold"], proxy.environment()) for _ in range(CLIENTS - 1)]
+        each = (proxy.resident_mb() - first) / (CLIENTS - 1)
+        client = statistics.median(figures["rss_mb"] for _, figures in held)
+        for process, _ in held:
+            process.stdin.close()
+            process.wait(30)
+    return client, each
+
+
+def clients(calls):
+    """Seconds of CLIENTS clients at once and one after the other."""
+    with Proxy() as proxy:
+        command = [calls, "work"]
+        timed(command, proxy.environment())
+        start = time.monotonic()
+        for _ in range(CLIENTS):
+            proxied.run(command, proxy.environment())
+        alone = time.monotonic() - start
+        start = time.monotonic()
+        running = [subprocess.Popen(command, env=proxy.environment(), stdout=subprocess.DEVNULL) for _ in range(CLIENTS)]
+        for process in running:
+            if process.wait(proxied.DEADLINE) != 0:
+                raise RuntimeError("a client of the proxy failed")
+        return time.monotonic() - start, alone
+
+
+def run(say):
+    calls = proxied.program("bench", "singularity-driver-calls")
+    say("calls and copies")
+    through = proxied.figures(proxied.run(*proxied.proxied([calls, "costs"])))
+    plain = proxied.figures(proxied.run(*proxied.direct([calls, "costs"])))
+    out = {key: through[key] for key in ("launch_ns", "sync_rtt_us", "h2d_ratio", "h2d_pinned_ratio", "d2h_ratio",
+                                         "d2h_pinned_ratio")}
+    out["h2d_direct_ratio"] = plain["h2d_ratio"]
+    out["launch_direct_ns"] = plain["launch_ns"]
+    training = [proxied.program("workloads", "train_digits")]
+    ratios = []
+    for index in range(RUNS):
+        say(f"training, pair {index + 1} of {RUNS}")
+        ratios.append(timed(*proxied.proxied(training)) / timed(*proxied.direct(training)))
+    out["train_ratio"] = statistics.median(ratios)
+    say(f"{CLIENTS} clients")
+    together, alone = clients(calls)
+    out["clients_8_ratio"] = together / alone
+    say("memory")
+    out["client_rss_mb"], per_client = memory(calls)
+    own, figures = hold(*proxied.direct([calls, "hold"]))
+    own.stdin.close()
+    own.wait(30)
+    # What a context of the driver takes is not the proxy's.
+    out["proxy_rss_mb_per_client"] = max(0.0, per_client - figures["rss_mb"])
+    return out

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The two libcuda.so.1 as files: what they export, and that what the documentation calls supported has code behind it."""
+
+import functools
+import os
+import re
+import sys
+
+import pytest
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench"))
+import proxied  # noqa: E402
+
+GENERATED = os.path.join(proxied.BUILD, "proxy", "driver-api", "generated")
+LIBRARIES = {"client": proxied.program("client", "libcuda.so.1"), "softgpu": proxied.program("softgpu", "libcuda.so.1")}
+STUB = os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "lib64", "stubs", "libcuda.so")
+
+# Annotated, since the proxy carries them to a driver that has them; the software GPU has no arrays, textures, surfaces and conditional nodes.
+NOT_OF_SOFTGPU = re.compile(r"cu(Array|GraphConditional|MipmappedArray|Tex|Surf|TensorMap|.*(AtoH|HtoA|AtoD|DtoA|AtoA))")
+
+
+@functools.cache
+def functions(path):
+    """{exported name: name of the section that it is in}, and the soname."""
+    with open(path, "rb") as file:
+        elf = ELFFile(file)
+        names = {}
+        for symbol in elf.get_section_by_name(".dynsym").iter_symbols():
+            if symbol["st_shndx"] != "SHN_UNDEF" and symbol["st_info"]["type"] == "STT_FUNC":
+                names[symbol.name] = elf.get_section(symbol["st_shndx"]).name
+        soname = next(tag.soname for section in elf.iter_sections() if isinstance(section, DynamicSection)
+                      for tag in section.iter_tags() if tag.entry.d_tag == "DT_SONAME")
+    return names, soname
+
+
+def classes():
+    """{function: class} of the generated page."""
+    with open(os.path.join(GENERATED, "driver-api.md"), encoding="utf-8") as page:
+        rows = [line.strip("| \n").split(" | ") for line in page if line.startswith("| cu")]
+    return {row[0]: row[2] for row in rows}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_exports_what_nvidias_stub_exports(library):
+    names, soname = functions(LIBRARIES[library])
+    assert soname == "libcuda.so.1"
+    assert not set(functions(STUB)[0]) - set(names)
+    assert all(name.startswith("cu") for name in names)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_supported_functions_have_code(library):
+    names, _ = functions(LIBRARIES[library])
+    left = [name for name, kind in classes().items() if kind != "unsupported" and names[name] == "singularity_unsupported"]
+    if library == "softgpu":
+        left = [name for name in left if not NOT_OF_SOFTGPU.match(name)]
+    assert not left, "annotated as supported, and nobody has written them"
+
+
+def test_unsupported_functions_have_none():
+    names, _ = functions(LIBRARIES["client"])
+    written = [name for name, kind in classes().items() if kind == "unsupported" and names[name] != "singularity_unsupported"]
+    assert not written, "there is code for them, and the annotations (and so the documentation) say unsupported"

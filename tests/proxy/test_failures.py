@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is left when a client, a proxy or a program goes wrong: everything that waits here has the deadline of the promise."""
+
+import array
+import contextlib
+import mmap
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench"))
+import proxied  # noqa: E402
+from proxy import Proxy  # noqa: E402
+
+PROMISE = 1.0  # seconds, from the end of one side to what the other side sees of it
+PATIENCE = 30  # for everything that is not a promise
+PROBE = proxied.program("proxy", "singularity-probe")
+
+
+class Probe:
+    """tests/proxy/probe.cpp as a client, and the lines it writes."""
+
+    def __init__(self, mode, environment):
+        self.process = subprocess.Popen([PROBE, mode], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True, bufsize=1)
+
+    def line(self):
+        text = self.process.stdout.readline()
+        assert text, f"the probe has ended: {self.process.stderr.read()}"
+        return text.split()
+
+    def ready(self):
+        assert self.line() == ["ready", "1"]
+        return self
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def close(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(PATIENCE)
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+
+@contextlib.contextmanager
+def probe(mode, environment):
+    one = Probe(mode, environment)
+    try:
+        yield one
+    finally:
+        one.kill()
+
+
+@pytest.fixture(name="proxy")
+def running_proxy():
+    with Proxy() as one:
+        yield one
+
+
+def lines_of(mode, environment):
+    done = subprocess.run([PROBE, mode], env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def free(proxy):
+    return int(lines_of("free", proxy.environment()).split()[1])
+
+
+def test_a_killed_client_leaves_nothing(proxy):
+    """Its memory is free again within the promise, although its kernel never ends."""
+    before = free(proxy)
+    with probe("endless", proxy.environment()) as client:
+        client.ready()
+        assert free(proxy) <= before - (256 << 20)
+        client.kill()
+        deadline = time.monotonic() + PROMISE
+        now = free(proxy)
+        while now != before and time.monotonic() < deadline:
+            now = free(proxy)
+        assert now == before
+
+
+@pytest.mark.parametrize("mode", ["endless", "launches", "calls", "copies"])
+def test_a_killed_proxy_fails_every_call(mode):
+    """In flight or later, with and without a reply: an error within the promise, and the program goes on to its own end."""
+    with Proxy() as proxy, probe(mode, proxy.environment()) as client:
+        client.ready()
+        proxy.process.kill()
+        proxy.process.wait()
+        client.process.wait(PROMISE)
+        output = client.process.stdout.read()
+        assert client.process.returncode == 0, client.process.stderr.read()
+        results = [line.split()[1] for line in output.splitlines()]
+        assert results and set(results) == {"CUDA_ERROR_DEVICE_UNAVAILABLE"}, output
+
+
+def steady(client):
+    client.process.stdin.write("\n")
+    client.process.stdin.flush()
+    assert client.line() == ["value", "7"]
+
+
+def test_a_bad_kernel_is_its_own_clients(proxy):
+    """What it sees is what it sees without a proxy; another client sees nothing."""
+    with probe("steady", proxy.environment()) as other:
+        other.ready()
+        steady(other)
+        through = lines_of("bad-store", proxy.environment())
+        steady(other)
+    assert through == lines_of("bad-store", proxied.direct([])[1])
+    assert "result CUDA_ERROR_ILLEGAL_ADDRESS" in through
+
+
+def test_out_of_memory_is_an_answer(proxy):
+    through = lines_of("exhaust", proxy.environment())
+    assert through == lines_of("exhaust", proxied.direct([])[1])
+    assert through.splitlines() == ["result CUDA_ERROR_OUT_OF_MEMORY", "after CUDA_SUCCESS"]
+
+
+HEADER = struct.Struct("=IIQ")  # PacketHeader: type, size, ticket
+HELLO, WELCOME = 1, 17 - 1
+
+
+def hello(path):
+    """A session opened by hand: (socket, the segment)."""
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    link.settimeout(PATIENCE)
+    link.connect(path)
+    link.send(HEADER.pack(HELLO, 16, 0) + struct.pack("=IIQ", 1, 0, 0))
+    descriptors = array.array("i")
+    message, ancillary, _, _ = link.recvmsg(1 << 16, socket.CMSG_SPACE(16))
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            descriptors.frombytes(data[:len(data) - len(data) % descriptors.itemsize])
+    assert HEADER.unpack_from(message)[0] == WELCOME, message[:64]
+    size = os.fstat(descriptors[0]).st_size
+    segment = mmap.mmap(descriptors[0], size)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return link, segment
+
+
+def ended(link):
+    """Whether the daemon hangs up within the promise; what it says before is its farewell."""
+    link.settimeout(PROMISE)
+    while True:
+        try:
+            if not link.recv(1 << 16):
+                return True
+        except ConnectionResetError:
+            return True
+        except TimeoutError:
+            return False
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_garbage_ends_its_own_session(proxy, seed):
+    """Random bytes all over the ring and its positions: that session ends, another client works on."""
+    rng = random.Random(seed)
+    with probe("steady", proxy.environment()) as other:
+        other.ready()
+        steady(other)
+        link, segment = hello(proxy.socket)
+        with link, segment:
+            # The records first, then the position that makes the daemon read them.
+            for at in range(4096, min(len(segment), 1 << 20), 4096):
+                segment[at:at + 256] = rng.randbytes(256)
+            segment[0:8] = struct.pack("=Q", rng.choice([64, 4096, 1 << 63, (1 << 64) - 1, rng.getrandbits(64)]))
+            # A consumer that sleeps looks at its deadline, not at us: a packet that nobody expects wakes the session.
+            with contextlib.suppress(OSError):
+                link.send(rng.randbytes(rng.randrange(1, 64)))
+            assert ended(link)
+        steady(other)
+    assert proxy.process.poll() is None
+
+
+def test_garbage_instead_of_hello(proxy):
+    for body in (b"", b"x", HEADER.pack(HELLO, 1 << 31, 0), HEADER.pack(99, 0, 0), os.urandom(4096)):
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with link:
+            link.connect(proxy.socket)
+            link.send(body) if body else link.shutdown(socket.SHUT_WR)
+            assert ended(link), body
+    assert free(proxy) > 0
+
+
+def test_a_killed_run_leaves_no_process():
+    """kill -9 of singularityctl: the proxy and the program end as well."""
+    command, environment = proxied.proxied([PROBE, "steady"])
+    runner = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert runner.stdout.readline() == "ready 1\n"
+    with open(f"/proc/{runner.pid}/task/{runner.pid}/children", encoding="ascii") as children:
+        pids = [int(word) for word in children.read().split()]
+    assert len(pids) == 2
+    runner.send_signal(signal.SIGKILL)
+    runner.wait()
+    deadline = time.monotonic() + PATIENCE
+    left = pids
+    while left and time.monotonic() < deadline:
+        left = [pid for pid in left if os.path.exists(f"/proc/{pid}")]
+    assert not left
+
+
+def test_what_run_says_of_its_program():
+    command, environment = proxied.proxied(["sh", "-c", "exit 7"])
+    assert subprocess.run(command, env=environment, timeout=PATIENCE).returncode == 7
+    command, environment = proxied.proxied(["sh", "-c", "kill -USR1 $$"])
+    assert subprocess.run(command, env=environment, timeout=PATIENCE).returncode == 128 + signal.SIGUSR1
+    command, environment = proxied.proxied(["/no/such/program"])
+    done = subprocess.run(command, env=environment, timeout=PATIENCE, capture_output=True, text=True)
+    assert done.returncode == 1 and "/no/such/program" in done.stderr

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// CUDA graphs: captured from streams that fork and join, built node by node, changed in the executable,
+// updated as a whole, with child graphs, clones, memset, memcpy and host nodes. Argument: launches.
+#include "workload.cuh"
+
+#include <array>
+
+constexpr unsigned words = 4096;
+constexpr unsigned threads = 128;
+
+__global__ void multiply_add(std::uint32_t *values, std::uint32_t factor, std::uint32_t addend) {
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    values[i] = values[i] * factor + addend;
+}
+
+__global__ void add(std::uint32_t *sum, const std::uint32_t *a, const std::uint32_t *b) {
+    const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    sum[i] = a[i] + b[i];
+}
+
+void count_up(void *counter) { ++*static_cast<int *>(counter); }
+
+std::size_t nodes_of(cudaGraph_t graph) {
+    std::size_t count = 0;
+    CHECK(cudaGraphGetNodes(graph, nullptr, &count));
+    return count;
+}
+
+// up -> two branches, each changed on its own stream -> sum -> down
+void captured(workload::Report &report, int launches) {
+    cudaStream_t main_stream = nullptr;
+    cudaStream_t side_stream = nullptr;
+    cudaEvent_t fork = nullptr;
+    cudaEvent_t join = nullptr;
+    CHECK(cudaStreamCreate(&main_stream));
+    CHECK(cudaStreamCreateWithFlags(&side_stream, cudaStreamNonBlocking));
+    CHECK(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    CHECK(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
+    std::uint32_t *host = nullptr;
+    CHECK(cudaMallocHost(&host, words * sizeof(std::uint32_t)));
+    workload::Buffer<std::uint32_t> a(words);
+    workload::Buffer<std::uint32_t> b(words);
+    workload::Buffer<std::uint32_t> sum(words);
+    int counted = 0;
+
+    CHECK(cudaStreamBeginCapture(main_stream, cudaStreamCaptureModeThreadLocal));
+    CHECK(
+        cudaMemcpyAsync(a.data(), host, words * sizeof(std::uint32_t), cudaMemcpyHostToDevice, main_stream));
+    CHECK(cudaEventRecord(fork, main_stream));
+    CHECK(cudaStreamWaitEvent(side_stream, fork, 0));
+    CHECK(cudaMemcpyAsync(b.data(), a.data(), words * sizeof(std::uint32_t), cudaMemcpyDeviceToDevice,
+                          side_stream));
+    CHECK(cudaEventRecord(join, side_stream));
+    CHECK(cudaStreamWaitEvent(main_stream, join, 0)); // `b` is copied before `a` changes
+    CHECK(cudaEventRecord(fork, main_stream));
+    CHECK(cudaStreamWaitEvent(side_stream, fork, 0));
+    multiply_add<<<words / threads, threads, 0, side_stream>>>(b.data(), 3, 1);
+    multiply_add<<<words / threads, threads, 0, main_stream>>>(a.data(), 5, 2);
+    CHECK(cudaEventRecord(join, side_stream));
+    CHECK(cudaStreamWaitEvent(main_stream, join, 0));
+    add<<<words / threads, threads, 0, main_stream>>>(sum.data(), a.data(), b.data());
+    CHECK(cudaMemcpyAsync(host, sum.data(), words * sizeof(std::uint32_t), cudaMemcpyDeviceToHost,
+                          main_stream));
+    CHECK(cudaLaunchHostFunc(main_stream, count_up, &counted));
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    CHECK(cudaStreamIsCapturing(main_stream, &status));
+    report.expect(status == cudaStreamCaptureStatusActive, "the stream is capturing");
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(main_stream, &graph));
+    report.value("captured nodes", nodes_of(graph));
+    report.expect(nodes_of(graph) == 7 && counted == 0, "the capture only records");
+
+    cudaGraphExec_t executable = nullptr;
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    std::vector<std::uint32_t> expected(words);
+    for (unsigned i = 0; i < words; ++i)
+        expected[i] = host[i] = i;
+    for (int launch = 0; launch < launches; ++launch) {
+        CHECK(cudaGraphLaunch(executable, main_stream)); // each takes what the one before has left in `host`
+        for (std::uint32_t &value : expected)
+            value = (value * 5 + 2) + (value * 3 + 1);
+    }
+    CHECK(cudaStreamSynchronize(main_stream));
+    report.equal("captured", std::vector<std::uint32_t>(host, host + words), expected);
+    report.expect(counted == launches, "the host node ran in each launch");
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaFreeHost(host));
+    CHECK(cudaEventDestroy(fork));
+    CHECK(cudaEventDestroy(join));
+    CHECK(cudaStreamDestroy(side_stream));
+    CHECK(cudaStreamDestroy(main_stream));
+}
+
+struct Step {
+    std::uint32_t *values;
+    std::uint32_t factor, addend;
+    std::array<void *, 3> pointers{};
+
+    cudaKernelNodeParams parameters() {
+        pointers = {&values, &factor, &addend};
+        cudaKernelNodeParams made{};
+        made.func = reinterpret_cast<void *>(multiply_add);
+        made.gridDim = dim3(words / threads);
+        made.blockDim = dim3(threads);
+        made.kernelParams = pointers.data();
+        return made;
+    }
+};
+
+// memset -> step -> step -> download, with the host node beside the download
+void built(workload::Report &report) {
+    workload::Buffer<std::uint32_t> values(words);
+    std::vector<std::uint32_t> host(words);
+    int counted = 0;
+    cudaStream_t stream = nullptr;
+    CHECK(cudaStreamCreate(&stream));
+
+    const auto build = [&](std::uint32_t start, std::uint32_t factor, cudaGraphNode_t *second_step) {
+        cudaGraph_t graph = nullptr;
+        CHECK(cudaGraphCreate(&graph, 0));
+        cudaMemsetParams memset{};
+        memset.dst = values.data();
+        memset.value = start;
+        memset.elementSize = sizeof(std::uint32_t);
+        memset.width = words;
+        memset.height = 1;
+        cudaGraphNode_t cleared = nullptr;
+        CHECK(cudaGraphAddMemsetNode(&cleared, graph, nullptr, 0, &memset));
+        Step first{values.data(), factor, 7};
+        const cudaKernelNodeParams first_parameters = first.parameters();
+        cudaGraphNode_t one = nullptr;
+        CHECK(cudaGraphAddKernelNode(&one, graph, &cleared, 1, &first_parameters));
+        Step second{values.data(), 11, 13};
+        const cudaKernelNodeParams second_parameters = second.parameters();
+        CHECK(cudaGraphAddKernelNode(second_step, graph, &one, 1, &second_parameters));
+        cudaGraphNode_t down = nullptr;
+        CHECK(cudaGraphAddMemcpyNode1D(&down, graph, second_step, 1, host.data(), values.data(),
+                                       words * sizeof(std::uint32_t), cudaMemcpyDeviceToHost));
+        const cudaHostNodeParams host_parameters{count_up, &counted};
+        cudaGraphNode_t count = nullptr;
+        CHECK(cudaGraphAddHostNode(&count, graph, second_step, 1, &host_parameters));
+        return graph;
+    };
+    cudaGraphNode_t second_step = nullptr;
+    cudaGraph_t graph = build(2, 3, &second_step);
+    report.value("built nodes", nodes_of(graph));
+    cudaGraphExec_t executable = nullptr;
+    CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    const auto launch = [&](const char *name, std::uint32_t expected) {
+        CHECK(cudaGraphLaunch(executable, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        report.equal(name, host, std::vector<std::uint32_t>(words, expected));
+    };
+    launch("built", (2 * 3 + 7) * 11 + 13);
+
+    Step changed{values.data(), 17, 19};
+    const cudaKernelNodeParams parameters = changed.parameters();
+    CHECK(cudaGraphExecKernelNodeSetParams(executable, second_step, &parameters));
+    launch("node changed", (2 * 3 + 7) * 17 + 19);
+
+    cudaGraphNode_t unused = nullptr;
+    cudaGraph_t other = build(5, 23, &unused);
+    cudaGraphExecUpdateResultInfo result{};
+    CHECK(cudaGraphExecUpdate(executable, other, &result));
+    report.expect(result.result == cudaGraphExecUpdateSuccess, "update");
+    launch("updated", (5 * 23 + 7) * 11 + 13);
+    CHECK(cudaGraphDestroy(other));
+
+    // Another shape cannot replace it, and the executable stays what it was.
+    CHECK(cudaGraphCreate(&other, 0));
+    cudaGraphNode_t lone = nullptr;
+    CHECK(cudaGraphAddEmptyNode(&lone, other, nullptr, 0));
+    report.expect(cudaGraphExecUpdate(executable, other, &result) == cudaErrorGraphExecUpdateFailure,
+                  "another shape is refused");
+    cudaGetLastError();
+    launch("after the refused update", (5 * 23 + 7) * 11 + 13);
+    CHECK(cudaGraphDestroy(other));
+    report.expect(counted == 4, "the host node ran in each launch");
+
+    // The graph as a child, twice, and a clone of the whole.
+    CHECK(cudaGraphCreate(&other, 0));
+    cudaGraphNode_t children[2];
+    CHECK(cudaGraphAddChildGraphNode(&children[0], other, nullptr, 0, graph));
+    CHECK(cudaGraphAddChildGraphNode(&children[1], other, &children[0], 1, graph));
+    cudaGraph_t clone = nullptr;
+    CHECK(cudaGraphClone(&clone, other));
+    CHECK(cudaGraphDestroy(other));
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaGraphInstantiate(&executable, clone, 0));
+    launch("child graphs", (2 * 3 + 7) * 11 + 13);
+    report.expect(counted == 6, "host nodes of both children");
+    CHECK(cudaGraphExecDestroy(executable));
+    CHECK(cudaGraphDestroy(clone));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
+}
+
+int main(int argc, char **argv) {
+    const int launches = static_cast<int>(workload::size_argument(argc, argv, 10, 1000000));
+    workload::Report report;
+    captured(report, launches);
+    built(report);
+    return report.finish();
+}
