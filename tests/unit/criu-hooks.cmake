@@ -6,7 +6,7 @@ endif()
 
 foreach(subject IN ITEMS hash content damage crash concurrency memory)
     singularity_unit_test(store_${subject} SOURCES ${CMAKE_CURRENT_LIST_DIR}/criu-hooks/store_${subject}.cpp
-                          USES singularity_store singularity_common LINKS fmt::fmt-header-only)
+                          USES singularity_store singularity_common LINKS singularity_fmt)
     # They make and compare tens of megabytes: without optimisation, under ThreadSanitizer, that takes minutes.
     target_compile_options(store_${subject} PRIVATE -O1)
     set_tests_properties(unit.store_${subject} PROPERTIES TIMEOUT 300)
@@ -15,4 +15,4 @@ endforeach()
 # Run by ./dev bench store.
 singularity_target(store_bench COMPONENT tests TYPE EXECUTABLE
     SOURCES ${PROJECT_SOURCE_DIR}/tests/bench/store_bench.cpp
-    USES singularity_store singularity_common LINKS fmt::fmt-header-only)
+    USES singularity_store singularity_common LINKS singularity_fmt)

@@ -6,5 +6,5 @@ endif()
 
 foreach(subject IN ITEMS ring garbage link death)
     singularity_unit_test(proxy_channel_${subject} SOURCES ${CMAKE_CURRENT_LIST_DIR}/proxy-channel/${subject}.cpp
-                          USES singularity_channel singularity_common LINKS fmt::fmt-header-only)
+                          USES singularity_channel singularity_common LINKS singularity_fmt)
 endforeach()

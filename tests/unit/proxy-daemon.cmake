@@ -15,7 +15,7 @@ foreach(subject IN ITEMS sessions failures command_line)
     singularity_unit_test(proxy_daemon_${subject}
         SOURCES ${proxyd_tests}/${subject}.cpp ${proxyd_tests}/proxy_process.cpp
         USES singularity_channel singularity_protocol singularity_driver_api singularity_common
-        LINKS fmt::fmt-header-only Threads::Threads)
+        LINKS singularity_fmt Threads::Threads)
     target_compile_definitions(proxy_daemon_${subject} PRIVATE
         SINGULARITY_PROXYD="$<TARGET_FILE:singularity-proxyd>"
         SINGULARITY_FAKE_DRIVER="$<TARGET_FILE:proxyd_fake_driver>")
@@ -25,7 +25,7 @@ endforeach()
 # A client that writes anything. With libFuzzer where the compiler has it; with inputs of its own everywhere.
 function(proxyd_fuzz_target name)
     singularity_target(${name} COMPONENT tests TYPE EXECUTABLE SOURCES ${proxyd_tests}/fuzz_records.cpp ${ARGN}
-                       USES singularity_proxyd_parts singularity_protocol singularity_common LINKS fmt::fmt-header-only)
+                       USES singularity_proxyd_parts singularity_protocol singularity_common LINKS singularity_fmt)
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)
 endfunction()
 proxyd_fuzz_target(proxy_fuzz_replay ${proxyd_tests}/fuzz_main.cpp)

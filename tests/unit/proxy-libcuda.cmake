@@ -6,7 +6,7 @@ endif()
 
 singularity_unit_test(proxy_libcuda_integrity
     SOURCES ${CMAKE_CURRENT_LIST_DIR}/proxy-libcuda/integrity.cpp ${PROJECT_SOURCE_DIR}/proxy/libcuda/integrity.cpp
-    LINKS fmt::fmt-header-only)
+    LINKS singularity_fmt)
 target_include_directories(proxy_libcuda_integrity PRIVATE ${PROJECT_SOURCE_DIR}/proxy/libcuda)
 
 # The entry points as a library has them, with nothing behind: every symbol is there, unsupported ones say so.

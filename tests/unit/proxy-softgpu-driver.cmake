@@ -14,5 +14,5 @@ foreach(subject IN ITEMS contexts copies events graphs host_memory launches memo
         ENVIRONMENT "SINGULARITY_SOFTGPU_DEVICES=2;SINGULARITY_SOFTGPU_MEMORY=256M;SINGULARITY_SOFTGPU_THREADS=2")
 endforeach()
 singularity_unit_test(proxy_softgpu_driver_config SOURCES ${driver_tests}/config.cpp ${PROJECT_SOURCE_DIR}/proxy/softgpu/driver/config.cpp
-                      USES singularity_common LINKS fmt::fmt-header-only)
+                      USES singularity_common LINKS singularity_fmt)
 target_include_directories(proxy_softgpu_driver_config PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
