@@ -3,6 +3,7 @@
 // compiler, and against f64 rounded once where there is no such type.
 #include "engine_fixture.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
