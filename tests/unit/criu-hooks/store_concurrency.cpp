@@ -162,8 +162,10 @@ void a_dead_writer_holds_nothing_up(void ** /*state*/) {
     const fs::path top = directory.path() / "store";
     auto options = creating();
     options.lease_timeout = std::chrono::milliseconds(300);
-    const Store store = must(Store::open(top, options));
-    must(store.remove(kAlice, save(store, noise(5 * kMiB, 1))));
+    {
+        const Store store = must(Store::open(top, options));
+        must(store.remove(kAlice, save(store, noise(5 * kMiB, 1))));
+    }
     int ends[2];
     assert_int_equal(::pipe(ends), 0);
     const pid_t writer = start_process([&] {
@@ -174,8 +176,10 @@ void a_dead_writer_holds_nothing_up(void ** /*state*/) {
         ::pause();
         return begun.has_value();
     });
+    ::close(ends[1]); // or a writer that fails would be waited for
     char byte = 0;
     assert_int_equal(::read(ends[0], &byte, 1), 1);
+    const Store store = must(Store::open(top, options));
     // It lives for several times the lease, and keeps it.
     const auto begun = std::chrono::steady_clock::now();
     while (std::chrono::steady_clock::now() - begun < std::chrono::milliseconds(900)) {
@@ -190,7 +194,6 @@ void a_dead_writer_holds_nothing_up(void ** /*state*/) {
     must(wait_until(gone, Deadline::after(std::chrono::seconds(30)), "the dead writer's lease to expire"));
     expect_tidy(directory);
     ::close(ends[0]);
-    ::close(ends[1]);
 }
 
 } // namespace

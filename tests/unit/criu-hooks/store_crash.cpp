@@ -128,57 +128,62 @@ void writer_killed_at_every_step(void ** /*state*/) {
     assert_true(number > 12);
 }
 
+// Two checkpoints, and something of everything that a collection has to do: a removed checkpoint, condemned
+// chunks that are named again, a dead writer.
+void prepare_garbage(const TemporaryDirectory &directory) {
+    const Store store = must(Store::open(directory.path() / "store", creating()));
+    must(store.remove(kAlice, save(store, noise(5 * kMiB, 77))));
+    {
+        auto writer = must(store.begin(request_of(kAlice)));
+        write_image(writer, {"node0", "", "changing"}, noise(5 * kMiB, 77)); // found, and named below
+        wait_for_content(writer);
+        must(store::collect_garbage(store, kAlice, at_once()));
+        auto zeros = must(writer.image({"node0", "", "zeros"}));
+        must(zeros.append_zeros(kMiB));
+        must(zeros.finish());
+        must(writer.commit());
+    }
+    assert_int_equal(must(store.list(kAlice)).checkpoints.size(), 2);
+    must(store.remove(kAlice, save(store, noise(5 * kMiB, 88))));
+    const auto lease = user_directory(directory) / "pending" / "20260101T000000-dead";
+    const auto leftover = user_directory(directory) / "temporary" / "20260101T000000-dead.0.1";
+    for (const fs::path &path : {lease, leftover}) {
+        std::ofstream(path) << "x";
+        fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
+    }
+}
+
+// Both checkpoints can be read right away, and are after another collection; then only the first is left.
+void expect_survived(const TemporaryDirectory &directory, std::string_view step) {
+    const Store store = must(Store::open(directory.path() / "store"));
+    for (int round = 0; round < 2; ++round) {
+        const auto listing = must(store.list(kAlice));
+        assert_int_equal(listing.checkpoints.size(), 2);
+        for (const auto &checkpoint : listing.checkpoints)
+            if (const auto report = must(store::verify(store, kAlice, checkpoint.id)); !report.damage.empty())
+                fail(fmt::format("killed at '{}': {}", step, report.damage[0].message()));
+        if (round == 0)
+            collect_all(directory);
+    }
+    for (const auto &checkpoint : must(store.list(kAlice)).checkpoints)
+        if (must(store.manifest(kAlice, checkpoint.id)).nodes[0].images[0].name != "common")
+            must(store.remove(kAlice, checkpoint.id));
+    collect_all(directory);
+}
+
 void collection_killed_at_every_step(void ** /*state*/) {
     const TemporaryDirectory directory;
     const fs::path top = directory.path() / "store";
-    const Store store = must(Store::open(top, creating()));
-    const std::vector<Content> contents{content_of(0)};
-    assert_true(write_checkpoint(store, contents[0]));
+    assert_true(write_checkpoint(must(Store::open(top, creating())), content_of(0)));
     int number = 0;
     for (;; ++number) {
         assert_true(number < kMostSteps);
-        // Something of everything: a removed checkpoint, condemned chunks that are named again, a dead
-        // writer.
-        must(store.remove(kAlice, save(store, noise(5 * kMiB, 77))));
-        {
-            auto writer = must(store.begin(request_of(kAlice)));
-            write_image(writer, {"node0", "", "changing"}, noise(5 * kMiB, 77)); // found, and named below
-            wait_for_content(writer);
-            must(store::collect_garbage(store, kAlice, at_once()));
-            auto zeros = must(writer.image({"node0", "", "zeros"}));
-            must(zeros.append_zeros(kMiB));
-            must(zeros.finish());
-            must(writer.commit());
-        }
-        const auto restored = must(store.list(kAlice)).checkpoints.size();
-        assert_int_equal(restored, 2);
-        must(store.remove(kAlice, save(store, noise(5 * kMiB, 88))));
-        const auto lease = user_directory(directory) / "pending" / "20260101T000000-dead";
-        const auto leftover = user_directory(directory) / "temporary" / "20260101T000000-dead.0.1";
-        for (const fs::path &path : {lease, leftover}) {
-            std::ofstream(path) << "x";
-            fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
-        }
-
+        prepare_garbage(directory);
         const auto ended = run_until(number, [&](const store::Options &options) {
             const auto opened = Store::open(top, options);
             return opened && store::collect_garbage(*opened, kAlice, at_once()).has_value();
         });
-        // Both checkpoints can be read right away, and are after another collection.
-        for (int round = 0; round < 2; ++round) {
-            const auto listing = must(store.list(kAlice));
-            assert_int_equal(listing.checkpoints.size(), 2);
-            for (const auto &checkpoint : listing.checkpoints)
-                if (const auto report = must(store::verify(store, kAlice, checkpoint.id));
-                    !report.damage.empty())
-                    fail(fmt::format("killed at '{}': {}", ended.step, report.damage[0].message()));
-            if (round == 0)
-                collect_all(directory);
-        }
-        for (const auto &checkpoint : must(store.list(kAlice)).checkpoints)
-            if (must(store.manifest(kAlice, checkpoint.id)).nodes[0].images[0].name != "common")
-                must(store.remove(kAlice, checkpoint.id));
-        collect_all(directory);
+        expect_survived(directory, ended.step);
         if (!ended.killed)
             break;
     }
@@ -293,9 +298,8 @@ void a_living_writer_keeps_what_it_found(void ** /*state*/) {
 // The file system is full, and then there is room again.
 void no_space_left(void ** /*state*/) {
     const TemporaryDirectory directory;
-    const Store store = must(Store::open(directory.path() / "store", creating()));
     const Bytes data = noise(9 * kMiB, 1);
-    const auto id = save(store, data);
+    const auto id = save(must(Store::open(directory.path() / "store", creating())), data);
     const pid_t child = start_process([&] {
         // EFBIG is what a limit gives; like ENOSPC it fails a write in the middle of a chunk.
         const rlimit limit{kMiB, kMiB};
@@ -306,7 +310,7 @@ void no_space_left(void ** /*state*/) {
     });
     expect_success(child);
     expect_tidy(directory);
-    assert_true(must(load(store, id)) == data);
+    assert_true(must(load(must(Store::open(directory.path() / "store")), id)) == data);
     collect_all(directory);
 }
 

@@ -208,10 +208,25 @@ inline store::GcReport collect_all(const TemporaryDirectory &directory, uid_t ui
     return report;
 }
 
-// Runs in a process of its own; returns how that ended, as waitpid(2) says. `body` returns whether all went
-// well.
+// ThreadSanitizer has a thread of its own, from the first that is started on.
+#ifdef __SANITIZE_THREAD__
+inline constexpr std::ptrdiff_t kMostThreadsAtRest = 2;
+#else
+inline constexpr std::ptrdiff_t kMostThreadsAtRest = 1;
+#endif
+
+// Runs `body`, which returns whether all went well, in a process of its own. No Store with threads may be
+// alive: a child of a process with threads inherits locks that nobody will release, and ThreadSanitizer ends
+// it when it starts a thread.
 template <class Body>
 pid_t start_process(Body body) {
+    // A thread that was joined is in /proc for a moment longer.
+    const auto alone = [] {
+        return std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator()) <=
+               kMostThreadsAtRest;
+    };
+    must(
+        wait_until(alone, Deadline::after(std::chrono::seconds(30)), "all other threads to end before fork"));
     const pid_t child = ::fork();
     if (child == 0)
         ::_exit(body() ? 0 : 1);
