@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """clang-tidy over every source file of a build, once each, skipping what was clean before and has not changed.
 
-Usage: tidy.py BUILD_DIRECTORY. A file's state is its preprocessed text, the checks and clang-tidy's version; the states
+Usage: tidy.py BUILD_DIRECTORY [--deep]. --deep: with the Clang Static Analyzer, outside of tests. A file's state is its preprocessed text, the checks and clang-tidy's version; the states
 that were clean are remembered in the cache beside the root directories. What tests/tidy.later matches is not checked:
 it was never clean, and the list may only get shorter.
 """
@@ -16,6 +16,10 @@ import subprocess
 import sys
 
 CACHE = os.path.join(os.environ.get("SINGULARITY_CACHE", "/var/cache/slurm-singularity"), "tidy")
+HERE = os.path.dirname(os.path.abspath(__file__))
+# clang-tidy's own, without run-time type information as it is itself.
+COMPILE_PLUGIN = ["g++", "-std=c++20", "-O1", "-fPIC", "-shared", "-fno-rtti", "-isystem", "/usr/lib/llvm-19/include",
+                  "-isystem", "/usr/include/llvm-19", "-isystem", "/usr/include/llvm-c-19"]
 
 
 def commands(build):
@@ -42,12 +46,11 @@ def state_of(entry, common):
 
 def later():
     """The files that the patterns of tests/tidy.later match; each must match something."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    with open(os.path.join(here, "tidy.later"), encoding="utf-8") as file:
+    with open(os.path.join(HERE, "tidy.later"), encoding="utf-8") as file:
         patterns = [line.strip() for line in file if line.strip() and not line.startswith("#")]
     paths = set()
     for pattern in patterns:
-        found = glob.glob(os.path.join(os.path.dirname(here), pattern), recursive=True)
+        found = glob.glob(os.path.join(os.path.dirname(HERE), pattern), recursive=True)
         if not found:
             sys.exit(f"tidy: '{pattern}' in tests/tidy.later matches nothing any more: remove the line")
         paths.update(found)
@@ -66,11 +69,27 @@ def configuration(file):
     return b"".join(texts)
 
 
-def check(build, file, entry, version):
-    stamp = os.path.join(CACHE, state_of(entry, version + configuration(file)))
+def scope_plugin(version):
+    """The path of tests/tidy_scope.cpp, compiled: once for each text of it and version of clang-tidy."""
+    source = os.path.join(HERE, "tidy_scope.cpp")
+    with open(source, "rb") as file:
+        name = hashlib.sha256(version + " ".join(COMPILE_PLUGIN).encode() + file.read()).hexdigest()
+    path = os.path.join(CACHE, f"scope-{name}.so")
+    if not os.path.exists(path):
+        beside = f"{path}.{os.getpid()}"
+        subprocess.run([*COMPILE_PLUGIN, source, "-o", beside], check=True)
+        os.rename(beside, path)
+    return path
+
+
+def check(build, file, entry, version, plugin, deep):
+    # A failed assertion of cmocka leaves by longjmp, which the analyzer does not know.
+    more = ["--checks=clang-analyzer-*"] if deep and not file.startswith(HERE) else []
+    stamp = os.path.join(CACHE, state_of(entry, version + configuration(file) + "".join([plugin, *more]).encode()))
     if os.path.exists(stamp):
         return file, True, ""
-    result = subprocess.run(["clang-tidy", "-quiet", "-p", build, file], capture_output=True, text=True, check=False)
+    words = ["clang-tidy", f"--load={plugin}", "-quiet", "-p", build, *more, file]
+    result = subprocess.run(words, capture_output=True, text=True, check=False)
     if result.returncode == 0:
         with open(stamp, "w", encoding="utf-8"):
             pass
@@ -78,16 +97,17 @@ def check(build, file, entry, version):
 
 
 def main():
-    build = sys.argv[1]
+    build, deep = sys.argv[1], sys.argv[2:] == ["--deep"]
     os.makedirs(CACHE, exist_ok=True)
     version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
+    plugin = scope_plugin(version)
     skipped = later()
     every = commands(build)
     found = {file: entry for file, entry in every.items() if file not in skipped}
     print(f"{len(found)} files; {len(every) - len(found)} that tests/tidy.later matches are not checked")
     failed = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        tasks = [pool.submit(check, build, file, entry, version) for file, entry in sorted(found.items())]
+        tasks = [pool.submit(check, build, file, entry, version, plugin, deep) for file, entry in sorted(found.items())]
         for done, task in enumerate(concurrent.futures.as_completed(tasks), start=1):
             file, clean, words = task.result()
             print(f"[{done}/{len(tasks)}] {os.path.relpath(file)}{'' if clean else ': FAILED'}", flush=True)
