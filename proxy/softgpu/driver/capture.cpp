@@ -22,11 +22,6 @@ std::vector<std::shared_ptr<CaptureSession>> &sessions() {
     return all;
 }
 
-std::uint64_t next_id() {
-    static constinit std::atomic<std::uint64_t> next{1};
-    return next.fetch_add(1, std::memory_order_relaxed);
-}
-
 struct TypeOf {
     CUgraphNodeType operator()(const KernelOperation & /*unused*/) const { return CU_GRAPH_NODE_TYPE_KERNEL; }
     CUgraphNodeType operator()(const CopyOperation & /*unused*/) const { return CU_GRAPH_NODE_TYPE_MEMCPY; }

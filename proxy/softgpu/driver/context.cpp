@@ -20,11 +20,6 @@ using namespace std::chrono_literals;
 // cuCtxDestroy returns within a second whatever runs.
 constexpr auto kPatience = 800ms;
 
-std::uint64_t next_id() {
-    static constinit std::atomic<std::uint64_t> next{1};
-    return next.fetch_add(1, std::memory_order_relaxed);
-}
-
 std::uint64_t thread_number() {
     static constinit std::atomic<std::uint64_t> next{1};
     thread_local const std::uint64_t number = next.fetch_add(1, std::memory_order_relaxed);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "driver/copy.hpp"
 
-#include "common/log.hpp"
 #include "driver/capture.hpp"
+#include "driver/log.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -13,15 +13,12 @@ namespace singularity::softgpu::driver {
 
 namespace {
 
-constexpr log::Channel kLog("softgpu");
-
 // Shorter ones are not worth another thread's time.
 constexpr std::uint64_t kShort = 64 * 1024;
 
 // More than any program has.
 constexpr std::uint64_t kAddresses = std::uint64_t{1} << 47U;
 
-std::uint64_t address_of(const void *pointer) { return std::bit_cast<std::uint64_t>(pointer); }
 std::byte *bytes(std::uint64_t address) { return std::bit_cast<std::byte *>(address); }
 
 // One end of a copy as the program gives it.

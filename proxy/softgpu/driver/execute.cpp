@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Running operations, in the stream's thread.
-#include "common/log.hpp"
 #include "driver/context.hpp"
 #include "driver/copy.hpp"
 #include "driver/event.hpp"
 #include "driver/graph.hpp"
+#include "driver/log.hpp"
 #include "driver/module.hpp"
 #include "driver/platform.hpp"
 #include "driver/pool.hpp"
@@ -18,8 +18,6 @@
 namespace singularity::softgpu::driver {
 
 namespace {
-
-constexpr log::Channel kLog("softgpu");
 
 thread_local bool inside_host_function = false;
 

@@ -36,6 +36,12 @@ enum class HandleKind : std::uint8_t {
 
 inline constexpr std::uint64_t kHandleBase = 0x0D00'0000'0000;
 
+// Of a context, a stream or a capture: no other has it or had it.
+[[nodiscard]] inline std::uint64_t next_id() {
+    static constinit std::atomic<std::uint64_t> next{1};
+    return next.fetch_add(1, std::memory_order_relaxed);
+}
+
 template <class T, class Handle, HandleKind kind>
 class Handles {
   public:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "driver/launch.hpp"
 
-#include "common/log.hpp"
 #include "driver/capture.hpp"
+#include "driver/log.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -11,8 +11,6 @@
 namespace singularity::softgpu::driver {
 
 namespace {
-
-constexpr log::Channel kLog("softgpu");
 
 bool within(unsigned value, unsigned most) { return value >= 1 && value <= most; }
 

@@ -7,6 +7,7 @@
 #include "driver/result.hpp"
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,6 +20,10 @@ namespace singularity::softgpu::driver {
 inline constexpr std::uint64_t kPage = 4096;
 // Physical device memory is handed out in these units, as by NVIDIA's driver.
 inline constexpr std::uint64_t kGranularity = std::uint64_t{2} << 20U;
+
+[[nodiscard]] inline std::uint64_t address_of(const void *pointer) {
+    return std::bit_cast<std::uint64_t>(pointer);
+}
 
 [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
     return (value + unit - 1) / unit * unit;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "driver/module.hpp"
 
-#include "common/log.hpp"
+#include "driver/log.hpp"
 #include "driver/platform.hpp"
 
 #include <algorithm>
@@ -12,8 +12,6 @@
 namespace singularity::softgpu::driver {
 
 namespace {
-
-constexpr log::Channel kLog("softgpu");
 
 bool in_memory(const ptx::Variable &variable) {
     return variable.space == ptx::Space::global || variable.space == ptx::Space::constant;

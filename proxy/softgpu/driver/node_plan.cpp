@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "driver/node_plan.hpp"
 
-#include "common/log.hpp"
 #include "driver/copy.hpp"
 #include "driver/event.hpp"
 #include "driver/launch.hpp"
+#include "driver/log.hpp"
 #include "driver/module.hpp"
 
 #include <bit>
 #include <utility>
 
 namespace singularity::softgpu::driver {
-
-namespace {
-
-constexpr log::Channel kLog("softgpu");
-
-} // namespace
 
 Result<NodePlan> plan(const CUDA_KERNEL_NODE_PARAMS_v2 *parameters) {
     if (parameters == nullptr)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "driver/platform.hpp"
 
-#include "common/log.hpp"
+#include "driver/log.hpp"
 
 #include <atomic>
 #include <cstdlib>
@@ -14,8 +14,6 @@
 namespace singularity::softgpu::driver {
 
 namespace {
-
-constexpr log::Channel kLog("softgpu");
 
 std::atomic<Platform *> the_platform{nullptr};
 std::atomic<bool> forked{false};

@@ -5,6 +5,7 @@
 #include "proxy/libcuda/cuda.hpp"
 
 #include <expected>
+#include <type_traits>
 
 namespace singularity::softgpu::driver {
 
@@ -24,6 +25,15 @@ template <class T>
     if (!result)
         return result.error();
     *out = *result;
+    return CUDA_SUCCESS;
+}
+
+// The answer of a query: `out` may be a null pointer of the program's.
+template <class T>
+[[nodiscard]] CUresult give(T *out, const std::type_identity_t<T> &value) {
+    if (out == nullptr)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = value;
     return CUDA_SUCCESS;
 }
 

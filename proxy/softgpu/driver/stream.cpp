@@ -20,11 +20,6 @@ using namespace std::chrono_literals;
 
 constexpr auto kIdle = 2s;
 
-std::uint64_t next_id() {
-    static constinit std::atomic<std::uint64_t> next{1};
-    return next.fetch_add(1, std::memory_order_relaxed);
-}
-
 // Signals of the program are for its own threads.
 class BlockedSignals {
   public:

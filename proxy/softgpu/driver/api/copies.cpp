@@ -10,8 +10,6 @@ namespace singularity::softgpu::driver {
 
 namespace {
 
-std::uint64_t number(const void *pointer) { return std::bit_cast<std::uint64_t>(pointer); }
-
 struct From {
     std::uint64_t address;
     CUmemorytype type;
@@ -24,7 +22,7 @@ CUresult linear(From to, From from, std::size_t size, CUstream stream, bool asyn
     });
 }
 
-From host(const void *pointer) { return {number(pointer), CU_MEMORYTYPE_HOST}; }
+From host(const void *pointer) { return {address_of(pointer), CU_MEMORYTYPE_HOST}; }
 From device(CUdeviceptr pointer) { return {pointer, CU_MEMORYTYPE_DEVICE}; }
 From any(CUdeviceptr pointer) { return {pointer, CU_MEMORYTYPE_UNIFIED}; }
 

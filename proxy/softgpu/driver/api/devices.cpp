@@ -129,14 +129,6 @@ CUresult set_graph_memory_attribute(Device &device, CUgraphMem_attribute attribu
     return CUDA_SUCCESS;
 }
 
-template <class T>
-CUresult give(T *out, T value) {
-    if (out == nullptr)
-        return CUDA_ERROR_INVALID_VALUE;
-    *out = value;
-    return CUDA_SUCCESS;
-}
-
 } // namespace
 
 } // namespace singularity::softgpu::driver

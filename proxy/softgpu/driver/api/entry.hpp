@@ -3,6 +3,7 @@
 #pragma once
 
 #include "driver/context.hpp"
+#include "driver/module.hpp"
 #include "driver/platform.hpp"
 
 #include <exception>
@@ -68,6 +69,15 @@ CUresult with_stream(CUstream handle, Work &&work) noexcept {
     return with_context([&](Context &context) {
         const auto stream = stream_of(context, handle);
         return stream ? std::forward<Work>(work)(context, **stream) : stream.error();
+    });
+}
+
+// work(Function &): of a CUfunction, or of a CUkernel in the current context.
+template <class Work>
+CUresult with_function(CUfunction handle, Work &&work) noexcept {
+    return with_context([&](Context &context) {
+        const auto function = function_of(context, handle);
+        return function ? std::forward<Work>(work)(**function) : function.error();
     });
 }
 

@@ -12,11 +12,12 @@ namespace singularity::softgpu::driver {
 
 namespace {
 
-constexpr unsigned kFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+constexpr unsigned kEventFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
 
 CUresult create(Context &context, CUevent *out, unsigned flags) {
     const bool interprocess = (flags & CU_EVENT_INTERPROCESS) != 0;
-    if (out == nullptr || (flags & ~kFlags) != 0 || (interprocess && (flags & CU_EVENT_DISABLE_TIMING) == 0))
+    if (out == nullptr || (flags & ~kEventFlags) != 0 ||
+        (interprocess && (flags & CU_EVENT_DISABLE_TIMING) == 0))
         return CUDA_ERROR_INVALID_VALUE;
     auto event = std::make_shared<Event>(context.shared_from_this(), flags);
     event->handle = events().reserve();

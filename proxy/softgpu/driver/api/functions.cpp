@@ -100,15 +100,6 @@ CUresult parameter_info(const KernelInfo &info, std::size_t index, std::size_t *
 
 namespace {
 
-// work(Function &): of a CUfunction, or of a CUkernel in the current context.
-template <class Work>
-CUresult with_function(CUfunction handle, Work &&work) {
-    return with_context([&](Context &context) {
-        const auto function = function_of(context, handle);
-        return function ? std::forward<Work>(work)(**function) : function.error();
-    });
-}
-
 // The kernel in the device's primary context, which need not be the current one.
 template <class Work>
 CUresult with_kernel(CUkernel handle, CUdevice ordinal, Work &&work) {
@@ -135,7 +126,7 @@ CUresult get_name(const char **out, const std::string &name) {
     return CUDA_SUCCESS;
 }
 
-CUresult give(int *out, const Result<int> &value) {
+CUresult give_result(int *out, const Result<int> &value) {
     return out == nullptr ? CUDA_ERROR_INVALID_VALUE : store(out, value);
 }
 
@@ -178,7 +169,8 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned
 }
 
 CUresult cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc) {
-    return with_function(hfunc, [&](Function &function) { return give(pi, attribute(function, attrib)); });
+    return with_function(hfunc,
+                         [&](Function &function) { return give_result(pi, attribute(function, attrib)); });
 }
 CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
     return with_function(hfunc, [&](Function &function) { return set_attribute(function, attrib, value); });
@@ -268,7 +260,7 @@ CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramO
 }
 CUresult cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev) {
     return with_kernel(kernel, dev,
-                       [&](Function &function) { return give(pi, attribute(function, attrib)); });
+                       [&](Function &function) { return give_result(pi, attribute(function, attrib)); });
 }
 CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev) {
     return with_kernel(kernel, dev, [&](Function &function) { return set_attribute(function, attrib, val); });

@@ -15,7 +15,7 @@ namespace singularity::softgpu::driver {
 
 namespace {
 
-constexpr unsigned long long kFlags =
+constexpr unsigned long long kInstantiateFlags =
     CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
     CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
 
@@ -33,7 +33,7 @@ CUresult with_executable(CUgraphExec handle, Work &&work) {
 CUresult instantiate(CUgraphExec *out, CUgraph handle, unsigned long long flags) {
     return with_driver([&] {
         const auto graph = graphs().find(handle);
-        if (out == nullptr || graph == nullptr || (flags & ~kFlags) != 0)
+        if (out == nullptr || graph == nullptr || (flags & ~kInstantiateFlags) != 0)
             return CUDA_ERROR_INVALID_VALUE;
         if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0)
             return CUDA_ERROR_NOT_SUPPORTED;

@@ -103,14 +103,6 @@ CUresult copy_attributes(CUgraphNode target, CUgraphNode source) {
     });
 }
 
-template <class T>
-CUresult give(T *out, const T &value) {
-    if (out == nullptr)
-        return CUDA_ERROR_INVALID_VALUE;
-    *out = value;
-    return CUDA_SUCCESS;
-}
-
 CUresult give_event(CUgraphNode handle, CUevent *out, bool record) {
     if (record)
         return with_operation<EventRecord>(

@@ -18,8 +18,6 @@ constexpr unsigned kAllocFlags =
 constexpr unsigned kRegisterFlags =
     CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
 
-std::uint64_t address_of(const void *pointer) { return std::bit_cast<std::uint64_t>(pointer); }
-
 Allocation of(const Context &context, std::uint64_t address, std::size_t size, MemoryKind kind,
               unsigned flags) {
     Allocation allocation{};

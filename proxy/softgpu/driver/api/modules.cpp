@@ -17,7 +17,7 @@ namespace singularity::softgpu::driver {
 
 namespace {
 
-Expected<std::string> content(const char *path) {
+Expected<std::string> file_content(const char *path) {
     std::ifstream file(path, std::ios::binary);
     if (!file)
         return std::unexpected(errno_error("read", path));
@@ -54,7 +54,7 @@ CUresult load(Context &context, CUmodule *out, const void *data, std::size_t siz
 CUresult load_file(Context &context, CUmodule *out, const char *path) {
     if (path == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    const auto bytes = content(path);
+    const auto bytes = file_content(path);
     if (!bytes)
         return CUDA_ERROR_FILE_NOT_FOUND;
     return load(context, out, bytes->c_str(), bytes->size(), {});
@@ -115,7 +115,7 @@ CUresult list_functions(CUfunction *out, unsigned room, CUmodule handle) {
     return CUDA_SUCCESS;
 }
 
-CUresult give(CUdeviceptr *address, std::size_t *size, const Result<Placed> &placed) {
+CUresult give_variable(CUdeviceptr *address, std::size_t *size, const Result<Placed> &placed) {
     if (!placed)
         return placed.error();
     if (address != nullptr)
@@ -129,7 +129,7 @@ CUresult get_global(CUdeviceptr *address, std::size_t *size, CUmodule handle, co
     if (name == nullptr || (address == nullptr && size == nullptr))
         return CUDA_ERROR_INVALID_VALUE;
     const auto module = modules().get(handle);
-    return module ? give(address, size, (*module)->variable(name)) : module.error();
+    return module ? give_variable(address, size, (*module)->variable(name)) : module.error();
 }
 
 // --- Libraries
@@ -268,7 +268,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_o
     return with_driver([&] {
         if (fileName == nullptr)
             return CUDA_ERROR_INVALID_VALUE;
-        const auto bytes = content(fileName);
+        const auto bytes = file_content(fileName);
         if (!bytes)
             return CUDA_ERROR_FILE_NOT_FOUND;
         return load_library(library, bytes->c_str(), bytes->size(),
@@ -303,12 +303,13 @@ CUresult cuLibraryGetModule(CUmodule *pMod, CUlibrary library) {
 }
 CUresult cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name) {
     return with_library_module(library, [&](Module &module) {
-        return name == nullptr ? CUDA_ERROR_INVALID_VALUE : give(dptr, bytes, module.variable(name));
+        return name == nullptr ? CUDA_ERROR_INVALID_VALUE : give_variable(dptr, bytes, module.variable(name));
     });
 }
 CUresult cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name) {
     return with_library(library, [&](Library &one) {
-        return name == nullptr ? CUDA_ERROR_INVALID_VALUE : give(dptr, bytes, one.managed_variable(name));
+        return name == nullptr ? CUDA_ERROR_INVALID_VALUE
+                               : give_variable(dptr, bytes, one.managed_variable(name));
     });
 }
 

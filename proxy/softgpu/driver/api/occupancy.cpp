@@ -39,14 +39,6 @@ int resident_blocks(Function &function, int block_size, std::uint64_t dynamic_sh
 
 namespace {
 
-template <class Work>
-CUresult with_function(CUfunction handle, Work &&work) {
-    return with_context([&](Context &context) {
-        const auto function = function_of(context, handle);
-        return function ? std::forward<Work>(work)(**function) : function.error();
-    });
-}
-
 CUresult active_blocks(Function &function, int *out, int block_size, std::size_t dynamic_shared) {
     if (out == nullptr || block_size <= 0)
         return CUDA_ERROR_INVALID_VALUE;

@@ -11,7 +11,7 @@ namespace singularity::softgpu::driver {
 namespace {
 
 template <class T>
-CUresult give(void *out, T value) {
+CUresult put(void *out, T value) {
     *static_cast<T *>(out) = value;
     return CUDA_SUCCESS;
 }
@@ -22,53 +22,53 @@ CUresult answer(void *out, CUpointer_attribute attribute, const Allocation &foun
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         if (found.context == nullptr || found.kind == MemoryKind::mapped)
-            return give<CUcontext>(out, nullptr);
-        return give(out, found.context);
+            return put<CUcontext>(out, nullptr);
+        return put(out, found.context);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        return give<unsigned>(out, on_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
+        return put<unsigned>(out, on_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        return give(out, pointer);
+        return put(out, pointer);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
         if (!on_host && found.kind != MemoryKind::managed)
             return CUDA_ERROR_INVALID_VALUE;
-        return give(out, std::bit_cast<void *>(pointer));
+        return put(out, std::bit_cast<void *>(pointer));
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        return give<int>(out, found.sync_memops ? 1 : 0);
+        return put<int>(out, found.sync_memops ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        return give<unsigned long long>(out, found.id);
+        return put<unsigned long long>(out, found.id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        return give<unsigned>(out, found.kind == MemoryKind::managed ? 1 : 0);
+        return put<unsigned>(out, found.kind == MemoryKind::managed ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        return give<int>(out, static_cast<int>(found.device));
+        return put<int>(out, static_cast<int>(found.device));
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        return give<unsigned>(out, 0);
+        return put<unsigned>(out, 0);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-        return give(out, CUdeviceptr{found.address});
+        return put(out, CUdeviceptr{found.address});
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        return give(out, std::size_t{found.size});
+        return put(out, std::size_t{found.size});
     case CU_POINTER_ATTRIBUTE_MAPPED:
-        return give<unsigned>(out, 1);
+        return put<unsigned>(out, 1);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        return give<unsigned long long>(out, 0);
+        return put<unsigned long long>(out, 0);
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-        return give<unsigned>(out, 0);
+        return put<unsigned>(out, 0);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: {
         const auto context = current_context();
         const bool all = found.kind != MemoryKind::mapped && found.kind != MemoryKind::pool;
         const unsigned device = context ? (*context)->device().ordinal() : found.device;
         const bool write = all || (found.writable >> device & 1U) != 0;
         const bool read = all || (found.readable >> device & 1U) != 0;
-        return give<CUmemAccess_flags>(out, write  ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-                                            : read ? CU_MEM_ACCESS_FLAGS_PROT_READ
-                                                   : CU_MEM_ACCESS_FLAGS_PROT_NONE);
+        return put<CUmemAccess_flags>(out, write  ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                           : read ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                                  : CU_MEM_ACCESS_FLAGS_PROT_NONE);
     }
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        return give(out, found.pool);
+        return put(out, found.pool);
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-        return give<unsigned long long>(out, found.id);
+        return put<unsigned long long>(out, found.id);
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS: // GPUDirect RDMA's kernel interface
         break;
     }

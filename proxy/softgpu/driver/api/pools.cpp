@@ -59,7 +59,7 @@ CUresult use(Device &device, CUmemoryPool handle) {
     return CUDA_SUCCESS;
 }
 
-CUresult give(CUmemoryPool *out, const std::shared_ptr<Pool> &pool) {
+CUresult give_pool(CUmemoryPool *out, const std::shared_ptr<Pool> &pool) {
     if (out == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
     *out = pool->handle;
@@ -138,10 +138,10 @@ using namespace singularity::softgpu::driver;
 extern "C" {
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
-    return with_device(dev, [&](Device &device) { return give(pool_out, default_pool(device)); });
+    return with_device(dev, [&](Device &device) { return give_pool(pool_out, default_pool(device)); });
 }
 CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
-    return with_device(dev, [&](Device &device) { return give(pool, current_pool(device)); });
+    return with_device(dev, [&](Device &device) { return give_pool(pool, current_pool(device)); });
 }
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
     return with_device(dev, [&](Device &device) { return use(device, pool); });
@@ -149,13 +149,13 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
 CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location, CUmemAllocationType type) {
     return with_driver([&] {
         const auto device = device_of(location, type);
-        return device ? give(pool_out, default_pool(**device)) : device.error();
+        return device ? give_pool(pool_out, default_pool(**device)) : device.error();
     });
 }
 CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
     return with_driver([&] {
         const auto device = device_of(location, type);
-        return device ? give(pool, current_pool(**device)) : device.error();
+        return device ? give_pool(pool, current_pool(**device)) : device.error();
     });
 }
 CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {

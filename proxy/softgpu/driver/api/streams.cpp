@@ -197,14 +197,6 @@ CUresult copy_attributes(Stream &target, Stream &source) {
     return CUDA_SUCCESS;
 }
 
-template <class T>
-CUresult give(T *out, T value) {
-    if (out == nullptr)
-        return CUDA_ERROR_INVALID_VALUE;
-    *out = value;
-    return CUDA_SUCCESS;
-}
-
 } // namespace
 
 } // namespace singularity::softgpu::driver
