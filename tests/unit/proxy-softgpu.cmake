@@ -17,6 +17,12 @@ if(TARGET singularity_engine)
                               USES singularity_engine singularity_common)
         target_include_directories(proxy_softgpu_engine_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
     endforeach()
+    get_property(lanes_v3 GLOBAL PROPERTY SINGULARITY_LANES_V3)
+    if(lanes_v3)
+        add_test(NAME unit.proxy_softgpu_only_symbol
+                 COMMAND ${softgpu_tests}/only_symbol ${lanes_v3} _ZN11singularity7softgpu6engine8lanes_v39kHandlersE)
+        set_tests_properties(unit.proxy_softgpu_only_symbol PROPERTIES LABELS unit TIMEOUT 60)
+    endif()
 endif()
 
 find_program(SINGULARITY_NVCC nvcc HINTS /usr/local/cuda/bin /usr/local/cuda-13.0/bin

@@ -41,8 +41,7 @@ void copy(Context &context, const Op &op) {
             raise_address_fault(FaultKind::misaligned_address, lane, address, bytes, Place::global, false);
         if (find_range(context, op, address, address + taken - 1) == nullptr)
             raise_address_fault(FaultKind::illegal_address, lane, address, taken, Place::global, false);
-        std::memcpy(to.at[lane], reinterpret_cast<const std::byte *>(address),
-                    taken); // NOLINT: an address of this process
+        std::memcpy(to.at[lane], std::bit_cast<const std::byte *>(address), taken);
     }
 }
 

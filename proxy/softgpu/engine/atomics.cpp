@@ -106,14 +106,14 @@ template <class T>
 using Row = std::conditional_t<(sizeof(T) <= 4), std::uint32_t, std::uint64_t>;
 
 // The rows of values and results of a tuple, or of the one operand.
-struct Operands {
+struct AtomicOperands {
     const Ref *values;
     const Ref *results;
 };
-Operands operands_of(const Context &context, const Op &op) {
+AtomicOperands operands_of(const Context &context, const Op &op) {
     if (op.count == 1)
         return {&op.o[1], &op.o[0]};
-    const Ref *rows = &context.code->extra[op.extra];
+    const Ref *rows = context.code->extra.data() + op.extra;
     return {rows, rows + op.count};
 }
 
@@ -122,7 +122,7 @@ void atomic(Context &context, const Op &op) {
     charge_spin(context);
     Access access;
     resolve_general(context, op, static_cast<std::uint32_t>(sizeof(T) * op.count), true, access);
-    const Operands operands = operands_of(context, op);
+    const AtomicOperands operands = operands_of(context, op);
     for (unsigned lane = 0; lane < kLanes; ++lane) {
         if ((context.mask & (1U << lane)) == 0)
             continue;

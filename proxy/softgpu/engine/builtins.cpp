@@ -199,8 +199,10 @@ void print(Context &context, const Op &op) {
         // The number of arguments, as cudart's printf gives it.
         std::uint64_t count = 0;
         for (std::size_t at = 0; at + 1 < text.size(); ++at)
-            if (text[at] == '%' && text[++at] != '%')
-                ++count;
+            if (text[at] == '%') {
+                ++at; // what follows is part of it
+                count += text[at] != '%' ? 1 : 0;
+            }
         set_result(context, op, lane, count);
     }
 }

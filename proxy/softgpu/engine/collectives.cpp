@@ -335,7 +335,7 @@ void enter_shuffle(Context &context, const Op &op) {
         result[lane] = a[source.lane];
         flags |= source.in_range ? 1U << lane : 0U;
     }
-    std::uint32_t *out = row<std::uint32_t>(context, op.o[0]);
+    auto *out = row<std::uint32_t>(context, op.o[0]);
     for (unsigned lane = 0; lane < kLanes; ++lane)
         out[lane] = result[lane];
     if (op.o[1] != kAbsent)

@@ -6,6 +6,7 @@
 
 namespace singularity::softgpu::engine {
 
+#ifdef SINGULARITY_LANES_V3 // not in builds with sanitizers
 const HandlerSet &handlers() {
     static const HandlerSet &chosen = []() -> const HandlerSet & {
         const char *oldest = std::getenv("SINGULARITY_SOFTGPU_BASELINE");
@@ -15,5 +16,8 @@ const HandlerSet &handlers() {
     }();
     return chosen;
 }
+#else
+const HandlerSet &handlers() { return lanes_base::kHandlers; }
+#endif
 
 } // namespace singularity::softgpu::engine

@@ -424,8 +424,11 @@ Handler to_pair(Rounding rounding) {
     return rounding == Rounding::rz ? floats_to_pair<T, true> : floats_to_pair<T, false>;
 }
 
+// To nearest is the only rounding that there is (ptxas refuses .rz), and .rs is not done.
 template <class Tiny>
-Handler to_tiny(Type from) {
+Handler to_tiny(Type from, Rounding rounding) {
+    if (rounding != Rounding::rn)
+        return nullptr;
     if (from == Type::f32)
         return floats_to_tiny<Tiny>;
     return from == Type::f16x2    ? pair_to_tiny<Tiny, Half>
@@ -473,9 +476,9 @@ Handler select_convert(const Instruction &instruction, const Op &op) {
             return tiny_to_pair<E5m2, Brain>;
         return from == Type::f32 ? to_pair<Bf16>(instruction.rounding) : nullptr;
     case Type::e4m3x2:
-        return to_tiny<E4m3>(from);
+        return to_tiny<E4m3>(from, instruction.rounding);
     case Type::e5m2x2:
-        return to_tiny<E5m2>(from);
+        return to_tiny<E5m2>(from, instruction.rounding);
     case Type::tf32:
         return by_rounding(instruction.rounding, []<Round R>() -> Handler { return float_to_tf32<R>; });
     default:

@@ -132,7 +132,7 @@ class Runner {
         return std::make_unique<Ranges>(memory.with({at, at + kWorkspaceBytes, true}));
     }
 
-    Context context() const {
+    [[nodiscard]] Context context() const {
         Context context;
         context.parameters = parameters_.bytes.get();
         context.parameters_size = parameters_.size;

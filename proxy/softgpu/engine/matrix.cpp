@@ -213,7 +213,7 @@ void multiply_floats(Context &context, const Op &op) {
                 element<std::uint32_t>(context, tuples.d[at.reg], at.lane) = results[i][j];
                 continue;
             }
-            std::uint32_t &word = element<std::uint32_t>(context, tuples.d[at.reg / 2], at.lane);
+            auto &word = element<std::uint32_t>(context, tuples.d[at.reg / 2], at.lane);
             word = at.reg % 2 == 0 ? (word & 0xFFFF0000U) | results[i][j]
                                    : (word & 0xFFFFU) | (results[i][j] << 16U);
         }
@@ -328,13 +328,15 @@ void transpose_matrix(Context &context, const Op &op) {
     std::uint16_t values[8][8];
     for (unsigned lane = 0; lane < kLanes; ++lane) {
         const std::uint32_t word = element<std::uint32_t>(context, refs[1], lane);
-        values[lane / 4][2 * (lane % 4)] = static_cast<std::uint16_t>(word);
-        values[lane / 4][2 * (lane % 4) + 1] = static_cast<std::uint16_t>(word >> 16U);
+        const std::size_t column = 2 * (lane % 4);
+        values[lane / 4][column] = static_cast<std::uint16_t>(word);
+        values[lane / 4][column + 1] = static_cast<std::uint16_t>(word >> 16U);
     }
-    for (unsigned lane = 0; lane < kLanes; ++lane)
+    for (unsigned lane = 0; lane < kLanes; ++lane) {
+        const std::size_t row = 2 * (lane % 4);
         element<std::uint32_t>(context, refs[0], lane) =
-            values[2 * (lane % 4)][lane / 4] |
-            static_cast<std::uint32_t>(values[2 * (lane % 4) + 1][lane / 4]) << 16U;
+            values[row][lane / 4] | static_cast<std::uint32_t>(values[row + 1][lane / 4]) << 16U;
+    }
 }
 
 Handler select_product(const Instruction &instruction) {

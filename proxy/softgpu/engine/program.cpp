@@ -166,7 +166,8 @@ std::vector<std::uint32_t> LoadedProgram::reachable(std::uint32_t kernel) const 
             list.push_back(function);
         }
     };
-    for (std::size_t i = 0; i < list.size(); ++i)
+    for (std::size_t i = 0; i < list.size();
+         ++i) // NOLINT(modernize-loop-convert): add() makes the list longer
         for (const ptx::Call &call : module_->functions[list[i]].calls) {
             if (call.callee.kind == Operand::Kind::function) {
                 add(call.callee.index);

@@ -16,10 +16,10 @@ class LoadedProgram : public Program {
   public:
     LoadedProgram(std::shared_ptr<const ptx::Module> module, std::vector<std::uint64_t> addresses);
 
-    [[nodiscard]] std::vector<std::byte> initial_content(std::uint32_t variable) const override;
+    [[nodiscard]] std::vector<std::byte> initial_content(std::uint32_t index) const override;
     [[nodiscard]] const ptx::Module &module() const override { return *module_; }
     [[nodiscard]] const std::vector<std::uint32_t> &kernels() const override { return kernels_; }
-    [[nodiscard]] KernelInfo info(std::uint32_t function) override;
+    [[nodiscard]] KernelInfo info(std::uint32_t index) override;
     [[nodiscard]] bool blocks_independent(std::uint32_t function) override {
         return kernel(function).independent;
     }

@@ -73,7 +73,7 @@ void Warp::remove_group(Group &group) {
     const auto number = static_cast<std::uint8_t>(&group - groups.data());
     group.state = Group::State::none;
     group.mask = 0;
-    const auto end = std::remove(order.begin(), order.begin() + group_count, number);
+    auto *const end = std::remove(order.begin(), order.begin() + group_count, number);
     group_count = static_cast<std::uint32_t>(end - order.begin());
 }
 
@@ -187,7 +187,7 @@ bool Warp::run(Context &context, std::int64_t budget) {
             Group &current = *context.group;
             current.next = context.next;
             const auto number = static_cast<std::uint8_t>(&current - groups.data());
-            const auto at = std::find(order.begin(), order.begin() + group_count, number);
+            auto *const at = std::find(order.begin(), order.begin() + group_count, number);
             std::rotate(at, at + 1, order.begin() + group_count);
             const bool spun = context.spins * 2 >= slice;
             if (spun || ++current.slices >= kPatience)
@@ -284,8 +284,8 @@ void Warp::wait(Context &context, const Op &op, Group::State state) {
 void Warp::reserve_local(std::uint64_t bytes) {
     if (bytes <= local_stride && !local.empty())
         return;
-    const std::uint64_t stride = std::max<std::uint64_t>({bytes, 2 * local_stride, 64});
-    const std::uint64_t rounded = (stride + 63) / 64 * 64;
+    const std::uint64_t stride = std::max(bytes, 2 * local_stride);
+    const std::uint64_t rounded = stride == 0 ? 64 : (stride + 63) / 64 * 64;
     std::vector<std::byte> larger(rounded * kLanes);
     for (std::uint64_t lane = 0; lane < kLanes && local_stride != 0; ++lane)
         std::memcpy(larger.data() + lane * rounded, local.data() + lane * local_stride, local_stride);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <ranges>
 
 namespace singularity::ptx {
 
@@ -107,7 +108,7 @@ class PostDominators {
         number_[root_] = root_;
     }
 
-    std::uint32_t common(std::uint32_t a, std::uint32_t b) const {
+    [[nodiscard]] std::uint32_t common(std::uint32_t a, std::uint32_t b) const {
         while (a != b) {
             while (number_[a] < number_[b])
                 a = dominator_[a];
@@ -121,13 +122,13 @@ class PostDominators {
         dominator_[root_] = root_;
         for (bool changed = true; changed;) {
             changed = false;
-            for (auto block = order_.rbegin(); block != order_.rend(); ++block) {
-                std::uint32_t found = to_root_[*block] ? root_ : kNone;
-                for (const std::uint32_t successor : successors_[*block])
+            for (const std::uint32_t block : order_ | std::views::reverse) {
+                std::uint32_t found = to_root_[block] ? root_ : kNone;
+                for (const std::uint32_t successor : successors_[block])
                     if (dominator_[successor] != kNone)
                         found = found == kNone ? successor : common(successor, found);
-                changed |= dominator_[*block] != found;
-                dominator_[*block] = found;
+                changed |= dominator_[block] != found;
+                dominator_[block] = found;
             }
         }
     }

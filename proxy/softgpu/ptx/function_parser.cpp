@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <ranges>
 #include <utility>
 
 #include <fmt/core.h>
@@ -313,24 +314,24 @@ std::uint32_t FunctionParser::find_register(std::string_view name) const {
     if (digits < name.size() && (name[digits] != '0' || digits + 1 == name.size()))
         std::from_chars(name.data() + digits, name.data() + name.size(), number);
     const std::string_view stem = name.substr(0, digits);
-    for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
-        if (scope->registers.empty())
+    for (const auto &scope : scopes_ | std::views::reverse) {
+        if (scope.registers.empty())
             continue;
-        const auto whole = scope->registers.find(name);
-        if (whole != scope->registers.end() && whole->second.count == kNone)
+        const auto whole = scope.registers.find(name);
+        if (whole != scope.registers.end() && whole->second.count == kNone)
             return whole->second.first;
         if (number == kNone)
             continue;
-        const auto row = scope->registers.find(stem);
-        if (row != scope->registers.end() && row->second.count != kNone && number < row->second.count)
+        const auto row = scope.registers.find(stem);
+        if (row != scope.registers.end() && row->second.count != kNone && number < row->second.count)
             return row->second.first + number;
     }
     return kNone;
 }
 
 bool FunctionParser::find_symbol(std::string_view name, Operand &operand) const {
-    for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope)
-        if (const auto found = scope->variables.find(name); found != scope->variables.end()) {
+    for (const auto &scope : scopes_ | std::views::reverse)
+        if (const auto found = scope.variables.find(name); found != scope.variables.end()) {
             operand.kind = Operand::Kind::own_variable;
             operand.index = found->second;
             return true;
@@ -388,9 +389,7 @@ FunctionParser::Raw FunctionParser::parse_address() {
         raw = parse_name();
         if (!raw.unresolved.empty())
             throw SyntaxError{error_at(start.line, fmt::format("{} is not declared", quote(start.text)))};
-        if (tokens_.accept("+"))
-            raw.operand.value = tokens_.integer("an offset");
-        else if (tokens_.current().is("-"))
+        if (tokens_.accept("+") || tokens_.current().is("-"))
             raw.operand.value = tokens_.integer("an offset");
     } else {
         raw.operand.kind = Operand::Kind::immediate;

@@ -86,10 +86,10 @@ class FunctionParser {
     Raw parse_address();
     Raw parse_name();
     bool try_form(const DecodedForm &form, std::vector<Raw> &raws, Instruction &instruction);
-    bool fits(const OperandForm &form, const Raw &raw, const DecodedForm &decoded) const;
+    [[nodiscard]] bool fits(const OperandForm &form, const Raw &raw, const DecodedForm &decoded) const;
     void store(const OperandForm &form, const Raw &raw, const DecodedForm &decoded, std::uint32_t at);
 
-    std::uint32_t find_register(std::string_view name) const;
+    [[nodiscard]] std::uint32_t find_register(std::string_view name) const;
     bool find_symbol(std::string_view name, Operand &operand) const;
 
     TokenStream &tokens_;

@@ -375,7 +375,7 @@ void add_words(std::string_view form, std::string_view words, Slot &slot) {
 Row compile(const InstructionForm &form) {
     Row row;
     row.operands = form.operands;
-    const auto opcode = std::ranges::find(kOpcodeTexts, form.mnemonic);
+    const auto *const opcode = std::ranges::find(kOpcodeTexts, form.mnemonic);
     if (opcode == kOpcodeTexts.end())
         table_mistake(form.modifiers, form.mnemonic);
     row.opcode = static_cast<Opcode>(opcode - kOpcodeTexts.begin());
@@ -517,7 +517,7 @@ Lookup look_up_instruction(std::string_view text) {
 }
 
 std::optional<SpecialRegister> special_register(std::string_view name) {
-    const auto found = std::ranges::find(kSpecialTexts, name);
+    const auto *const found = std::ranges::find(kSpecialTexts, name);
     if (name.empty() || found == kSpecialTexts.end())
         return std::nullopt;
     return static_cast<SpecialRegister>(found - kSpecialTexts.begin());

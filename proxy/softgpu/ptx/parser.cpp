@@ -39,11 +39,11 @@ class ModuleParser {
         tokens_.expect(".version");
         const std::string_view version = tokens_.current().text;
         const std::size_t dot = version.find('.');
-        const char *end = version.data() + version.size();
-        const bool major =
-            dot != std::string_view::npos &&
-            std::from_chars(version.data(), version.data() + dot, module_.version_major).ec == std::errc();
-        if (!major || std::from_chars(version.data() + dot + 1, end, module_.version_minor).ec != std::errc())
+        const char *begin = version.data();
+        const char *end = begin + version.size();
+        const bool major = dot != std::string_view::npos &&
+                           std::from_chars(begin, begin + dot, module_.version_major).ec == std::errc();
+        if (!major || std::from_chars(begin + dot + 1, end, module_.version_minor).ec != std::errc())
             tokens_.complain(fmt::format("{} is not a version like 9.0", quote(version)));
         tokens_.advance();
     }
@@ -180,8 +180,8 @@ class ModuleParser {
 
     void parse_three(std::array<std::uint32_t, 3> &values) {
         values = {1, 1, 1};
-        for (std::size_t i = 0; i < values.size(); ++i) {
-            values[i] = tokens_.small_integer("a size");
+        for (std::uint32_t &value : values) {
+            value = tokens_.small_integer("a size");
             if (!tokens_.accept(","))
                 return;
         }

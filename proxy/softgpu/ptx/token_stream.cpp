@@ -175,8 +175,11 @@ void TokenStream::skip_statement() {
             ++open;
         if (open == 0 && token.is(";"))
             return;
-        if (token.is("}") && (open == 0 || --open == 0))
+        if (!token.is("}"))
+            continue;
+        if (open <= 1)
             return;
+        --open;
     }
 }
 

@@ -8,9 +8,10 @@ namespace singularity::ptx {
 
 namespace {
 
-// NOLINTNEXTLINE(bugprone-macro-parentheses): NAME is declared
+// NOLINTBEGIN(bugprone-macro-parentheses): NAME is declared
 #define SINGULARITY_PTX_LIST(NAME, LIST)                                                                     \
     constexpr auto NAME = std::to_array<std::string_view>({std::string_view(), LIST(SINGULARITY_PTX_WORD)})
+// NOLINTEND(bugprone-macro-parentheses)
 SINGULARITY_PTX_LIST(kTypes, SINGULARITY_PTX_TYPES);
 SINGULARITY_PTX_LIST(kRoundings, SINGULARITY_PTX_ROUNDINGS);
 SINGULARITY_PTX_LIST(kComparisons, SINGULARITY_PTX_COMPARISONS);
@@ -27,10 +28,10 @@ SINGULARITY_PTX_LIST(kFlags, SINGULARITY_PTX_FLAGS);
 static_assert(kFlags.size() - 1 <= 32, "flags are bits of a 32-bit word");
 
 // In the order of Field.
-constexpr std::array<std::span<const std::string_view>, 13> kLists = {
+constexpr std::array<std::span<const std::string_view>, 13> kFieldWords = {
     kTypes,  kRoundings, kComparisons, kOperations, kModes,  kSpaces, kSemantics,
     kScopes, kCaches,    kHints,       kVectors,    kShapes, kFlags};
-static_assert(kLists.size() == static_cast<std::size_t>(Field::flag) + 1);
+static_assert(kFieldWords.size() == static_cast<std::size_t>(Field::flag) + 1);
 
 struct TypeTraits {
     std::uint8_t size;
@@ -68,7 +69,7 @@ static_assert(kTraits[static_cast<std::size_t>(Type::tf32)].size == 4);
 } // namespace
 
 std::optional<std::uint8_t> word_value(Field field, std::string_view word) {
-    const auto &list = kLists[static_cast<std::size_t>(field)];
+    const auto &list = kFieldWords[static_cast<std::size_t>(field)];
     for (std::size_t i = 1; i < list.size(); ++i)
         if (list[i] == word)
             return static_cast<std::uint8_t>(i);
@@ -76,7 +77,7 @@ std::optional<std::uint8_t> word_value(Field field, std::string_view word) {
 }
 
 std::string_view word_text(Field field, std::uint8_t value) {
-    const auto &list = kLists[static_cast<std::size_t>(field)];
+    const auto &list = kFieldWords[static_cast<std::size_t>(field)];
     return value < list.size() ? list[value] : std::string_view("?");
 }
 

@@ -357,6 +357,15 @@ void eight_bits(void **) {
                                           in);
     for (std::size_t i = 0; i < in.size(); ++i)
         expect("cvt.e4m3x2.f32", std::bit_cast<U>(in[i]), found[i], nearest(in[i]) << 8U | 0x38U);
+    for (const char *wrong :
+         {"cvt.rz.satfinite.e4m3x2.f32 %h4, %f1, %f2;", "cvt.rz.satfinite.e5m2x2.f16x2 %h4, %r1;"}) {
+        Device device(elementwise(wrong));
+        U *out = device.zeroed<U>(32);
+        const singularity::softgpu::Fault fault =
+            device.fault_of(device.launch("k", {1}, {32}, Arguments(out, out, out, out, 32U)),
+                            singularity::softgpu::FaultKind::not_supported);
+        expect_contains(fault.text, "cvt");
+    }
 }
 
 } // namespace

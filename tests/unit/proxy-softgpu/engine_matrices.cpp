@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Matrix instructions and mbarriers. Which lane holds what is written here as the PTX ISA's formulas have it,
-// element by element; numbers are small integers, so that every order of additions gives the same.
+// What lanes and blocks do together: matrix instructions, mbarriers, clusters. Which lane holds what is
+// written here as the PTX ISA's formulas have it, element by element; numbers are small integers, so that
+// every order of additions gives the same.
 #include "engine_fixture.hpp"
 
 #include <bit>
@@ -44,61 +45,84 @@ std::vector<U> multiply(const std::string &instruction, unsigned a, unsigned b, 
     return {out, out + 32 * 16};
 }
 
+using Encoding = std::function<U(int)>;
+
+// A shape, and how an element of A and of B is written.
 struct Case {
     std::string instruction;
+    unsigned m;
     unsigned k;
-    unsigned bits; // of an element of A and B
-    std::function<U(int)> encode;
+    unsigned bits;
+    Encoding encode_a;
+    Encoding encode_b;
     bool floating;
-    int least;
+    int least_a;
+    int least_b;
+    int most;
 };
 
-U f16_of(int value) { // small integers only
-    if (value == 0)
-        return 0;
-    const U sign = value < 0 ? 0x8000U : 0;
-    const auto magnitude = static_cast<U>(std::abs(value));
-    const auto exponent = static_cast<U>(std::bit_width(magnitude)) - 1;
-    return sign | (exponent + 15) << 10U | ((magnitude << (10 - exponent)) & 0x3FFU);
+// Small integers that the format has exactly.
+Encoding floating(unsigned exponent_bits, unsigned fraction_bits) {
+    return [=](int value) -> U {
+        if (value == 0)
+            return 0;
+        const U sign = value < 0 ? 1U << (exponent_bits + fraction_bits) : 0;
+        const auto magnitude = static_cast<U>(std::abs(value));
+        const auto exponent = static_cast<U>(std::bit_width(magnitude)) - 1;
+        const U bias = (1U << (exponent_bits - 1)) - 1;
+        const U fraction = (magnitude << fraction_bits >> exponent) & ((1U << fraction_bits) - 1);
+        return sign | (exponent + bias) << fraction_bits | fraction;
+    };
+}
+Encoding integer(unsigned bits) {
+    return [=](int value) { return static_cast<U>(value) & ((1U << bits) - 1); };
 }
 
 void products(void **) {
-    const auto f32 = [](int v) { return std::bit_cast<U>(static_cast<float>(v)); };
+    const Encoding f32 = floating(8, 23);
+    const Encoding f16 = floating(5, 10);
+    const Encoding bf16 = floating(8, 7);
+    const Encoding e4m3 = floating(4, 3);
+    const Encoding e5m2 = floating(5, 2);
+    const Encoding byte = integer(8);
+    const Encoding nibble = integer(4);
     const Case cases[] = {
-        {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 16, 16, f16_of, true, -8},
-        {"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", 8, 16, f16_of, true, -8},
-        {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", 16, 16, [=](int v) { return f32(v) >> 16U; },
-         true, -8},
-        {"mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32", 8, 16, [=](int v) { return f32(v) >> 16U; },
-         true, -8},
-        {"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", 8, 32, f32, true, -8},
-        {"mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32", 4, 32, f32, true, -8},
-        {"mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32", 16, 8,
-         [](int v) { return static_cast<U>(v) & 0xFFU; }, false, -8},
-        {"mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", 32, 8,
-         [](int v) { return static_cast<U>(v) & 0xFFU; }, false, -8},
-        {"mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32", 32, 8,
-         [](int v) { return static_cast<U>(v) & 0xFFU; }, false, 0},
+        {"m16n8k16.row.col.f32.f16.f16.f32", 16, 16, 16, f16, f16, true, -8, -8, 8},
+        {"m16n8k8.row.col.f32.f16.f16.f32", 16, 8, 16, f16, f16, true, -8, -8, 8},
+        {"m16n8k16.row.col.f32.bf16.bf16.f32", 16, 16, 16, bf16, bf16, true, -8, -8, 8},
+        {"m16n8k8.row.col.f32.bf16.bf16.f32", 16, 8, 16, bf16, bf16, true, -8, -8, 8},
+        {"m16n8k8.row.col.f32.tf32.tf32.f32", 16, 8, 32, f32, f32, true, -8, -8, 8},
+        {"m16n8k4.row.col.f32.tf32.tf32.f32", 16, 4, 32, f32, f32, true, -8, -8, 8},
+        {"m16n8k32.row.col.f32.e4m3.e4m3.f32", 16, 32, 8, e4m3, e4m3, true, -8, -8, 8},
+        {"m16n8k32.row.col.f32.e5m2.e5m2.f32", 16, 32, 8, e5m2, e5m2, true, -8, -8, 8},
+        {"m16n8k32.row.col.f32.e4m3.e5m2.f32", 16, 32, 8, e4m3, e5m2, true, -8, -8, 8},
+        {"m16n8k32.row.col.f32.e5m2.e4m3.f32", 16, 32, 8, e5m2, e4m3, true, -8, -8, 8},
+        {"m8n8k16.row.col.s32.s8.s8.s32", 8, 16, 8, byte, byte, false, -128, -128, 127},
+        {"m16n8k16.row.col.s32.s8.s8.s32", 16, 16, 8, byte, byte, false, -128, -128, 127},
+        {"m16n8k32.row.col.s32.s8.s8.s32", 16, 32, 8, byte, byte, false, -128, -128, 127},
+        {"m16n8k32.row.col.s32.u8.u8.s32", 16, 32, 8, byte, byte, false, 0, 0, 255},
+        {"m16n8k32.row.col.s32.s8.u8.s32", 16, 32, 8, byte, byte, false, -128, 0, 127},
+        {"m8n8k32.row.col.s32.s4.s4.s32", 8, 32, 4, nibble, nibble, false, -8, -8, 7},
+        {"m16n8k32.row.col.s32.u4.u4.s32", 16, 32, 4, nibble, nibble, false, 0, 0, 15},
+        {"m16n8k32.row.col.s32.u4.s4.s32", 16, 32, 4, nibble, nibble, false, 0, -8, 7},
+        {"m16n8k64.row.col.satfinite.s32.s4.s4.s32", 16, 64, 4, nibble, nibble, false, -8, -8, 7},
     };
     std::mt19937 random(3);
     for (const Case &one : cases) {
-        int a[16][32];
-        int b[32][8];
+        int a[16][64];
+        int b[64][8];
         int c[16][8];
-        const auto draw = [&] {
-            return one.least + static_cast<int>(random() % static_cast<unsigned>(8 - one.least + 1));
+        const auto draw = [&](auto &matrix, int least) {
+            for (auto &row : matrix)
+                for (int &x : row)
+                    x = least + static_cast<int>(random() % static_cast<unsigned>(one.most - least + 1));
         };
-        for (auto &row : a)
-            for (int &x : row)
-                x = draw();
-        for (auto &row : b)
-            for (int &x : row)
-                x = draw();
-        for (auto &row : c)
-            for (int &x : row)
-                x = draw();
+        draw(a, one.least_a);
+        draw(b, one.least_b);
+        draw(c, -8);
         const unsigned pack = 32 / one.bits;
-        const unsigned a_elements = 16 * one.k / 32;
+        const unsigned rows = one.m / 8; // of C in each lane
+        const unsigned a_elements = one.m * one.k / 32;
         const unsigned b_elements = 8 * one.k / 32;
         std::vector<U> va(32 * 16);
         std::vector<U> vb(32 * 16);
@@ -109,23 +133,24 @@ void products(void **) {
             for (unsigned i = 0; i < a_elements;
                  ++i) { // ai: rows alternate every register, columns every other
                 const unsigned reg = i / pack;
-                const unsigned row = group + (reg % 2) * 8;
-                const unsigned column = member * pack + i % pack + (reg / 2) * 4 * pack;
-                va[lane * 16 + reg] |= one.encode(a[row][column]) << (one.bits * (i % pack) % 32);
+                const unsigned row = group + (reg % rows) * 8;
+                const unsigned column = member * pack + i % pack + (reg / rows) * 4 * pack;
+                va[lane * 16 + reg] |= one.encode_a(a[row][column]) << (one.bits * (i % pack) % 32);
             }
             for (unsigned i = 0; i < b_elements; ++i) {
                 const unsigned reg = i / pack;
-                vb[lane * 16 + reg] |= one.encode(b[member * pack + i % pack + reg * 4 * pack][group])
+                vb[lane * 16 + reg] |= one.encode_b(b[member * pack + i % pack + reg * 4 * pack][group])
                                        << (one.bits * (i % pack) % 32);
             }
-            for (unsigned i = 0; i < 4; ++i) {
+            for (unsigned i = 0; i < 2 * rows; ++i) {
                 const int value = c[i < 2 ? group : group + 8][member * 2 + (i & 1U)];
                 vc[lane * 16 + i] = one.floating ? f32(value) : static_cast<U>(value);
             }
         }
-        const auto found = multiply(one.instruction, a_elements / pack, b_elements / pack, 4, 4, va, vb, vc);
+        const auto found = multiply("mma.sync.aligned." + one.instruction, a_elements / pack,
+                                    b_elements / pack, 2 * rows, 2 * rows, va, vb, vc);
         for (unsigned lane = 0; lane < 32; ++lane)
-            for (unsigned i = 0; i < 4; ++i) {
+            for (unsigned i = 0; i < 2 * rows; ++i) {
                 const unsigned row = i < 2 ? lane / 4 : lane / 4 + 8;
                 const unsigned column = lane % 4 * 2 + (i & 1U);
                 int sum = c[row][column];
@@ -136,6 +161,55 @@ void products(void **) {
                     fail(fmt::format("{}: element {},{}: {:#x}, not {:#x}", one.instruction, row, column,
                                      found[lane * 16 + i], expected));
             }
+    }
+}
+
+// f64: A and B have one element in each lane, C and D two.
+void products_of_doubles(void **) {
+    const std::string body = R"(ld.global.f64 %fd1, [%a]; ld.global.f64 %fd2, [%b];
+mul.wide.u32 %w, %i, 8; add.s64 %c, %c, %w; add.s64 %out, %out, %w;
+ld.global.f64 %fd3, [%c]; ld.global.f64 %fd4, [%c+8];
+mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%fd5, %fd6}, {%fd1}, {%fd2}, {%fd3, %fd4};
+st.global.f64 [%out], %fd5; st.global.f64 [%out+8], %fd6;)";
+    Device device(elementwise(body, 8, 8));
+    std::mt19937 random(4);
+    const auto draw = [&](std::size_t count) {
+        std::vector<double> values(count);
+        for (double &x : values)
+            x = static_cast<double>(static_cast<int>(random() % 2001) - 1000) / 8;
+        return values;
+    };
+    const auto a = draw(32);
+    const auto b = draw(32);
+    const auto c = draw(64);
+    double *out = device.zeroed<double>(64);
+    device.run("k", {1}, {32}, Arguments(out, device.upload(a), device.upload(b), device.upload(c), 32U));
+    for (unsigned row = 0; row < 8; ++row)
+        for (unsigned column = 0; column < 8; ++column) {
+            const unsigned at = 2 * (4 * row + column / 2) + column % 2;
+            double sum = c[at];
+            for (unsigned k = 0; k < 4; ++k)
+                sum += a[4 * row + k] * b[4 * column + k];
+            if (out[at] != sum)
+                fail(fmt::format("element {},{}: {}, not {}", row, column, out[at], sum));
+        }
+}
+
+// Whose layouts or numbers are not known here: refused by name before anything runs, never done wrongly.
+void products_that_are_refused(void **) {
+    for (const char *instruction :
+         {"mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%fd1, %fd2, %fd3, %fd4}, {%fd5, %fd6}, {%fd7}, "
+          "{%fd1, %fd2, %fd3, %fd4};",
+          "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16 {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%r7, %r8}, "
+          "{%r1, %r2, %r3, %r4};",
+          "mma.sync.aligned.m16n8k128.row.col.s32.b1.b1.s32.xor.popc {%r1, %r2, %r3, %r4}, {%r5, %r6}, "
+          "{%r7}, "
+          "{%r1, %r2, %r3, %r4};"}) {
+        Device device(elementwise(instruction));
+        U *out = device.zeroed<U>(32);
+        const Fault fault = device.fault_of(device.launch("k", {1}, {32}, Arguments(out, out, out, out, 32U)),
+                                            FaultKind::not_supported);
+        expect_contains(fault.text, "mma");
     }
 }
 
@@ -207,10 +281,45 @@ st.global.b32 [%out], %r11;)";
         assert_int_equal(out[i], 300 + 3 * ((i + 1) % 64));
 }
 
+// Without clusters each block is one: its own rank is 0, the cluster's memory is the block's, its barrier the
+// block's.
+void clusters_of_one_block(void **) {
+    const std::string body = R"(.shared .align 4 .b32 cells[64];
+mov.u32 %r1, cells; mapa.shared::cluster.u32 %r2, %r1, 0; mov.u32 %r3, %tid.x;
+xor.b32 %r4, %r3, 63; shl.b32 %r5, %r4, 2; add.u32 %r5, %r5, %r2;
+st.shared::cluster.u32 [%r5], %r3;
+barrier.cluster.arrive.release.aligned;
+barrier.cluster.wait.acquire.aligned;
+shl.b32 %r6, %r3, 2; add.u32 %r6, %r6, %r1; ld.shared.u32 %r7, [%r6];
+mov.u32 %r8, %cluster_ctarank; mad.lo.u32 %r7, %r8, 100, %r7;
+getctarank.shared::cluster.u32 %r8, %r2; mad.lo.u32 %r7, %r8, 200, %r7;
+mov.u32 %r8, %cluster_nctarank; mad.lo.u32 %r7, %r8, 1000, %r7;
+mov.u32 %r8, %clusterid.x; mad.lo.u32 %r7, %r8, 10000, %r7;
+mov.u32 %r8, %nclusterid.x; mad.lo.u32 %r7, %r8, 100000, %r7;
+st.global.u32 [%out], %r7;)";
+    Device device(elementwise(body));
+    U *out = device.zeroed<U>(192);
+    device.run("k", {3}, {64}, Arguments(out, out, out, out, 192U));
+    for (U i = 0; i < 192; ++i)
+        assert_int_equal(out[i], 63 - i % 64 + 1000 + 10000 * (i / 64) + 300000);
+}
+
+void clusters_of_more_are_refused(void **) {
+    Device device(".version 9.0\n.target sm_90\n.address_size 64\n"
+                  ".visible .entry k() .reqnctapercluster 2, 1, 1 { ret; }\n");
+    const Fault fault = device.fault_of(device.launch("k", {2}, {32}, Arguments()), FaultKind::not_supported);
+    expect_contains(fault.text, "clusters of more than one block");
+}
+
 } // namespace
 
 int main() {
-    const CMUnitTest tests[] = {cmocka_unit_test(products), cmocka_unit_test(matrices_in_shared_memory),
-                                cmocka_unit_test(mbarriers)};
+    const CMUnitTest tests[] = {cmocka_unit_test(products),
+                                cmocka_unit_test(products_of_doubles),
+                                cmocka_unit_test(products_that_are_refused),
+                                cmocka_unit_test(matrices_in_shared_memory),
+                                cmocka_unit_test(mbarriers),
+                                cmocka_unit_test(clusters_of_one_block),
+                                cmocka_unit_test(clusters_of_more_are_refused)};
     return cmocka_run_group_tests_name("softgpu-engine-matrices", tests, nullptr, nullptr);
 }
