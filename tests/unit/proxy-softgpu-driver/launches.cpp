@@ -41,7 +41,14 @@ void limits(void ** /*state*/) {
     };
     expect_result(launch(0, 1, 0), CUDA_ERROR_INVALID_VALUE);
     expect_result(launch(1, 0, 0), CUDA_ERROR_INVALID_VALUE);
+    // Too large for the device: the runtime makes cudaErrorInvalidConfiguration of it.
     expect_result(launch(1, 1025, 0), CUDA_ERROR_INVALID_VALUE);
+    constexpr unsigned too_large[][3] = {{32, 33, 1}, {1, 1025, 1}, {1, 1, 65}, {8, 8, 17}};
+    for (const auto &[x, y, z] : too_large)
+        expect_result(cuLaunchKernel(code.add, 1, 1, 1, x, y, z, 0, nullptr, parameters, nullptr),
+                      CUDA_ERROR_INVALID_VALUE);
+    expect_result(cuLaunchKernel(code.add, 1, 65536, 1, 1, 1, 1, 0, nullptr, parameters, nullptr),
+                  CUDA_ERROR_INVALID_VALUE);
     expect_result(launch(1, 1, 49153), CUDA_ERROR_INVALID_VALUE);
     ok(cuFuncSetAttribute(code.add, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 65536));
     ok(launch(1, 1, 49153));
