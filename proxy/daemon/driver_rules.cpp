@@ -147,6 +147,19 @@ CUresult stream_idle(Session &session, Bytes message) {
     return session.driver().cuStreamQuery(std::bit_cast<CUstream>(*stream));
 }
 
+// Nothing is outstanding in any of the context's streams. Streams that are captured must not be asked.
+CUresult context_idle(Session &session, Bytes /*message*/) {
+    constexpr std::size_t kMostStreams = 16; // beyond, asking takes as long as another thread
+    auto *const query = session.driver().cuStreamQuery;
+    const auto streams = session.objects().streams_of(session.current_context());
+    if (query == nullptr || session.captures() || streams.size() > kMostStreams)
+        return CUDA_ERROR_NOT_READY;
+    auto result = query(CU_STREAM_LEGACY);
+    for (auto stream = streams.begin(); stream != streams.end() && result == CUDA_SUCCESS; ++stream)
+        result = query(std::bit_cast<CUstream>(*stream));
+    return result;
+}
+
 CUresult event_done(Session &session, Bytes message) {
     const auto request = api::decode_EventSynchronizeRequest(message);
     const auto event = request ? session.objects().real(api::kHandleEvent, request->hEvent) : std::nullopt;
@@ -177,7 +190,7 @@ const Rules &rules() {
 
         set(ApiId::kStreamSynchronize, {.waits = true, .idle = &stream_idle, .relays_output = true});
         set(ApiId::kEventSynchronize, {.waits = true, .idle = &event_done, .relays_output = true});
-        set(ApiId::kCtxSynchronize, {.waits = true, .relays_output = true});
+        set(ApiId::kCtxSynchronize, {.waits = true, .idle = &context_idle, .relays_output = true});
         set(ApiId::kCtxSynchronizeV2, {.waits = true, .relays_output = true});
         set(ApiId::kModuleUnload, {.waits = true, .relays_output = true, .done = [](Session &session, Bytes) {
                                        session.addresses().forget_foreign();

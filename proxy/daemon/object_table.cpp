@@ -87,6 +87,8 @@ void ObjectTable::put(unsigned kind, std::uint64_t handle, std::uint64_t real, b
     name = handle;
     if (const auto parent = entries_.find(entry.parent); parent != entries_.end())
         parent->second.children.push_back(handle);
+    if (kind == driver_api::kHandleStream)
+        streams_[entry.context].push_back(real);
     entries_[handle] = std::move(entry);
 }
 
@@ -111,6 +113,9 @@ void ObjectTable::take_out(std::uint64_t handle) {
         if (const auto name = names_.find(reverse_key(kind_of(gone), found->second.real));
             name != names_.end() && name->second == gone)
             names_.erase(name);
+        if (const auto streams = streams_.find(found->second.context);
+            kind_of(gone) == driver_api::kHandleStream && streams != streams_.end())
+            std::erase(streams->second, found->second.real);
         entries_.erase(found);
     }
 }
@@ -145,6 +150,13 @@ void ObjectTable::forget_context(std::uint64_t context) {
             going.push_back(handle);
     for (const auto handle : going)
         take_out(handle);
+    streams_.erase(context);
+}
+
+std::vector<std::uint64_t> ObjectTable::streams_of(std::uint64_t context) {
+    const std::scoped_lock lock(lock_);
+    const auto found = streams_.find(context);
+    return found == streams_.end() ? std::vector<std::uint64_t>() : found->second;
 }
 
 std::vector<std::uint64_t> ObjectTable::all(unsigned kind) {

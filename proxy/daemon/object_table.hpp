@@ -62,6 +62,9 @@ class ObjectTable final : public driver_api::Objects {
     // Everything that was made in the context, but for libraries, graphs and what else outlives one.
     void forget_context(std::uint64_t context);
 
+    // The driver's handles of the streams that were made in the context.
+    [[nodiscard]] std::vector<std::uint64_t> streams_of(std::uint64_t context);
+
     // The driver's handles of one kind, those included that the client has lost; for the session's end.
     [[nodiscard]] std::vector<std::uint64_t> all(unsigned kind);
     // Only objects that the daemon must end: those made by a call, not those named by an output or owned by
@@ -91,7 +94,8 @@ class ObjectTable final : public driver_api::Objects {
     int device_;
     std::mutex lock_;
     std::unordered_map<std::uint64_t, Entry> entries_;
-    std::unordered_map<std::uint64_t, std::uint64_t> names_; // reverse_key -> handle
+    std::unordered_map<std::uint64_t, std::uint64_t> names_;                // reverse_key -> handle
+    std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> streams_; // by context: the driver's
     std::array<std::uint64_t, driver_api::kHandleKinds + 1> invented_{};
     std::vector<std::pair<unsigned, std::uint64_t>> lost_; // made under a handle that was taken
     std::optional<std::string> broken_;

@@ -30,6 +30,9 @@ void set_result(std::span<std::byte> reply, CUresult result) {
         std::memcpy(reply.data() + kResultAt, &value, sizeof(value));
 }
 
+// A device that is nearly done is cheaper to wait for here than on another thread.
+constexpr std::chrono::microseconds kNearlyDone{20};
+
 class Release {
   public:
     Release(channel::ServerEnd &end, const channel::Record &record) : end_(end), record_(record) {}
@@ -111,8 +114,7 @@ Expected<void> Session::process_driver_call(const channel::RecordHeader &header,
     if (row.replies != (header.reply_slot != channel::kNoReply))
         return broken(info.symbol, row.replies ? "it leaves no place for the reply" : "it has no reply");
     const auto &rule = driver_rule(info.legacy);
-    if (rule.waits && !may_block &&
-        (rule.idle == nullptr || rule.idle(*this, message) == CUDA_ERROR_NOT_READY)) {
+    if (rule.waits && !may_block && !done_soon(rule, message)) {
         hand_over(header, id, message);
         return {};
     }
@@ -142,6 +144,17 @@ Expected<void> Session::process_driver_call(const channel::RecordHeader &header,
         if (const auto earlier = take_noted(); earlier != CUDA_SUCCESS)
             set_result(out, earlier);
     return reply(header, out);
+}
+
+// Only as long as nobody else wants this thread: other threads of the client go on.
+bool Session::done_soon(const DriverRule &rule, std::span<const std::byte> message) {
+    if (rule.idle == nullptr)
+        return false;
+    const auto until = Deadline::Clock::now() + kNearlyDone;
+    while (rule.idle(*this, message) == CUDA_ERROR_NOT_READY)
+        if (channel_->has_more() || Deadline::Clock::now() >= until)
+            return false;
+    return true;
 }
 
 // The message is copied: the record's place is used again, and so is the copy that this thread has of it.

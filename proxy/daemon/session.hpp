@@ -37,6 +37,8 @@
 
 namespace singularity::proxyd {
 
+struct DriverRule;
+
 struct Peer {
     pid_t pid = 0;
     uid_t uid = 0;
@@ -93,10 +95,14 @@ class Session : public std::enable_shared_from_this<Session> {
     [[nodiscard]] LinkStates &link_states() { return link_states_; }
     [[nodiscard]] Staging &staging() { return staging_; }
 
+    // What the ring's thread is just carrying out is for this context; only on that thread.
+    [[nodiscard]] std::uint64_t current_context() const { return current_; }
     // Whether memory is this session's, asking the driver about what lies outside of the window.
     [[nodiscard]] bool reaches(std::uint64_t address, std::uint64_t size);
     // Whether the stream is being captured; asks only while a capture is known to be on.
     [[nodiscard]] bool capturing(CUstream stream);
+    // Whether any of the session's streams may be being captured.
+    [[nodiscard]] bool captures() const { return captures_.load(std::memory_order_relaxed) != 0; }
     void capture_began() { captures_.fetch_add(1, std::memory_order_relaxed); }
     void capture_ended() { captures_.fetch_sub(1, std::memory_order_relaxed); }
 
@@ -131,6 +137,7 @@ class Session : public std::enable_shared_from_this<Session> {
                                                      std::span<const std::byte> message, bool may_block);
     [[nodiscard]] Expected<void> process_message(const channel::RecordHeader &header, std::uint32_t id,
                                                  std::span<const std::byte> message, bool may_block);
+    [[nodiscard]] bool done_soon(const DriverRule &rule, std::span<const std::byte> message);
     void hand_over(const channel::RecordHeader &header, std::uint32_t id, std::span<const std::byte> message);
     [[nodiscard]] Expected<void> check_objects();
 

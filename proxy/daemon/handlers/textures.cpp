@@ -74,7 +74,7 @@ std::optional<T> read(const driver_api::View &view) {
 } // namespace
 
 CUresult handle(Call &call, const Request<protocol::CreateTexture> &request,
-                Reply<protocol::CreateTexture> & /*reply*/) {
+                Reply<protocol::CreateTexture> &reply) {
     if (call.driver().cuTexObjectCreate == nullptr)
         return CUDA_ERROR_NOT_SUPPORTED;
     const auto resource = describe(call, request.fixed.resource);
@@ -87,13 +87,15 @@ CUresult handle(Call &call, const Request<protocol::CreateTexture> &request,
     CUtexObject object = 0;
     const auto result =
         call.driver().cuTexObjectCreate(&object, &*resource, &*texture, view ? &*view : nullptr);
-    if (result == CUDA_SUCCESS)
-        call.add(driver_api::kHandleTexture, request.fixed.texture, std::uint64_t{object});
+    if (result != CUDA_SUCCESS)
+        return result;
+    call.add(driver_api::kHandleTexture, request.fixed.texture, std::uint64_t{object});
+    reply.fixed.value = object;
     return result;
 }
 
 CUresult handle(Call &call, const Request<protocol::CreateSurface> &request,
-                Reply<protocol::CreateSurface> & /*reply*/) {
+                Reply<protocol::CreateSurface> &reply) {
     if (call.driver().cuSurfObjectCreate == nullptr)
         return CUDA_ERROR_NOT_SUPPORTED;
     const auto resource = describe(call, request.fixed.resource);
@@ -101,8 +103,10 @@ CUresult handle(Call &call, const Request<protocol::CreateSurface> &request,
         return resource.error();
     CUsurfObject object = 0;
     const auto result = call.driver().cuSurfObjectCreate(&object, &*resource);
-    if (result == CUDA_SUCCESS)
-        call.add(driver_api::kHandleSurface, request.fixed.surface, std::uint64_t{object});
+    if (result != CUDA_SUCCESS)
+        return result;
+    call.add(driver_api::kHandleSurface, request.fixed.surface, std::uint64_t{object});
+    reply.fixed.value = object;
     return result;
 }
 

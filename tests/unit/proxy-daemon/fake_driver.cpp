@@ -31,6 +31,7 @@
 namespace {
 
 constexpr std::size_t kMemory = std::size_t{256} << 20;
+constexpr CUtexObject kTexture = 0x7e00'0000;
 
 struct Allocation {
     int fd;
@@ -253,8 +254,20 @@ CUresult cuCtxSetCurrent(CUcontext context) {
     return CUDA_SUCCESS;
 }
 CUresult cuCtxSynchronize(void) {
-    const auto stream = stream_of(nullptr);
-    return stream == nullptr ? CUDA_ERROR_INVALID_CONTEXT : synchronize(*stream);
+    std::vector<std::shared_ptr<Stream>> all{stream_of(nullptr)};
+    if (all.front() == nullptr)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    {
+        const std::scoped_lock lock(state);
+        if (const auto context = contexts.find(current()); context != contexts.end())
+            for (const auto &[handle, stream] : context->second->streams)
+                all.push_back(stream);
+    }
+    auto result = CUDA_SUCCESS;
+    for (const auto &stream : all)
+        if (const auto ended = synchronize(*stream); ended != CUDA_SUCCESS)
+            result = ended;
+    return result;
 }
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     *least = 0;
@@ -374,6 +387,15 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data) {
         return CUDA_ERROR_INVALID_CONTEXT;
     stream->put([function, data] { function(data); });
     return CUDA_SUCCESS;
+}
+// A number that is no address of anything, as NVIDIA's.
+CUresult cuTexObjectCreate(CUtexObject *texture, const CUDA_RESOURCE_DESC *resource,
+                           const CUDA_TEXTURE_DESC *, const CUDA_RESOURCE_VIEW_DESC *) {
+    *texture = kTexture + resource->res.linear.sizeInBytes;
+    return CUDA_SUCCESS;
+}
+CUresult cuTexObjectDestroy(CUtexObject texture) {
+    return texture > kTexture ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned, CUjit_option *, void **) {
     if (std::strncmp(static_cast<const char *>(image), "bad", 3) == 0)

@@ -174,19 +174,22 @@ void a_waiting_call_stops_nobody(void **) {
     const auto spin = client.load("spin");
     const auto stream = make_stream(client, 5);
     client.launch(spin, {}, stream);
-    std::atomic<std::int32_t> waited = 1;
-    std::jthread waiter([&] {
+    std::atomic<int> waiting = 2;
+    const auto wait = [&](const auto &request) {
         // Ends when the session does.
-        driver_api::StreamSynchronizeRequest request;
-        request.hStream = stream;
         std::array<std::byte, 64> storage{};
         const auto size = need(driver_api::encode(request, storage));
         auto pending = need(client.end().prepare_reply(64));
         auto record = need(client.end().begin(client.context, size, &pending));
         std::ranges::copy(std::span(storage).first(size), record.message().begin());
         record.commit();
-        waited = pending.wait() ? 0 : -1;
-    });
+        if (!pending.wait())
+            --waiting;
+    };
+    driver_api::StreamSynchronizeRequest on_stream;
+    on_stream.hStream = stream;
+    std::jthread stream_waiter([&] { wait(on_stream); });
+    std::jthread context_waiter([&] { wait(driver_api::CtxSynchronizeRequest{}); });
     const auto data = numbers(protocol::kWritePiece);
     // Into the busy stream, more than a few: the data is kept aside.
     for (int round = 0; round < 8; ++round)
@@ -197,10 +200,63 @@ void a_waiting_call_stops_nobody(void **) {
         assert_true(client.read(slab, 64) == numbers(64));
         assert_int_equal(client.synchronize(), 0);
     }
-    assert_int_equal(waited, 1);
+    assert_int_equal(waiting, 2);
     client.end().link().shut_down();
-    waiter.join();
-    assert_int_equal(waited, -1);
+    stream_waiter.join();
+    context_waiter.join();
+    assert_int_equal(waiting, 0);
+}
+
+void a_context_is_waited_for_with_all_its_streams(void **) {
+    const Scratch scratch;
+    const ProxyProcess proxy(scratch.path());
+    Client client(proxy.socket());
+    client.make_context();
+    assert_int_equal(client.driver_result(driver_api::CtxSynchronizeRequest{}), 0);
+    const auto slab = client.map_slab(0);
+    const auto stream = make_stream(client, 5);
+    for (int round = 1; round <= 50; ++round) {
+        driver_api::MemsetD8AsyncRequest request;
+        request.dstDevice = slab;
+        request.uc = static_cast<std::uint8_t>(round);
+        request.N = protocol::kSlabUnit;
+        request.hStream = stream;
+        client.driver_send(request);
+        assert_int_equal(client.driver_result(driver_api::CtxSynchronizeRequest{}), 0);
+        // Of another stream, which waits for nobody.
+        const auto last = client.read(slab + protocol::kSlabUnit - 1, 1);
+        assert_int_equal(static_cast<int>(last.front()), round);
+    }
+}
+
+// Kernels are given the driver's number, so it is what the program must get.
+void textures_have_the_drivers_number(void **) {
+    const Scratch scratch;
+    const ProxyProcess proxy(scratch.path());
+    Client client(proxy.socket());
+    client.make_context();
+    const auto slab = client.map_slab(0);
+    const auto texture = handle(driver_api::kHandleTexture, 7);
+    const std::vector<std::byte> description(104); // CUDA_TEXTURE_DESC
+    protocol::CreateTexture request{.texture = texture, .resource = {}};
+    request.resource.type = 2; // CU_RESOURCE_TYPE_LINEAR
+    request.resource.object = slab;
+    request.resource.format = 0x20; // CU_AD_FORMAT_FLOAT
+    request.resource.channels = 1;
+    request.resource.size = 4096;
+    const driver_api::View view{.bytes = description, .present = true};
+    const auto bytes = client.ask(request, {view, driver_api::View{}});
+    const auto reply = need(protocol::decode_reply<protocol::CreateTexture>(bytes));
+    assert_int_equal(reply.result, 0);
+    assert_int_equal(reply.fixed.value, 0x7e00'1000);
+    // Memory of somebody else is no texture.
+    request.texture = handle(driver_api::kHandleTexture, 8);
+    request.resource.object = slab + protocol::kSlabUnit;
+    assert_int_equal(client.result(request, {view, driver_api::View{}}), kInvalidValue);
+    driver_api::TexObjectDestroyRequest gone;
+    gone.texObject = texture;
+    assert_int_equal(client.driver_result(gone), 0);
+    assert_int_equal(client.driver_result(gone), kInvalidHandle);
 }
 
 void device_output_comes_before_the_reply(void **) {
@@ -352,6 +408,8 @@ int main() {
         cmocka_unit_test(kernels_get_their_parameters),
         cmocka_unit_test(asynchronous_errors_come_later),
         cmocka_unit_test(a_waiting_call_stops_nobody),
+        cmocka_unit_test(a_context_is_waited_for_with_all_its_streams),
+        cmocka_unit_test(textures_have_the_drivers_number),
         cmocka_unit_test(device_output_comes_before_the_reply),
         cmocka_unit_test(host_functions_are_called_in_the_client),
         cmocka_unit_test(host_memory_is_shared),

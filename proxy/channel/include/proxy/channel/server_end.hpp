@@ -32,7 +32,7 @@ struct Record {
 // read the source again later.
 void copy_once(std::span<std::byte> to, std::span<const std::byte> from) noexcept;
 
-// next() is for one thread; everything else for any.
+// next() and has_more() are for one thread; everything else for any.
 class ServerEnd {
   public:
     [[nodiscard]] static Expected<std::unique_ptr<ServerEnd>> create(const Geometry &geometry);
@@ -48,6 +48,10 @@ class ServerEnd {
 
     // The next record, or nullopt when the deadline has passed or somebody called interrupt().
     [[nodiscard]] Expected<std::optional<Record>> next(const Deadline &deadline);
+    // Whether next() would return a record at once. For the thread that calls next().
+    [[nodiscard]] bool has_more() const {
+        return segment_.control().head.load(std::memory_order_relaxed) != read_;
+    }
     // The record's room may be used again. In any order; the client gets room back in the ring's order.
     void release(const Record &record);
     // Makes next() return nullopt soon, now and ever after.
