@@ -5,6 +5,7 @@
 #include "daemon.hpp"
 #include "device_output.hpp"
 #include "listener.hpp"
+#include "log_file.hpp"
 #include "options.hpp"
 #include "window_area.hpp"
 
@@ -52,6 +53,9 @@ int run(int argc, char **argv) {
     if (!options)
         return options.error().status;
     log::set_level(options->log_level);
+    if (!options->log_file.empty())
+        if (auto opened = log_to(options->log_file); !opened)
+            return give_up(opened.error());
     if (options->die_with_parent) {
         if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0)
             return give_up(errno_error("bind the life to", "the parent process"));

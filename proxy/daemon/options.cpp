@@ -72,6 +72,7 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     std::string area;
     std::string socket;
     std::string driver = options.driver;
+    std::string log_file;
     unsigned idle_exit = 0;
     std::uint64_t ring_size = options.geometry.ring_size;
     int ready_fd = -1;
@@ -109,6 +110,9 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
                  "end when the process that started this one has ended");
     app.add_option("--log-level", options.log_level, "error, warning, info or debug")
         ->transform(CLI::CheckedTransformer(levels).description(""));
+    app.add_option("--log-file", log_file,
+                   "file that log lines are appended to; only warnings and errors then go to stderr as well")
+        ->take_last();
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError &error) {
@@ -119,6 +123,7 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     };
     options.driver = driver;
     options.socket = socket;
+    options.log_file = log_file;
     options.idle_exit = std::chrono::seconds(idle_exit);
     options.geometry.ring_size = static_cast<std::uint32_t>(ring_size);
     // A small ring carries small records.

@@ -30,6 +30,7 @@ struct Options {
     std::chrono::seconds idle_exit{0}; // 0: never
     bool die_with_parent = false;
     log::Level log_level = log::Level::kInfo;
+    std::filesystem::path log_file; // empty: stderr
 };
 
 // What is to be done instead of serving: --help and --version, or an error that was printed.

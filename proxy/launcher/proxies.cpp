@@ -67,7 +67,9 @@ Expected<Proxies> Proxies::start(const Installation &installation, const std::st
                              out.socket(device),
                              "--ready-fd",
                              std::to_string(writing.get()),
-                             "--die-with-parent"};
+                             "--die-with-parent",
+                             "--log-file",
+                             out.directory() / fmt::format("{}.log", device)};
         command.arguments.insert(command.arguments.end(), options.proxyd_arguments.begin(),
                                  options.proxyd_arguments.end());
         if (driver == installation.software_gpu())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The private directory of one run: sockets and statistics. Removed at the end; if this process is killed, by
-// the next run of the same user.
+// The private directory of one run: sockets, logs of the proxies, statistics. Removed at the end; if this
+// process is killed, by the next run of the same user.
 #pragma once
 
 #include "common/error.hpp"

@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <fstream>
+#include <iterator>
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -20,7 +21,7 @@ void help_and_version(void **) {
     assert_int_equal(help.status, 0);
     for (const auto *option :
          {"--driver", "--device", "--socket", "--window-area", "--window-size", "--max-clients",
-          "--ring-size", "--user", "--ready-fd", "--idle-exit", "--die-with-parent"})
+          "--ring-size", "--user", "--ready-fd", "--idle-exit", "--die-with-parent", "--log-file"})
         expect_contains(help.said, option);
     assert_int_equal(run_proxyd(scratch.path(), {"--version"}).status, 0);
 }
@@ -112,6 +113,31 @@ void it_ends_when_idle(void **) {
     expect_contains(ran.said, "no client for 1 seconds");
 }
 
+void a_log_file_keeps_the_terminal_quiet(void **) {
+    const Scratch scratch;
+    const auto log = scratch.path() / "lines";
+    const auto ran = run_proxyd(scratch.path(), {"--driver", SINGULARITY_FAKE_DRIVER, "--socket",
+                                                 (scratch.path() / "s").native(), "--idle-exit", "1",
+                                                 "--log-file", log.native()});
+    assert_int_equal(ran.status, 0);
+    expect_equal(ran.said, "");
+    std::ifstream file(log);
+    expect_contains(std::string(std::istreambuf_iterator<char>(file), {}),
+                    "info: singularity: proxyd: serving fake device");
+    // What is wrong is said in both places.
+    const auto failed =
+        run_proxyd(scratch.path(), {"--driver", "/nonexistent/libcuda.so.1", "--socket",
+                                    (scratch.path() / "s").native(), "--log-file", log.native()});
+    assert_int_equal(failed.status, 1);
+    expect_contains(failed.said, "/nonexistent/libcuda.so.1");
+    std::ifstream again(log);
+    expect_contains(std::string(std::istreambuf_iterator<char>(again), {}), "/nonexistent/libcuda.so.1");
+    const auto refused = run_proxyd(
+        scratch.path(), {"--socket", (scratch.path() / "s").native(), "--log-file", "/nonexistent/log"});
+    assert_int_equal(refused.status, 1);
+    expect_contains(refused.said, "/nonexistent/log");
+}
+
 // Only root can serve somebody else; then root is served as well.
 void another_user_is_refused(void **) {
     if (geteuid() != 0)
@@ -145,6 +171,7 @@ int main() {
         cmocka_unit_test(a_living_socket_is_respected_a_dead_one_replaced),
         cmocka_unit_test(it_dies_with_its_parent),
         cmocka_unit_test(it_ends_when_idle),
+        cmocka_unit_test(a_log_file_keeps_the_terminal_quiet),
         cmocka_unit_test(another_user_is_refused),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
