@@ -15,6 +15,8 @@ add_library(singularity_flags INTERFACE)
 target_compile_options(singularity_flags INTERFACE
     -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wcast-qual
     -Wformat=2 -Wundef -Werror
+    # With Clang, -Wconversion means more than with GCC.
+    $<$<CXX_COMPILER_ID:Clang>:-Wno-sign-conversion>
     -fstack-protector-strong)
 if(CMAKE_BUILD_TYPE MATCHES "Rel" AND NOT SINGULARITY_SANITIZE)
     target_compile_options(singularity_flags INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)

@@ -24,7 +24,8 @@ endforeach()
 
 # A client that writes anything. With libFuzzer where the compiler has it; with inputs of its own everywhere.
 function(proxyd_fuzz_target name)
-    singularity_target(${name} COMPONENT tests TYPE EXECUTABLE SOURCES ${proxyd_tests}/fuzz_records.cpp ${ARGN}
+    singularity_target(${name} COMPONENT tests TYPE EXECUTABLE
+                       SOURCES ${proxyd_tests}/fuzz_records.cpp ${proxyd_tests}/fuzz_inputs.cpp ${ARGN}
                        USES singularity_proxyd_parts singularity_protocol singularity_common LINKS singularity_fmt)
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)
 endfunction()
@@ -35,7 +36,7 @@ set_tests_properties(unit.proxy_fuzz_replay PROPERTIES LABELS unit TIMEOUT 120)
 # Instruments everything that is fuzzed: for a build directory of its own.
 option(SINGULARITY_FUZZ "build libFuzzer's targets (needs Clang)" OFF)
 if(SINGULARITY_FUZZ)
-    proxyd_fuzz_target(proxy_fuzz_records)
+    proxyd_fuzz_target(proxy_fuzz_records ${proxyd_tests}/fuzz_libfuzzer.cpp)
     # The driver's functions are called through pointers of other types.
     foreach(target IN ITEMS proxy_fuzz_records singularity_proxyd_parts singularity_channel singularity_protocol
                             singularity_driver_dispatch singularity_driver_api)

@@ -11,7 +11,8 @@ def probe(compiler, cuda_include, expressions):
     """{expression: value} of constant C++ expressions over cuda.h."""
     expressions = list(dict.fromkeys(expressions))
     lines = ["#include <cstddef>", "#include <cuda.h>", 'extern "C" void probe() {']
-    lines += [f'asm volatile("\\n->{at} %0" :: "i"({text}));' for at, text in enumerate(expressions)]
+    # A comment to the assembler: Clang looks at it even here.
+    lines += [f'asm volatile("\\n# ->{at} %0" :: "i"({text}));' for at, text in enumerate(expressions)]
     command = [*compiler, "-S", "-x", "c++", "-std=c++17", "-w", *DEFINES, "-I", str(cuda_include), "-o", "-", "-"]
     run = subprocess.run(command, input="\n".join([*lines, "}\n"]), capture_output=True, text=True)
     if run.returncode:

@@ -1,24 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A client that writes anything: bytes become records in the ring of a session whose driver does nothing and
-// always succeeds. Nothing may crash, hang, or be touched outside of what is the session's.
-//
-// Input: records one after the other, each {u16 size, u8 slot, u8 piece, u8 context, u8 lies, message}. slot,
-// piece: as they are, 0xff for none. lies: bit 0: the header's size is what the first four bytes of the
-// message say instead.
+// Parts of the input (fuzz_inputs.hpp) become records in the ring, and packets on the socket, of a session
+// whose driver does nothing and always succeeds. Nothing may crash, hang, or be touched outside of what is
+// the session's.
 #include "fuzz_records.hpp"
 
 #include "back_end.hpp"
 #include "call.hpp"
 #include "common/log.hpp"
+#include "common/unique_fd.hpp"
+#include "fuzz_inputs.hpp"
+#include "proxy/driver-api/api.hpp"
+#include "proxy/driver-api/dispatch.hpp"
+#include "proxy/protocol/all.hpp"
 #include "session.hpp"
 
 #include <algorithm>
-#include <bit>
+#include <array>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <utility>
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 namespace singularity::test {
 
@@ -67,19 +76,110 @@ channel::Geometry geometry() {
             .piece_size = 1 << 19};
 }
 
-struct RecordHead {
-    std::uint16_t size;
-    std::uint8_t slot;
-    std::uint8_t piece;
-    std::uint8_t context;
-    std::uint8_t lies;
+// Records that sessions have taken without breaking a rule, packets that were whole.
+struct Reached {
+    std::set<std::uint32_t> records;
+    std::set<channel::PacketType> packets;
+};
+Reached &reached() {
+    static Reached instance;
+    return instance;
+}
+
+// A memfd as a client makes it for shared host memory, and a descriptor that is none.
+int descriptor(unsigned which) {
+    static const UniqueFd kMemory = [] {
+        UniqueFd made(memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+        if (ftruncate(made.get(), kFuzzFileSize) != 0 ||
+            fcntl(made.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+            std::abort();
+        return made;
+    }();
+    static const UniqueFd kOther(open("/dev/null", O_RDWR | O_CLOEXEC));
+    return which % 2 == 0 ? kMemory.get() : kOther.get();
+}
+
+// As it is: the header may be wrong, and more descriptors may come than are allowed.
+void send_packet(int socket, const Part &part) {
+    constexpr std::size_t kMost = 6;
+    iovec bytes{.iov_base = const_cast<std::uint8_t *>(part.message.data()), .iov_len = part.message.size()};
+    msghdr message{};
+    message.msg_iov = &bytes;
+    message.msg_iovlen = 1;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(kMost * sizeof(int))> control{};
+    const auto count = part.slot == kNothing ? 0 : std::min<std::size_t>(part.slot, kMost);
+    if (count != 0) {
+        message.msg_control = control.data();
+        message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+        cmsghdr *head = CMSG_FIRSTHDR(&message);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(count * sizeof(int));
+        for (std::size_t index = 0; index < count; ++index) {
+            const int fd = descriptor(part.piece + static_cast<unsigned>(index));
+            std::memcpy(CMSG_DATA(head) + index * sizeof(int), &fd, sizeof(fd));
+        }
+    }
+    // What does not fit is not sent.
+    static_cast<void>(sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
+}
+
+// As the daemon's main thread. false: the session is over.
+bool hear(proxyd::Session &session) {
+    auto packet = session.link().receive();
+    if (!packet)
+        return false;
+    if (!*packet)
+        return true;
+    reached().packets.insert((*packet)->type);
+    return session.deliver(std::move(**packet)).has_value();
+}
+
+// The ring, as a client writes it.
+class Ring {
+  public:
+    explicit Ring(const channel::Segment &segment) : segment_(segment), bytes_(segment.ring()) {}
+
+    void write(const Part &part) {
+        const auto size = std::min<std::size_t>(part.message.size(), geometry().record_limit);
+        channel::RecordHeader header;
+        header.size = static_cast<std::uint32_t>(size);
+        header.reply_slot = part.slot == kNothing ? channel::kNoReply : part.slot;
+        header.piece = part.piece == kNothing ? channel::kNoPiece : part.piece;
+        header.context = part.context == 0 ? 0 : fuzz_handle(driver_api::kHandleContext, part.context);
+        std::uint64_t span = channel::record_span(size);
+        if ((part.flags & kLies) != 0 && size >= sizeof(header.size))
+            std::memcpy(&header.size, part.message.data(), sizeof(header.size));
+        if (const auto left = bytes_.size() - head_ % bytes_.size(); span > left)
+            span = left; // a broken record: there is no room for it here
+        std::memcpy(bytes_.data() + head_ % bytes_.size(), &header, sizeof(header));
+        std::memcpy(bytes_.data() + head_ % bytes_.size() + sizeof(header), part.message.data(),
+                    std::min<std::size_t>(size, span - sizeof(header)));
+        head_ += span;
+        segment_.control().head.store(head_);
+    }
+
+  private:
+    const channel::Segment &segment_;
+    std::span<std::byte> bytes_;
+    std::uint64_t head_ = 0;
 };
 
-} // namespace
-
-std::uint64_t fuzz_handle(unsigned kind, std::uint64_t index) {
-    return std::uint64_t{0x0C00'0000'0000} | (std::uint64_t{kind} << 36) | (index << 4);
+// false: the session is over.
+bool serve(proxyd::Session &session) {
+    const auto next = session.channel().next(Deadline::after(std::chrono::milliseconds(0)));
+    if (!next)
+        return false;
+    if (!*next)
+        return true;
+    const auto id = protocol::peek_id((*next)->message);
+    if (!session.process(**next) || session.ending())
+        return false;
+    reached().records.insert(id);
+    return true;
 }
+
+} // namespace
 
 void fuzz_records(std::span<const std::uint8_t> input) {
     log::set_level(log::Level::kError);
@@ -100,44 +200,48 @@ void fuzz_records(std::span<const std::uint8_t> input) {
     for (unsigned kind = 1; kind <= kHandleKinds; ++kind)
         session.objects().add(kind, fuzz_handle(kind, 1), 0x1000 + kind);
 
-    const auto ring = segment->ring();
-    std::uint64_t head = 0;
-    while (input.size() > sizeof(RecordHead)) {
-        RecordHead record{};
-        std::memcpy(&record, input.data(), sizeof(record));
-        input = input.subspan(sizeof(record));
-        const auto message =
-            input.first(std::min<std::size_t>({record.size, input.size(), geometry().record_limit}));
-        input = input.subspan(message.size());
-        channel::RecordHeader header;
-        header.size = static_cast<std::uint32_t>(message.size());
-        header.reply_slot = record.slot == 0xff ? channel::kNoReply : record.slot;
-        header.piece = record.piece == 0xff ? channel::kNoPiece : record.piece;
-        header.context = record.context == 0 ? 0 : fuzz_handle(driver_api::kHandleContext, record.context);
-        std::uint64_t span = channel::record_span(message.size());
-        if ((record.lies & 1) != 0 && message.size() >= 4)
-            std::memcpy(&header.size, message.data(), 4);
-        if (const auto left = ring.size() - head % ring.size(); span > left)
-            span = left; // a broken record: there is no room for it here
-        std::memcpy(ring.data() + head % ring.size(), &header, sizeof(header));
-        std::memcpy(ring.data() + head % ring.size() + sizeof(header), message.data(),
-                    std::min<std::size_t>(message.size(), span - sizeof(header)));
-        head += span;
-        segment->control().head.store(head);
-        const auto next = session.channel().next(Deadline::after(std::chrono::milliseconds(0)));
-        if (!next)
-            break;
-        if (*next && (!session.process(**next) || session.ending()))
-            break;
+    Ring ring(*segment);
+    for (const auto &part : parts_of(input)) {
+        if ((part.flags & kPacket) != 0) {
+            send_packet(other.get(), part);
+            if (!hear(session))
+                break;
+        } else {
+            ring.write(part);
+            if (!serve(session))
+                break;
+        }
     }
     session.give_back();
 }
 
-} // namespace singularity::test
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size);
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
-    singularity::test::fuzz_records({data, size});
-    return 0;
+std::string reached_text() {
+    const auto &known = reached();
+    std::size_t messages = 0;
+    std::string missing;
+    protocol::for_each_message([&]<class M>() {
+        if (known.records.contains(std::to_underlying(M::kId)))
+            ++messages;
+        else
+            missing += fmt::format(" {}", M::kName);
+    });
+    std::size_t calls = 0;
+    std::size_t all_calls = 0;
+    for (std::uint32_t id = 0; id < driver_api::kApiCount; ++id) {
+        if (driver_api::dispatch_row(static_cast<driver_api::ApiId>(id)).call == nullptr)
+            continue;
+        ++all_calls;
+        if (known.records.contains(id))
+            ++calls;
+        else
+            missing += fmt::format(" {}", driver_api::api_info(static_cast<driver_api::ApiId>(id)).symbol);
+    }
+    std::size_t packets = 0;
+    for (const auto type : {channel::PacketType::descriptor, channel::PacketType::callback_done})
+        packets += known.packets.contains(type) ? 1 : 0;
+    return fmt::format("reached: {} of {} messages, {} of {} calls, {} of 2 packets; not:{}", messages,
+                       protocol::kMessageCount, calls, all_calls, packets,
+                       missing.empty() ? " nothing" : missing);
 }
+
+} // namespace singularity::test

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the fuzzer feeds and the program that replays its inputs have in common.
+// A client that writes anything: what the fuzzer feeds and the program that replays its inputs have in
+// common.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace singularity::test {
 
-inline constexpr std::uint64_t kFuzzWindow = 0x3000'0000'0000;
-inline constexpr std::uint64_t kFuzzWindowSize = std::uint64_t{1} << 40;
-
-// The handle of an object that is there: index 1 of each kind.
-[[nodiscard]] std::uint64_t fuzz_handle(unsigned kind, std::uint64_t index);
 // One input: one session from its begin to its end.
 void fuzz_records(std::span<const std::uint8_t> input);
+
+// How many of the kinds of records and packets have been taken by a session since the program began, and
+// which have not: "reached: 44 of 44 messages, ...".
+[[nodiscard]] std::string reached_text();
 
 } // namespace singularity::test
