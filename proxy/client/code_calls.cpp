@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Modules, libraries, kernels and functions; the linker.
 #include "blob.hpp"
+#include "capture_modes.hpp"
 #include "code_options.hpp"
 #include "common/log.hpp"
 #include "image.hpp"
@@ -37,6 +38,8 @@ CUresult load_module(CUmodule *out, std::span<const std::byte> image, const JitO
         return bad;
     if (options.result() != CUDA_SUCCESS)
         return options.result();
+    if (const auto bad = unsafe_call(); bad != CUDA_SUCCESS)
+        return bad;
     const Route route{.session = context->session, .context = context};
     auto &table = process().table(driver_api::kHandleModule);
     const auto handle = table.reserve();

@@ -108,7 +108,6 @@ CUresult check_handle(unsigned kind, std::uint64_t &value) {
         return CUDA_SUCCESS;
     }
     default: {
-        // Conditional handles are the driver's own numbers; all others are ours.
         const auto *const object = find_object(kind, value);
         if (object == nullptr)
             return failed(CUDA_ERROR_INVALID_HANDLE);

@@ -175,7 +175,7 @@ CUresult content_of(const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 &node, NodeContent &c
 }
 
 CUresult add_node(CUgraphNode *out, CUgraph graph, const Route &route, const Dependencies &dependencies,
-                  const NodeContent &content, std::vector<std::uint64_t> *graphs) {
+                  const NodeContent &content) {
     if (out == nullptr || (dependencies.count != 0 && dependencies.nodes == nullptr))
         return CUDA_ERROR_INVALID_VALUE;
     auto &table = process().table(driver_api::kHandleGraphNode);
@@ -188,15 +188,7 @@ CUresult add_node(CUgraphNode *out, CUgraph graph, const Route &route, const Dep
         message.buffers[1] = protocol::view_of_elements(std::span(dependencies.edges, dependencies.count));
     message.buffers[2] = view_of(content.body);
     message.buffers[3] = view_of(content.parameters, content.has_parameters);
-    constexpr std::size_t kMostGraphs = 1024; // of one conditional node
-    const auto result = ask(
-        route, message, graphs == nullptr ? 0 : kMostGraphs * sizeof(std::uint64_t), [&](const auto &reply) {
-            for (std::size_t index = 0;
-                 graphs != nullptr && index < protocol::element_count<std::uint64_t>(reply.buffers[0]);
-                 ++index)
-                graphs->push_back(protocol::element<std::uint64_t>(reply.buffers[0], index));
-        });
-    if (result != CUDA_SUCCESS)
+    if (const auto result = ask(route, message); result != CUDA_SUCCESS)
         return result;
     auto object = std::make_unique<NodeObject>();
     object->session = route.session;

@@ -38,7 +38,6 @@ struct NodeObject : Object {
     std::vector<std::byte> parameters;
     std::vector<void *> pointers;
     std::vector<CUstreamBatchMemOpParams> operations;
-    std::vector<CUgraph> graphs;
 };
 
 struct NodeContent {
@@ -76,10 +75,8 @@ struct Dependencies {
 [[nodiscard]] CUresult content_of(const CUDA_HOST_NODE_PARAMS_v2 &node, NodeContent &content);
 [[nodiscard]] CUresult content_of(const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 &node, NodeContent &content);
 
-// graphs: of a conditional node.
 [[nodiscard]] CUresult add_node(CUgraphNode *out, CUgraph graph, const Route &route,
-                                const Dependencies &dependencies, const NodeContent &content,
-                                std::vector<std::uint64_t> *graphs = nullptr);
+                                const Dependencies &dependencies, const NodeContent &content);
 [[nodiscard]] CUresult add_copy_node(CUgraphNode *out, CUgraph graph, const Route &route,
                                      const Dependencies &dependencies, const CUDA_MEMCPY3D &copy,
                                      CUcontext context);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Whole graphs: instantiation, update, printing; stream capture; user objects.
+#include "capture_modes.hpp"
 #include "copy.hpp"
 #include "graph.hpp"
+#include "proxy/libcuda/entry.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -76,14 +78,8 @@ CUresult capture_info(CUstream stream, const CaptureOutputs &out) {
     return result == CUDA_SUCCESS && lossy ? CUDA_ERROR_LOSSY_QUERY : result;
 }
 
-CUresult begin_capture(CUresult result) {
-    if (result == CUDA_SUCCESS)
-        process().captures.fetch_add(1);
-    return result;
-}
-
 template <class Request, class Decode>
-CUresult begin(std::expected<Request, Error> &request, Decode decode) {
+CUresult begin(std::expected<Request, Error> &request, CUstreamCaptureMode mode, Decode decode) {
     if (!request)
         return refused(request.error());
     if (const auto bad = check_handle(driver_api::kHandleStream, request->hStream); bad != CUDA_SUCCESS)
@@ -91,7 +87,10 @@ CUresult begin(std::expected<Request, Error> &request, Decode decode) {
     if constexpr (requires { request->hGraph; })
         if (const auto bad = check_handle(driver_api::kHandleGraph, request->hGraph); bad != CUDA_SUCCESS)
             return bad;
-    return begin_capture(send_sync(*request, decode, [](const auto & /*reply*/) {}));
+    const auto result = send_sync(*request, decode, [](const auto & /*reply*/) {});
+    if (result == CUDA_SUCCESS)
+        capture_began(last_route(), request->hStream, mode);
+    return result;
 }
 
 // --- User objects: counted here; the destructor runs when nobody holds one any more.
@@ -204,7 +203,7 @@ extern "C" {
 
 CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode) {
     auto request = driver_api::StreamBeginCaptureV2Call::request(ApiId::kStreamBeginCaptureV2, hStream, mode);
-    return begin(request, [&](std::span<const std::byte> bytes) {
+    return begin(request, mode, [&](std::span<const std::byte> bytes) {
         return driver_api::decode_StreamBeginCaptureV2Reply(*request, bytes);
     });
 }
@@ -217,7 +216,7 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUg
     auto request = driver_api::StreamBeginCaptureToGraphCall::request(ApiId::kStreamBeginCaptureToGraph,
                                                                       hStream, hGraph, dependencies,
                                                                       dependencyData, numDependencies, mode);
-    return begin(request, [&](std::span<const std::byte> bytes) {
+    return begin(request, mode, [&](std::span<const std::byte> bytes) {
         return driver_api::decode_StreamBeginCaptureToGraphReply(*request, bytes);
     });
 }
@@ -231,6 +230,10 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
         return refused(request.error());
     if (const auto bad = check_handle(driver_api::kHandleStream, request->hStream); bad != CUDA_SUCCESS)
         return bad;
+    if (const auto bad = may_end_capture(request->hStream); bad != CUDA_SUCCESS) {
+        drop_route();
+        return bad;
+    }
     const auto result = send_sync(
         *request,
         [&](std::span<const std::byte> bytes) {
@@ -238,8 +241,8 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
         },
         [&](const auto &reply) { driver_api::StreamEndCaptureCall::finish(*request, reply, phGraph); });
     if (result != CUDA_ERROR_ILLEGAL_STATE && result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD &&
-        result != CUDA_ERROR_STREAM_CAPTURE_UNJOINED && process().captures.load() > 0)
-        process().captures.fetch_sub(1);
+        result != CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
+        capture_ended(request->hStream);
     if (result == CUDA_SUCCESS && phGraph != nullptr && number(*phGraph) == chosen)
         made(driver_api::kHandleGraph, chosen, ApiId::kStreamEndCapture, &*request);
     return result;
@@ -267,15 +270,12 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *capt
                                   .count = numDependencies_out});
 }
 
-// The daemon's threads are none of the program's, so they do not restrict each other; the mode is only
-// remembered.
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
-    static thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
     if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
         return bad;
     if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
-    std::swap(*mode, current);
+    *mode = exchange_capture_mode(*mode);
     return CUDA_SUCCESS;
 }
 
@@ -314,6 +314,13 @@ CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *num
                 driver_api::GraphGetRootNodesCall::finish(*request, reply, out, count);
             });
     });
+}
+
+// Kernels would be given the driver's own number of one, which is another number on another device.
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle * /*pHandle_out*/, CUgraph /*hGraph*/,
+                                        CUcontext /*ctx*/, unsigned int /*defaultLaunchValue*/,
+                                        unsigned int /*flags*/) {
+    return static_cast<CUresult>(libcuda::unsupported(ApiId::kGraphConditionalHandleCreate));
 }
 
 // --- Executable graphs

@@ -228,27 +228,6 @@ CUresult add_body(CUgraphNode *out, CUgraph graph, const Dependencies &dependenc
     return add_node(out, graph, route, dependencies, content);
 }
 
-CUresult add_conditional(CUgraphNode *out, CUgraph graph, const Dependencies &dependencies,
-                         CUDA_CONDITIONAL_NODE_PARAMS &node) {
-    Route route;
-    if (const auto bad = graph_route(graph, route); bad != CUDA_SUCCESS)
-        return bad;
-    NodeContent content;
-    content.set(protocol::NodeType::conditional,
-                protocol::ConditionalBody{.conditional = node.handle,
-                                          .type = static_cast<std::uint32_t>(node.type),
-                                          .size = node.size,
-                                          .context = std::bit_cast<std::uint64_t>(node.ctx)});
-    std::vector<std::uint64_t> graphs;
-    if (const auto bad = add_node(out, graph, route, dependencies, content, &graphs); bad != CUDA_SUCCESS)
-        return bad;
-    auto &kept = node_object(*out)->graphs;
-    for (const auto one : graphs)
-        kept.push_back(std::bit_cast<CUgraph>(one));
-    node.phGraph_out = kept.data();
-    return CUDA_SUCCESS;
-}
-
 CUresult add_any(CUgraphNode *out, CUgraph graph, const Dependencies &dependencies, CUgraphNodeParams *node) {
     if (node == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
@@ -284,8 +263,6 @@ CUresult add_any(CUgraphNode *out, CUgraph graph, const Dependencies &dependenci
         return add_free(out, graph, dependencies, node->free.dptr);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
         return add_simple(out, graph, dependencies, node->memOp);
-    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-        return add_conditional(out, graph, dependencies, node->conditional);
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }

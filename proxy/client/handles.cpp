@@ -71,7 +71,7 @@ void HandleTable::store(std::uint64_t handle, std::unique_ptr<Object> object) {
 
 void HandleTable::add(std::uint64_t handle, std::unique_ptr<Object> object) {
     const std::scoped_lock lock(change_);
-    // A primary context, a library or a conditional's graph may come again under its old number.
+    // A primary context or a library may come again under its old number.
     const std::unique_ptr<Object> old = take(index_of(handle));
     store(handle, std::move(object));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // cuMem*: device memory, pinned and managed host memory.
+#include "capture_modes.hpp"
 #include "copy.hpp"
 #include "memory.hpp"
 #include "proxy/protocol/memory.hpp"
@@ -58,6 +59,8 @@ CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
         return bad;
     if (dptr == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
+    if (const auto bad = unsafe_call(); bad != CUDA_SUCCESS)
+        return bad;
     std::uint64_t address = 0;
     auto result = allocate_device(*context, bytesize, 0, address);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && anything_to_reuse(*context)) {
@@ -93,6 +96,8 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
         return bad;
     if (dptr == 0)
         return CUDA_SUCCESS;
+    if (const auto bad = unsafe_call(); bad != CUDA_SUCCESS)
+        return bad;
     if (const auto location = locate(dptr); location.where == Where::shared_host)
         return release_host(dptr, HostKind::managed);
     return free_device(dptr);
@@ -126,6 +131,8 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flag
         return bad;
     if (dptr == nullptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
         return CUDA_ERROR_INVALID_VALUE;
+    if (const auto bad = unsafe_call(); bad != CUDA_SUCCESS)
+        return bad;
     void *memory = nullptr;
     const auto result = allocate_host(bytesize, HostKind::managed, flags, *context, memory);
     if (result == CUDA_SUCCESS)
@@ -143,6 +150,8 @@ CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags) {
         return bad;
     if (pp == nullptr || (Flags & ~kKnown) != 0)
         return CUDA_ERROR_INVALID_VALUE;
+    if (const auto bad = unsafe_call(); bad != CUDA_SUCCESS)
+        return bad;
     return allocate_host(bytesize, HostKind::pinned, Flags, *context, *pp);
 }
 
@@ -151,6 +160,8 @@ CUresult cuMemFreeHost(void *p) {
         return bad;
     if (p == nullptr)
         return CUDA_SUCCESS;
+    if (const auto bad = unsafe_call(); bad != CUDA_SUCCESS)
+        return bad;
     return release_host(std::bit_cast<std::uint64_t>(p), HostKind::pinned);
 }
 
@@ -186,6 +197,8 @@ CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags) {
         return CUDA_ERROR_NOT_SUPPORTED;
     if ((Flags & ~kKnown) != 0)
         return CUDA_ERROR_INVALID_VALUE;
+    if (const auto bad = unsafe_call(); bad != CUDA_SUCCESS)
+        return bad;
     return register_host(p, bytesize, Flags, *context);
 }
 CUresult cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags) {
@@ -197,6 +210,8 @@ CUresult cuMemHostUnregister(void *p) {
         return bad;
     if (p == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
+    if (const auto bad = unsafe_call(); bad != CUDA_SUCCESS)
+        return bad;
     return unregister_host(p);
 }
 

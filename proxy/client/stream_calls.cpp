@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What streams and events are asked that the client knows, and what it must notice on the way.
+#include "capture_modes.hpp"
 #include "copy.hpp"
 #include "proxy/protocol/launch.hpp"
 #include "stream_memory.hpp"
@@ -105,6 +106,8 @@ CUresult cuStreamSynchronize(CUstream hStream) {
 CUresult cuCtxSynchronize() {
     Context *context = nullptr;
     if (const auto bad = need_context(context); bad != CUDA_SUCCESS)
+        return bad;
+    if (const auto bad = unsafe_call(); bad != CUDA_SUCCESS)
         return bad;
     const auto result = synchronize_context({.session = context->session, .context = context});
     if (result == CUDA_SUCCESS)

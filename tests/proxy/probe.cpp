@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <cuda.h>
@@ -188,13 +189,103 @@ void steady() {
     }
 }
 
+constexpr CUstreamCaptureMode kCaptureModes[] = {
+    CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED};
+
+// What each mode of a capture does to an allocation, by each mode of a thread, the capture's own and another.
+void captures() {
+    const Device device;
+    for (const auto mode : kCaptureModes)
+        for (const auto interaction : kCaptureModes)
+            for (const bool other : {false, true}) {
+                CUstream stream = nullptr;
+                CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+                CHECK(cuStreamBeginCapture(stream, mode));
+                const auto act = [&] {
+                    CHECK(cuCtxSetCurrent(device.context));
+                    auto before = interaction;
+                    CHECK(cuThreadExchangeStreamCaptureMode(&before));
+                    CUdeviceptr memory = 0;
+                    const auto allocated = cuMemAlloc(&memory, 4096);
+                    CHECK(cuThreadExchangeStreamCaptureMode(&before));
+                    std::printf("%d/%d/%s ", static_cast<int>(mode), static_cast<int>(interaction),
+                                other ? "other" : "own");
+                    say("allocation", allocated);
+                };
+                if (other)
+                    std::thread(act).join();
+                else
+                    act();
+                CUgraph graph = nullptr;
+                if (mode != CU_STREAM_CAPTURE_MODE_RELAXED)
+                    std::thread([&] {
+                        CHECK(cuCtxSetCurrent(device.context));
+                        say("end elsewhere", cuStreamEndCapture(stream, &graph));
+                    }).join();
+                say("end", cuStreamEndCapture(stream, &graph));
+                CHECK(cuStreamDestroy(stream));
+                say("after", cuCtxSynchronize());
+            }
+}
+
+// Two devices: each one's memory, and what the other can do with it.
+void peers() {
+    const Device first;
+    CUdevice other = 0;
+    CHECK(cuDeviceGet(&other, 1));
+    CUcontext second = nullptr;
+    CHECK(cuDevicePrimaryCtxRetain(&second, other));
+    int access = -1;
+    CHECK(cuDeviceCanAccessPeer(&access, 0, other));
+    std::printf("access %d\n", access);
+    say("enable", cuCtxEnablePeerAccess(second, 0));
+    say("enable with flags", cuCtxEnablePeerAccess(second, 1));
+    say("disable", cuCtxDisablePeerAccess(second));
+    constexpr std::size_t kBytes = (std::size_t{9} << 20) + 12;
+    std::vector<std::uint8_t> data(kBytes);
+    for (std::size_t at = 0; at < kBytes; ++at)
+        data[at] = static_cast<std::uint8_t>(at * 13 + at / 4096);
+    CUdeviceptr here = 0;
+    CHECK(cuMemAlloc(&here, kBytes));
+    CHECK(cuMemcpyHtoD(here, data.data(), kBytes));
+    CHECK(cuCtxSetCurrent(second));
+    CUdeviceptr there = 0;
+    CHECK(cuMemAlloc(&there, kBytes));
+    say("peer", cuMemcpyPeer(there, second, here, first.context, kBytes));
+    std::vector<std::uint8_t> back(kBytes);
+    CHECK(cuMemcpyDtoH(back.data(), there, kBytes));
+    std::printf("same %d\n", back == data ? 1 : 0);
+    // In a stream's order, and the other way round, without saying whose memory it is.
+    CUstream stream = nullptr;
+    CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(cuMemsetD8Async(there, 5, kBytes, stream));
+    say("peer async", cuMemcpyPeerAsync(here, first.context, there, second, kBytes, stream));
+    CHECK(cuStreamSynchronize(stream));
+    CHECK(cuMemcpy(there, here, kBytes));
+    CHECK(cuMemcpyDtoH(back.data(), there, kBytes));
+    std::printf("fives %d\n", back == std::vector<std::uint8_t>(kBytes, 5) ? 1 : 0);
+    say("too long", cuMemcpyPeer(there, second, here, first.context, kBytes * 64));
+    say("no context", cuMemcpyPeer(there, nullptr, here, first.context, 4));
+}
+
+// Handles for conditional nodes are refused before anything is made of them.
+void conditional() {
+    const Device device;
+    CUgraph graph = nullptr;
+    CHECK(cuGraphCreate(&graph, 0));
+    CUgraphConditionalHandle handle = 0;
+    say("handle", cuGraphConditionalHandleCreate(&handle, graph, device.context, 0, 0));
+    say("destroy", cuGraphDestroy(graph));
+}
+
 struct Mode {
     std::string_view name;
     void (*run)();
 };
-constexpr Mode kModes[] = {{"free", free_memory}, {"endless", endless}, {"launches", launches},
-                           {"calls", calls},      {"copies", copies},   {"bad-store", bad_store},
-                           {"exhaust", exhaust},  {"steady", steady}};
+constexpr Mode kModes[] = {{"free", free_memory}, {"endless", endless},        {"launches", launches},
+                           {"calls", calls},      {"copies", copies},          {"bad-store", bad_store},
+                           {"exhaust", exhaust},  {"steady", steady},          {"captures", captures},
+                           {"peers", peers},      {"conditional", conditional}};
 
 } // namespace
 

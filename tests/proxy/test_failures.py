@@ -129,6 +129,27 @@ def test_out_of_memory_is_an_answer(proxy):
     assert through.splitlines() == ["result CUDA_ERROR_OUT_OF_MEMORY", "after CUDA_SUCCESS"]
 
 
+def test_captures_forbid_what_they_forbid_without_a_proxy(proxy):
+    through = lines_of("captures", proxy.environment())
+    assert through == lines_of("captures", proxied.direct([])[1])
+    assert "0/0/other allocation CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED" in through
+    assert "1/0/other allocation CUDA_SUCCESS" in through
+    assert "end CUDA_ERROR_STREAM_CAPTURE_INVALIDATED" in through
+
+
+def test_devices_of_two_proxies_copy_but_do_not_share():
+    command, environment = proxied.proxied([PROBE, "peers"], devices=2)
+    assert proxied.run(command, environment).splitlines() == [
+        "access 0", "enable CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "enable with flags CUDA_ERROR_INVALID_VALUE",
+        "disable CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "peer CUDA_SUCCESS", "same 1", "peer async CUDA_SUCCESS", "fives 1",
+        "too long CUDA_ERROR_INVALID_VALUE", "no context CUDA_ERROR_INVALID_CONTEXT"]
+
+
+def test_conditional_nodes_are_refused(proxy):
+    assert lines_of("conditional", proxy.environment()).splitlines() == ["handle CUDA_ERROR_NOT_SUPPORTED",
+                                                                         "destroy CUDA_SUCCESS"]
+
+
 HEADER = struct.Struct("=IIQ")  # PacketHeader: type, size, ticket
 HELLO, WELCOME = 1, 17 - 1
 
@@ -218,6 +239,8 @@ def test_what_run_says_of_its_program():
     assert subprocess.run(command, env=environment, timeout=PATIENCE).returncode == 7
     command, environment = proxied.proxied(["sh", "-c", "kill -USR1 $$"])
     assert subprocess.run(command, env=environment, timeout=PATIENCE).returncode == 128 + signal.SIGUSR1
+    command, environment = proxied.proxied([PROBE, "free"])
+    assert subprocess.run(command, env=environment, timeout=PATIENCE, capture_output=True, text=True).stderr == ""
     command, environment = proxied.proxied(["/no/such/program"])
     done = subprocess.run(command, env=environment, timeout=PATIENCE, capture_output=True, text=True)
     assert done.returncode == 1 and "/no/such/program" in done.stderr

@@ -12,9 +12,6 @@ namespace {
 using driver_api::Length;
 using driver_api::View;
 using protocol::NodeType;
-
-// What a conditional node can branch to.
-constexpr std::uint32_t kMostBodies = 64;
 } // namespace
 
 std::optional<CUcontext> NodeParams::context_of(Call &call, std::uint64_t handle) {
@@ -89,19 +86,6 @@ CUresult NodeParams::read_batch(Call &call, const protocol::BatchMemOpBody &body
     return CUDA_SUCCESS;
 }
 
-CUresult NodeParams::read_conditional(Call &call, const protocol::ConditionalBody &body) {
-    const auto handle =
-        call.object<CUgraphConditionalHandle>(driver_api::kHandleConditional, body.conditional);
-    const auto in_context = context_of(call, body.context);
-    if (!handle || !in_context || body.size > kMostBodies)
-        return CUDA_ERROR_INVALID_VALUE;
-    params.conditional.handle = *handle;
-    params.conditional.type = static_cast<CUgraphConditionalNodeType>(body.type);
-    params.conditional.size = body.size;
-    params.conditional.ctx = *in_context;
-    return CUDA_SUCCESS;
-}
-
 CUresult NodeParams::read(Call &call, NodeType type, const View &body, const View &parameters) {
     params.type = static_cast<CUgraphNodeType>(type);
     switch (type) {
@@ -158,8 +142,6 @@ CUresult NodeParams::read(Call &call, NodeType type, const View &body, const Vie
     }
     case NodeType::batch_mem_op:
         return read_batch(call, protocol::element<protocol::BatchMemOpBody>(body, 0), parameters);
-    case NodeType::conditional:
-        return read_conditional(call, protocol::element<protocol::ConditionalBody>(body, 0));
     }
     return CUDA_ERROR_INVALID_VALUE;
 }

@@ -36,7 +36,6 @@ class NodeParams {
     [[nodiscard]] CUresult read_memset(Call &call, const protocol::MemsetBody &body);
     [[nodiscard]] CUresult read_batch(Call &call, const protocol::BatchMemOpBody &body,
                                       const driver_api::View &parameters);
-    [[nodiscard]] CUresult read_conditional(Call &call, const protocol::ConditionalBody &body);
     // A handle of a context, or 0: the record's.
     [[nodiscard]] static std::optional<CUcontext> context_of(Call &call, std::uint64_t handle);
 

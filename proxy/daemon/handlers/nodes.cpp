@@ -241,7 +241,7 @@ CUresult get_kernel(Call &call, CUgraphNode node, Reply<protocol::GetNode> &repl
 
 } // namespace
 
-CUresult handle(Call &call, const Request<protocol::AddNode> &request, Reply<protocol::AddNode> &reply) {
+CUresult handle(Call &call, const Request<protocol::AddNode> &request, Reply<protocol::AddNode> & /*reply*/) {
     const auto &fixed = request.fixed;
     const auto graph = call.object<CUgraph>(driver_api::kHandleGraph, fixed.graph);
     const auto after = nodes_of(call, request.buffers[0]);
@@ -260,20 +260,9 @@ CUresult handle(Call &call, const Request<protocol::AddNode> &request, Reply<pro
             call.session().callbacks().drop(params.callback);
         return result;
     }
-    // Nodes go with their graph, the graphs of a conditional node with the node.
-    {
-        const ObjectTable::Origin of_graph(call.header().context, fixed.graph);
-        call.add(driver_api::kHandleGraphNode, fixed.node, node);
-    }
-    const auto &conditional = params.params.conditional;
-    if (static_cast<NodeType>(fixed.type) == NodeType::conditional && conditional.phGraph_out != nullptr) {
-        const ObjectTable::Origin of_node(call.header().context, fixed.node);
-        const auto graphs = call.elements<std::uint64_t>(conditional.size);
-        for (std::size_t index = 0; index < graphs.size(); ++index)
-            graphs[index] = call.objects().name_of(
-                driver_api::kHandleGraph, std::bit_cast<std::uint64_t>(conditional.phGraph_out[index]));
-        reply.buffers[0] = protocol::view_of_elements(std::span<const std::uint64_t>(graphs));
-    }
+    // Nodes go with their graph.
+    const ObjectTable::Origin of_graph(call.header().context, fixed.graph);
+    call.add(driver_api::kHandleGraphNode, fixed.node, node);
     return CUDA_SUCCESS;
 }
 

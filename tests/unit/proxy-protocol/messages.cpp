@@ -84,7 +84,7 @@ void obey(Random &random, Filled<Fixed> &out) {
         for (auto &byte : out.storage[0])
             byte |= std::byte{1}; // no NUL in a name
     if constexpr (std::is_same_v<Fixed, AddNode> || std::is_same_v<Fixed, SetNode>) {
-        static constexpr auto kTypes = std::to_array<std::uint32_t>({0, 1, 2, 3, 4, 5, 6, 7, 12, 13});
+        static constexpr auto kTypes = std::to_array<std::uint32_t>({0, 1, 2, 3, 4, 5, 6, 7, 12});
         fixed.type = kTypes[random() % kTypes.size()];
         constexpr std::size_t kBody = std::is_same_v<Fixed, AddNode> ? 2 : 0;
         out.storage[kBody].assign(body_size(fixed.type), std::byte{1});

@@ -9,7 +9,7 @@
 
 namespace singularity::protocol {
 
-// Values of CUgraphNodeType.
+// Values of CUgraphNodeType. There are no conditional nodes: no program gets a handle for one.
 enum class NodeType : std::uint32_t { // NOLINT(performance-enum-size): as on the wire
     kernel = 0,
     memcpy = 1,
@@ -20,7 +20,6 @@ enum class NodeType : std::uint32_t { // NOLINT(performance-enum-size): as on th
     wait_event = 6,
     event_record = 7,
     batch_mem_op = 12,
-    conditional = 13,
 };
 
 // parameters: as in LaunchKernel
@@ -75,14 +74,6 @@ struct BatchMemOpBody {
     std::uint32_t reserved = 0;
 };
 
-// Only to be added. The graphs of the body come in the reply.
-struct ConditionalBody {
-    std::uint64_t conditional = 0; // handle of kind "conditional"
-    std::uint32_t type = 0;        // CUgraphConditionalNodeType
-    std::uint32_t size = 0;
-    std::uint64_t context = 0;
-};
-
 // Bytes of the body of a type; 0: there is no such type.
 [[nodiscard]] constexpr std::size_t body_size(std::uint32_t type) {
     switch (static_cast<NodeType>(type)) {
@@ -103,8 +94,6 @@ struct ConditionalBody {
         return sizeof(EventBody);
     case NodeType::batch_mem_op:
         return sizeof(BatchMemOpBody);
-    case NodeType::conditional:
-        return sizeof(ConditionalBody);
     }
     return 0;
 }
@@ -121,11 +110,6 @@ namespace detail {
 }
 } // namespace detail
 
-struct AddNodeReply {
-    // graphs: of a conditional node, handles of kind "graph"
-    static constexpr std::array<Buffer, 1> kBuffers{{{"graphs", 8, Nullable::yes}}};
-};
-
 struct AddNode {
     static constexpr Id kId = Id::add_node;
     static constexpr const char *kName = "AddNode";
@@ -134,7 +118,7 @@ struct AddNode {
                                                      {"edges", 8, Nullable::yes},
                                                      {"body"},
                                                      {"parameters", 1, Nullable::yes}}};
-    using Reply = AddNodeReply;
+    using Reply = Nothing;
     std::uint64_t graph = 0;
     std::uint64_t node = 0; // the new handle, kind "graph_node"
     std::uint32_t type = 0; // NodeType
