@@ -4,11 +4,15 @@
 // Memory of the program's own that is registered becomes such memory: its pages are replaced by a memfd's,
 // which is also mapped in the window; daemons know it by that second address (and cuMemHostGetDevicePointer
 // gives it). Limits: the memory must be private (a mapping that other processes share would no longer be
-// shared with them) and not the calling thread's stack; what other threads write to it while it is being
-// registered may be lost; a child made by fork shares it with its parent.
+// shared with them) and not the calling thread's stack; a child made by fork shares it with its parent. What
+// other threads write meanwhile: see page_swap.hpp.
+//
+// Drivers bind a registration to the context that was current, but it is valid for all (PORTABLE). When that
+// context ends another one registers the memory again; work that uses it just then would find it gone.
 #include "common/log.hpp"
 #include "common/unique_fd.hpp"
 #include "memory.hpp"
+#include "page_swap.hpp"
 #include "proxy/channel/packet.hpp"
 #include "proxy/protocol/memory.hpp"
 
@@ -250,29 +254,6 @@ const char *unfit(Range pages, const std::vector<Mapping> &mappings) {
     return nullptr;
 }
 
-// Replaces pages by the file's, content and all. Between copy and replacement a write of another thread is
-// lost, so the first and the last page, where other data of the program may lie, are done each by itself.
-bool replace_pages(Range pages, std::uint64_t alias, int file) {
-    const auto replace = [&](std::uint64_t offset, std::uint64_t size) {
-        std::memcpy(pointer(alias + offset), pointer(pages.address + offset), size);
-        return mmap(pointer(pages.address + offset), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                    file, static_cast<off_t>(offset)) != MAP_FAILED;
-    };
-    const auto page = protocol::kPage;
-    if (pages.size <= 2 * page)
-        return replace(0, pages.size);
-    return replace(page, pages.size - 2 * page) && replace(0, page) && replace(pages.size - page, page);
-}
-
-bool restore_pages(Range pages, std::uint64_t alias) {
-    void *const copy = mmap(nullptr, pages.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (copy == MAP_FAILED)
-        return false;
-    std::memcpy(copy, pointer(alias), pages.size);
-    return mremap(copy, pages.size, pages.size, MREMAP_MAYMOVE | MREMAP_FIXED, pointer(pages.address)) !=
-           MAP_FAILED;
-}
-
 Range pages_of(std::uint64_t address, std::uint64_t size) {
     const auto begin = address / protocol::kPage * protocol::kPage;
     return {.address = begin, .size = round_up(address + size, protocol::kPage) - begin};
@@ -393,7 +374,7 @@ CUresult register_host(void *memory, std::uint64_t size, unsigned flags, Context
     const int file_of_pages = file.get(); // stays open with the memory
     if (result == CUDA_SUCCESS)
         result = map_in_daemons(std::move(file), window, &context);
-    if (result == CUDA_SUCCESS && !replace_pages(pages, *alias, file_of_pages)) {
+    if (result == CUDA_SUCCESS && !share_pages(pages, *alias, file_of_pages)) {
         result = of_errno("register");
         static_cast<void>(unmap_in_daemons(window));
     }
@@ -424,7 +405,7 @@ CUresult unregister_host(const void *memory) {
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     const auto pages = entry->range;
     const Range alias{.address = entry->thing.wire - (address - pages.address), .size = pages.size};
-    if (!restore_pages(pages, alias.address))
+    if (!unshare_pages(pages, alias.address))
         return of_errno("unregister");
     mine.allocations.remove(pages.address);
     const auto result = unmap_in_daemons(alias);
