@@ -114,6 +114,7 @@ inline void hash_lanes(const Job &job, const std::byte *input, std::uint64_t cou
             counter_low,       counter_high,      Vector{} + static_cast<std::uint32_t>(kBlockSize),
             Vector{} + flags};
 #pragma GCC unroll 7
+        // NOLINTNEXTLINE(modernize-loop-convert): counted, as the pragma needs it
         for (std::size_t i = 0; i < 7; ++i)
             round(v, m, kOrder[i]);
 #pragma GCC unroll 8

@@ -17,6 +17,7 @@ namespace {
 constexpr std::string_view kMagic = "singchnk";
 constexpr const char *kRead = "read chunk";
 
+// NOLINTNEXTLINE(performance-enum-size): its place in the header
 enum class Codec : std::uint32_t { kNone = 0, kZstd = 1 };
 
 struct Header {

@@ -278,7 +278,7 @@ class Collection {
             return recorded.contains(name) ||
                    !Hash::from_hex(std::string_view(name).substr(0, name.find('.'))).has_value();
         });
-        if (options_.settle == options_.settle.zero())
+        if (options_.settle == std::chrono::seconds::zero())
             std::ranges::move(std::exchange(*fresh, {}), std::back_inserter(settled));
         const auto living = leases();
         if (!living)

@@ -105,7 +105,7 @@ class Writer {
         }
         return number(static_cast<std::uint32_t>(items.size()));
     }
-    bool chunk(const Chunk & /*chunk*/) const { return flush_ != nullptr; }
+    [[nodiscard]] bool chunk(const Chunk & /*chunk*/) const { return flush_ != nullptr; }
     bool flush() {
         const bool flushed = flush_(buffer_);
         buffer_.clear();

@@ -238,8 +238,8 @@ Expected<void> WriterState::process(std::span<const std::byte> content, Chunk &c
     const auto stored = find_stored(*space_, hash, content.size());
     if (!stored)
         return std::unexpected(stored.error());
-    if (*stored)
-        return know(hash, **stored, false, content.size());
+    if (const std::optional<std::uint32_t> &size = *stored)
+        return know(hash, *size, false, content.size());
     return write(content, hash, scratch);
 }
 

@@ -66,8 +66,10 @@ Snapshot cluster(std::uint32_t gpus, const Load &load) {
     for (std::uint32_t index = 0; index < load.running + load.pending; ++index) {
         Job job = testing::random_job(random, 1 + index);
         const std::uint32_t dice = random.count(1, 100);
-        job.tier =
-            load.basic_only || dice > 70 ? Tier::kBasic : (dice > 30 ? Tier::kStandard : Tier::kPremium);
+        if (load.basic_only || dice > 70)
+            job.tier = Tier::kBasic;
+        else
+            job.tier = dice > 30 ? Tier::kStandard : Tier::kPremium;
         job.movable = true;
         const std::vector<Size> sizes = elastic_sizes(random_kind(random));
         std::vector<Share> shares;

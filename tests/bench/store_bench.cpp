@@ -128,8 +128,10 @@ void forget(const fs::path &below) {
         must(file >= 0 && ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0, "forget");
         ::close(file);
     };
-    if (!fs::is_directory(below))
-        return one(below);
+    if (!fs::is_directory(below)) {
+        one(below);
+        return;
+    }
     for (const auto &entry : fs::recursive_directory_iterator(below))
         if (entry.is_regular_file())
             one(entry.path());

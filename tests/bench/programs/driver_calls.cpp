@@ -115,6 +115,7 @@ void measure_launches(const Session &session) {
 
 void measure_calls() {
     std::vector<double> call;
+    call.reserve(kCalls);
     CUfunc_cache config{};
     for (int at = 0; at < kCalls; ++at)
         call.push_back(seconds_of([&] { CHECK(cuCtxGetCacheConfig(&config)); }));

@@ -90,7 +90,9 @@ void run_writers(unsigned writers, unsigned rounds, unsigned collectors) {
     int ends[2];
     assert_int_equal(::pipe2(ends, O_NONBLOCK), 0);
     std::vector<pid_t> writing;
+    writing.reserve(writers);
     std::vector<pid_t> collecting;
+    collecting.reserve(collectors);
     // All make the store at once.
     for (unsigned writer = 0; writer < writers; ++writer)
         writing.push_back(start_process([&] { return keep_writing(top, writer, rounds); }));
@@ -128,6 +130,7 @@ void the_same_chunk_at_once(void ** /*state*/) {
         int ends[2];
         assert_int_equal(::pipe(ends), 0);
         std::vector<pid_t> writers;
+        writers.reserve(4);
         for (int i = 0; i < 4; ++i)
             writers.push_back(start_process([&] {
                 const auto store = Store::open(top);

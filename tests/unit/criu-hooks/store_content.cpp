@@ -124,11 +124,12 @@ void compression_only_where_it_pays(void ** /*state*/) {
     const Store store = make(directory);
     Bytes text(8 * kMiB);
     for (std::size_t i = 0; i < text.size(); ++i)
-        text[i] = static_cast<std::byte>("the quick brown fox "[i % 20] + ((i / 4096) % 2));
+        text[i] = static_cast<std::byte>(static_cast<unsigned char>("the quick brown fox "[i % 20]) +
+                                         ((i / 4096) % 2));
     const auto easy = must(store.manifest(kAlice, save(store, text)));
     assert_true(easy.sizes.stored < text.size() / 10);
     const auto hard = must(store.manifest(kAlice, save(store, noise(8 * kMiB, 3))));
-    assert_int_equal(hard.sizes.stored, (8 * kMiB) + (2 * 32));
+    assert_int_equal(hard.sizes.stored, (8 * kMiB) + std::size_t{2 * 32});
     assert_true(must(load(store, easy.id)) == text);
     // Files of a store that does not compress are the same content.
     auto options = creating();
@@ -144,6 +145,7 @@ void any_part_can_be_read_by_several_threads(void ** /*state*/) {
     const auto checkpoint = must(store.read(kAlice, save(store, data)));
     const auto reader = must(checkpoint.image({"node0", "", "pages"}));
     std::vector<std::thread> threads;
+    threads.reserve(3);
     std::atomic<int> wrong{0};
     for (unsigned number = 0; number < 3; ++number)
         threads.emplace_back([&, number] {
@@ -167,6 +169,7 @@ void several_threads_write_one_checkpoint(void ** /*state*/) {
     const Store store = make(directory);
     auto writer = must(store.begin(request_of(kAlice)));
     std::vector<std::thread> threads;
+    threads.reserve(4);
     std::atomic<int> failed{0};
     for (unsigned rank = 0; rank < 4; ++rank)
         threads.emplace_back([&, rank] {
@@ -184,7 +187,7 @@ void several_threads_write_one_checkpoint(void ** /*state*/) {
     const Bytes own = noise(9 * kMiB, 53);
     expected.insert(expected.end(), own.begin(), own.end());
     assert_true(must(load(store, manifest.id, kAlice, {"node0", "GPU-3", "slabs"})) == expected);
-    assert_true(manifest.sizes.added < (2 + 4 * 3) * 4 * kMiB + 4096);
+    assert_true(manifest.sizes.added < std::size_t{(2 + 4 * 3) * 4} * kMiB + 4096);
 }
 
 void parts_of_several_hosts_are_one_checkpoint(void ** /*state*/) {

@@ -76,7 +76,7 @@ void pieces_make_no_difference(void ** /*state*/) {
 // The kernels for many lanes take over at 4, 8 and 16 leaves; one leaf at a time never uses them.
 void kernels_agree_with_single_leaves(void ** /*state*/) {
     for (std::size_t leaves = 1; leaves < 70; ++leaves) {
-        for (const std::size_t extra : {0, 1, 1023}) {
+        for (const std::size_t extra : {std::size_t{0}, std::size_t{1}, std::size_t{1023}}) {
             const auto data = pattern((leaves * 1024) + extra);
             Hasher hasher;
             for (std::size_t at = 0; at < data.size(); at += 1024)
@@ -87,7 +87,7 @@ void kernels_agree_with_single_leaves(void ** /*state*/) {
 }
 
 void every_bit_counts(void ** /*state*/) {
-    auto data = pattern(64 * 1024);
+    auto data = pattern(std::size_t{64} * 1024);
     const Hash original = hash_of(data);
     std::mt19937 random(1);
     for (int round = 0; round < 300; ++round) {

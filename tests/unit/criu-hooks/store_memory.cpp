@@ -9,7 +9,7 @@ using namespace singularity;
 using namespace singularity::test;
 using store::Store;
 
-constexpr std::size_t kPiece = 1000 * 1000; // no divisor of a chunk
+constexpr std::size_t kPiece = 1'000'000; // no divisor of a chunk
 constexpr std::uint64_t kPieces = kSanitized ? 60 : 2000;
 constexpr long kMostKiB = 256L << 10U;
 

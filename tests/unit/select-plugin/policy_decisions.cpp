@@ -305,7 +305,7 @@ void defects_are_named(void ** /*state*/) {
         cluster.pending(Tier::kBasic, kElastic);
         expect_equal(defect_of(cluster.snapshot), "");
         change(cluster.snapshot);
-        const std::string found = defect_of(cluster.snapshot);
+        std::string found = defect_of(cluster.snapshot);
         assert_true(policy::plan(cluster.snapshot, cluster.rules).actions.empty() || found.empty());
         return found;
     };

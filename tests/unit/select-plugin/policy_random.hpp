@@ -102,7 +102,8 @@ inline Job random_job(Random &random, std::uint64_t id) {
     job.id = id;
     job.tier = static_cast<Tier>(random.count(0, 2));
     job.movable = random.chance(90);
-    job.elapsed = random.chance(20) ? random.from(0, 60) * kSecond : random.from(0, 5 * 3600) * kSecond;
+    job.elapsed =
+        random.chance(20) ? random.from(0, 60) * kSecond : random.from(0, std::int64_t{5} * 3600) * kSecond;
     const Fraction fraction = random.chance(30) ? kOne : random.from(0, kOne);
     job.work = job.elapsed * fraction;
     job.hour_elapsed = std::min(job.elapsed, kHour);

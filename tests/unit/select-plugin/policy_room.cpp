@@ -18,6 +18,7 @@ constexpr std::array<std::uint32_t, 4> kBlocks{1, 2, 4, 8};
 
 std::vector<Node> nodes_of(std::uint32_t count, std::uint32_t of_leaf) {
     std::vector<Node> nodes;
+    nodes.reserve(count);
     for (std::uint32_t node = 0; node < count; ++node)
         nodes.push_back({.gpus = 8, .leaf = node / of_leaf});
     return nodes;
