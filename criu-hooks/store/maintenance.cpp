@@ -35,8 +35,7 @@ class Checks {
     // A chunk that a manifest names, wherever it lies.
     [[nodiscard]] bool named(const Chunk &chunk) {
         return submit([this, chunk](Scratch &scratch) {
-            std::vector<std::byte> content = store_.pool.take_buffer();
-            content.resize(chunk.size);
+            std::vector<std::byte> content = store_.pool.take_buffer(chunk.size);
             auto read = read_chunk(space_, chunk, content, scratch);
             store_.pool.give_buffer(std::move(content));
             finish(read ? Expected<std::uint32_t>(chunk.stored) : propagate(read));
@@ -67,7 +66,7 @@ class Checks {
     }
 
   private:
-    Error moved_away(const Directory &directory, const std::string &name, Error error) {
+    [[nodiscard]] Error moved_away(const Directory &directory, const std::string &name, Error error) const {
         const std::string aside = fmt::format("{}.{}", name, random_name());
         auto moved = directory.rename(name, space_.damaged, aside);
         if (moved && *moved)

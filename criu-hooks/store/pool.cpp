@@ -48,7 +48,7 @@ void Pool::work() {
     }
 }
 
-std::vector<std::byte> Pool::take_buffer() {
+std::vector<std::byte> Pool::take_buffer(std::size_t size) {
     std::vector<std::byte> buffer;
     {
         const std::lock_guard lock(mutex_);
@@ -57,8 +57,8 @@ std::vector<std::byte> Pool::take_buffer() {
             buffers_.pop_back();
         }
     }
-    buffer.clear();
     buffer.reserve(kChunkSize);
+    buffer.resize(size);
     return buffer;
 }
 

@@ -44,8 +44,9 @@ class Pool {
     // Waits while twice as many tasks as threads are unfinished. Tasks must not call it.
     void submit(Task task);
 
-    // Buffers of kChunkSize capacity, empty: used again because fresh memory costs page faults.
-    [[nodiscard]] std::vector<std::byte> take_buffer();
+    // Buffers of kChunkSize capacity and of that size, with whatever content: used again because fresh memory
+    // costs page faults, and filling it with zeros a pass over memory.
+    [[nodiscard]] std::vector<std::byte> take_buffer(std::size_t size = 0);
     void give_buffer(std::vector<std::byte> buffer);
 
   private:

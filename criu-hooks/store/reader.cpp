@@ -162,8 +162,7 @@ void ImageState::fetch_ahead() {
             fetched->done = true;
             continue;
         }
-        fetched->content = checkpoint_->pool().take_buffer();
-        fetched->content.resize(chunk(next_).size);
+        fetched->content = checkpoint_->pool().take_buffer(chunk(next_).size);
         {
             const std::lock_guard lock(mutex_);
             ++unfinished_;
@@ -221,6 +220,11 @@ Expected<void> ImageState::read_part(std::size_t number, std::size_t from, std::
     }
     const std::lock_guard lock(kept_mutex_);
     auto found = std::ranges::find(kept_, number, &Fetched::number);
+    if (found == kept_.end() && out.size() == chunk(number).size) { // a whole chunk goes where it is wanted
+        if (auto read = read_chunk(checkpoint_->space(), chunk(number), out, scratch_); !read)
+            return std::unexpected(error_at(std::move(read.error()), number));
+        return {};
+    }
     if (found == kept_.end()) {
         Fetched fetched;
         if (kept_.size() == kKept) {
