@@ -19,6 +19,7 @@ namespace singularity {
 namespace {
 
 using namespace std::chrono_literals;
+using settings::AbsolutePath;
 using settings::Boolean;
 using settings::Choice;
 using settings::Duration;
@@ -32,6 +33,9 @@ constexpr Integer kPercent{0, 100};
 // One a minute is more than any checkpoint allows.
 constexpr Integer kMoves{0, 60};
 constexpr Duration kLeastRun{0s, 24h};
+constexpr const char *kStore = "/var/lib/singularity/store";
+// A pebibyte; in bytes it is far inside 64 bits.
+constexpr Integer kQuota{0, 1048576};
 
 // clang-format off: one line per key
 constexpr std::tuple kKeys{
@@ -55,6 +59,8 @@ constexpr std::tuple kKeys{
     Key{"planner.margin_percent",     kPercent,             30,                [](auto &c) -> auto & { return c.planner.margin_percent; }},
     Key{"planner.payback",            Duration{1s, 24h},    15min,             [](auto &c) -> auto & { return c.planner.payback; }},
     Key{"planner.service_quantum",    Duration{1s, 1000h},  1h,                [](auto &c) -> auto & { return c.planner.service_quantum; }},
+    Key{"store.directory",            AbsolutePath{},       kStore,            [](auto &c) -> auto & { return c.store.directory; }},
+    Key{"store.quota_gib",            kQuota,               0,                 [](auto &c) -> auto & { return c.store.quota_gib; }},
 };
 // clang-format on
 

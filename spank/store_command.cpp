@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "store_command.hpp"
 
+#include "common/config.hpp"
 #include "common/text.hpp"
 #include "criu-hooks/store/maintenance.hpp"
 #include "criu-hooks/store/store.hpp"
@@ -32,9 +33,10 @@ namespace singularity::spank {
 namespace {
 
 struct StoreOptions {
-    std::filesystem::path directory;
-    std::string user; // name or number; empty: all
-    std::string id;   // empty: all
+    std::filesystem::path directory; // empty: that of the configuration
+    std::uint64_t quota = 0;         // bytes of one user; 0: no limit
+    std::string user;                // name or number; empty: all
+    std::string id;                  // empty: all
     bool set_aside = false;
     std::int64_t grace_s = std::chrono::seconds(store::GcOptions().grace).count();
     std::int64_t settle_s = store::GcOptions().settle.count();
@@ -136,8 +138,9 @@ Expected<bool> list(const store::Store &opened, const StoreOptions &options) {
             std::cerr << "singularityctl: " << error.message() << '\n';
         whole = whole && listing->damaged.empty();
         if (const auto used = usage(opened, uid); used)
-            fmt::print("uid {}: {} checkpoints, {} in {} chunks\n", uid, used->checkpoints,
-                       bytes(used->bytes), used->chunks);
+            fmt::print("uid {}: {} checkpoints, {}{} in {} chunks\n", uid, used->checkpoints,
+                       bytes(used->bytes),
+                       options.quota == 0 ? "" : fmt::format(" of {}", bytes(options.quota)), used->chunks);
     }
     return whole;
 }
@@ -251,12 +254,25 @@ Expected<bool> remove(const store::Store &opened, const StoreOptions &options) {
 
 using Action = Expected<bool> (*)(const store::Store &, const StoreOptions &);
 
-int run(Action action, const StoreOptions &options) {
+// What the command line leaves open is as in the configuration.
+Expected<void> complete(StoreOptions &options) {
+    const auto settings = config::load_or_default(config::default_path());
+    if (!settings)
+        return std::unexpected(settings.error());
+    if (options.directory.empty())
+        options.directory = settings->store.directory;
+    options.quota = static_cast<std::uint64_t>(settings->store.quota_gib) << 30U;
+    return {};
+}
+
+int run(Action action, StoreOptions options) {
     struct sigaction handler{};
     handler.sa_handler = interrupt;
     for (const int signal : {SIGINT, SIGTERM})
         ::sigaction(signal, &handler, nullptr);
-    const auto opened = store::Store::open(options.directory);
+    const auto completed = complete(options);
+    const auto opened =
+        completed ? store::Store::open(options.directory) : std::unexpected(completed.error());
     const auto done = opened ? action(*opened, options) : Expected<bool>(std::unexpected(opened.error()));
     if (!done)
         std::cerr << "singularityctl: " << done.error().message() << '\n';
@@ -288,9 +304,10 @@ void add_store_command(CLI::App &app, int &status) {
     CLI::App *command = app.add_subcommand("store", "the checkpoint store");
     command->require_subcommand(1);
     const auto options = std::make_shared<StoreOptions>();
-    command->add_option("--store", options->directory, "the store's directory")
-        ->envname("SINGULARITY_STORE")
-        ->required();
+    command
+        ->add_option("--store", options->directory,
+                     "the store's directory, if not store.directory of singularity.yaml")
+        ->envname("SINGULARITY_STORE");
     command->add_option("--user", options->user, "only this user's, by name or number");
     for (const Command &entry : kCommands) {
         CLI::App *one = command->add_subcommand(entry.name, entry.help);

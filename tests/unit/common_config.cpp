@@ -248,6 +248,7 @@ void defaults_are_those_documented(void ** /*state*/) {
     assert_true(
         (config.planner ==
          Config::Planner{.horizon = 2min, .margin_percent = 30, .payback = 15min, .service_quantum = 1h}));
+    assert_true((config.store == Config::Store{.directory = "/var/lib/singularity/store", .quota_gib = 0}));
 }
 
 void every_key_can_be_set(void ** /*state*/) {
@@ -263,7 +264,8 @@ void every_key_can_be_set(void ** /*state*/) {
              "premium: {guarantee_percent: 100, moves_per_hour: 0, least_run: 24h}\n"
              "standard: {guarantee_percent: 50, moves_per_hour: 60, least_run: 0s}\n"
              "basic: {guarantee_percent: 50, moves_per_hour: 1, least_run: 2s}\n"
-             "planner: {horizon: 30s, margin_percent: 0, payback: 1h, service_quantum: 10m}\n");
+             "planner: {horizon: 30s, margin_percent: 0, payback: 1h, service_quantum: 10m}\n"
+             "store: {directory: /shared/store, quota_gib: 500}\n");
     Config expected;
     expected.log_level = log::Level::kDebug;
     expected.elastic = {.enabled = false, .min_gpus = 2, .max_gpus = 64};
@@ -272,6 +274,7 @@ void every_key_can_be_set(void ** /*state*/) {
     expected.standard = {.guarantee_percent = 50, .moves_per_hour = 60, .least_run = 0s};
     expected.basic = {.guarantee_percent = 50, .moves_per_hour = 1, .least_run = 2s};
     expected.planner = {.horizon = 30s, .margin_percent = 0, .payback = 1h, .service_quantum = 10min};
+    expected.store = {.directory = "/shared/store", .quota_gib = 500};
     assert_true(config == expected);
     assert_true(good(config::to_yaml(config)) == config);
 }

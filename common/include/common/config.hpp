@@ -50,6 +50,12 @@ struct Config {
         bool operator==(const Planner &) const = default;
     } planner;
 
+    struct Store {
+        std::filesystem::path directory;
+        std::int64_t quota_gib{}; // of one user; 0: no limit
+        bool operator==(const Store &) const = default;
+    } store;
+
     bool operator==(const Config &) const = default;
 };
 
