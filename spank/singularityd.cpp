@@ -1,86 +1,77 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The node agent, one per node, as root. Today it watches over what elastic jobs will need of the node and
-// says in its log when something is missing or comes back; the virtual nodes of jobs are not made yet.
+// The node agent, one per node, as root: makes the virtual nodes of jobs, and watches over what elastic jobs
+// need.
+#include "agent/agent_messages.hpp"
+#include "agent/health.hpp"
+#include "agent/server.hpp"
 #include "common/config.hpp"
 #include "common/log.hpp"
 #include "guarded_main.hpp"
-#include "node_checks.hpp"
 
-#include <chrono>
+#include <csignal>
 #include <cstdlib>
-#include <iostream>
-#include <vector>
+#include <filesystem>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
-#include <signal.h>
+#include <unistd.h>
 
 namespace {
 
-namespace spank = singularity::spank;
+namespace agent = singularity::agent;
 
 constexpr singularity::log::Channel kLog("agent");
-constexpr auto kBetweenChecks = std::chrono::seconds(60);
 
-// For people and monitoring: one line per check, exit status 1 if any fails.
-int check_once() {
-    bool all_passed = true;
-    for (const auto &check : spank::node_checks()) {
-        const auto found = check.run();
-        all_passed &= found.has_value();
-        std::cout << (found ? "ok      " : "FAILED  ") << check.name << ": "
-                  << (found ? *found : found.error().message()) << '\n';
-    }
-    return all_passed ? EXIT_SUCCESS : EXIT_FAILURE;
+int give_up(const singularity::Error &error) {
+    kLog.error("{}", error.message());
+    return EXIT_FAILURE;
 }
 
-// Logs each check's first result and from then on only changes. Ends on SIGTERM or SIGINT.
-int serve() {
-    sigset_t ends{};
-    sigemptyset(&ends);
-    sigaddset(&ends, SIGTERM);
-    sigaddset(&ends, SIGINT);
-    sigprocmask(SIG_BLOCK, &ends, nullptr);
+// Wherever the package was put, programs and libraries keep their places to each other.
+std::filesystem::path library_directory() {
+    if (const char *const chosen = std::getenv("SINGULARITY_LIBDIR"); chosen != nullptr && *chosen != '\0')
+        return chosen;
+    std::error_code error;
+    const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+    return (program.parent_path() / SINGULARITY_LIBDIR_FROM_PROGRAMS).lexically_normal();
+}
 
-    std::vector<std::string> said(spank::node_checks().size());
-    for (;;) {
-        for (std::size_t i = 0; i < said.size(); ++i) {
-            const auto &check = spank::node_checks()[i];
-            const auto found = check.run();
-            const std::string words = found ? *found : found.error().message();
-            if (words == said[i])
-                continue;
-            said[i] = words;
-            if (found)
-                kLog.info("{}: {}", check.name, words);
-            else
-                kLog.error("{}: {}", check.name, words);
-        }
-        const timespec pause{kBetweenChecks.count(), 0};
-        const int signal = sigtimedwait(&ends, nullptr, &pause);
-        if (signal > 0) {
-            kLog.info("ending on signal {}", signal);
-            return EXIT_SUCCESS;
-        }
-    }
+int serve(agent::ServerOptions options) {
+    if (geteuid() != 0)
+        return give_up({"serve virtual nodes as", "uid " + std::to_string(geteuid()),
+                        "namespaces need root: run it as root", EPERM});
+    const auto settings = singularity::config::load_or_default(singularity::config::default_path());
+    if (!settings)
+        return give_up(settings.error());
+    singularity::log::set_level(settings->log_level);
+    // Who hangs up is an error of a call, not a death.
+    static_cast<void>(std::signal(SIGPIPE, SIG_IGN));
+    // Before the server has anything that a child could hold open.
+    if (auto watched = agent::watch_health(); !watched)
+        return give_up(watched.error());
+    auto server = agent::Server::open(std::move(options));
+    if (!server)
+        return give_up(server.error());
+    const auto served = (*server)->serve();
+    return served ? EXIT_SUCCESS : give_up(served.error());
 }
 
 int run(int argc, char **argv) {
     CLI::App app("singularityd: slurm-singularity's node agent");
     app.set_version_flag("--version", SINGULARITY_VERSION);
     bool once = false;
+    agent::ServerOptions options{.socket = agent::kDefaultSocket,
+                                 .state = agent::kDefaultState,
+                                 .init = library_directory() / "singularity-init"};
     app.add_flag("--check", once,
                  "check once whether this node can hold elastic jobs, print the result, and end");
+    app.add_option("--socket", options.socket, "Unix socket for requests")->capture_default_str();
+    app.add_option("--state", options.state, "directory of the virtual nodes' records and files; in memory")
+        ->capture_default_str();
     CLI11_PARSE(app, argc, argv);
-
     if (once)
-        return check_once();
-    const auto settings = singularity::config::load_or_default(singularity::config::default_path());
-    if (!settings) {
-        kLog.error("{}", settings.error().message());
-        return EXIT_FAILURE;
-    }
-    singularity::log::set_level(settings->log_level);
-    return serve();
+        return agent::check_once() ? EXIT_SUCCESS : EXIT_FAILURE;
+    return serve(std::move(options));
 }
 
 } // namespace

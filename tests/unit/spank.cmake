@@ -5,3 +5,6 @@ foreach(subject IN ITEMS elastic_range node_checks)
                           USES singularity_spank singularity_common)
     target_include_directories(spank_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/spank)
 endforeach()
+singularity_unit_test(spank_node SOURCES ${CMAKE_CURRENT_LIST_DIR}/spank_node.cpp
+                      USES singularity_node singularity_common)
+target_include_directories(spank_node PRIVATE ${PROJECT_SOURCE_DIR}/spank)

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What clients and the node agent say to each other on the agent's socket (SOCK_SEQPACKET). Each request gets
+// exactly one reply with its token: the type named beside it, or Failed; replies may come in another order. A
+// packet that is not one of these costs its sender the connection.
+#pragma once
+
+#include "node/init_messages.hpp"
+#include "node/record.hpp"
+
+namespace singularity::agent {
+
+inline constexpr const char *kDefaultSocket = "/run/singularity/agent.sock";
+inline constexpr const char *kDefaultState = "/run/singularity/nodes";
+
+enum class Message : std::uint16_t {
+    create = 64, // -> created
+    start,       // -> started: with three descriptors, or getting one, as node::Stdio says
+    signal,      // -> done
+    wait,        // -> ended, when the task has
+    attach,      // -> lent: with the other end of a terminal
+    tie,         // -> done: the node ends with this connection from now on
+    list,        // -> nodes
+    log,         // -> lent: with one or two descriptors to read from, older first
+    destroy,     // -> done, when nothing is left of the node
+    created,
+    started,
+    done,
+    ended,
+    lent,
+    nodes,
+    failed,
+};
+
+struct Create {
+    static constexpr auto kType = Message::create;
+    node::Spec spec; // an empty name is chosen by the agent, an empty address is the default one
+    static void fields(auto &self, auto &visit) { visit(self.spec); }
+};
+struct Start {
+    static constexpr auto kType = Message::start;
+    std::string node;
+    node::Program program;
+    static void fields(auto &self, auto &visit) { visit(self.node, self.program); }
+};
+struct Signal {
+    static constexpr auto kType = Message::signal;
+    std::string node;
+    std::uint32_t task = 0; // its process group; 0: every process of the node
+    std::int32_t number = 0;
+    static void fields(auto &self, auto &visit) { visit(self.node, self.task, self.number); }
+};
+struct Wait {
+    static constexpr auto kType = Message::wait;
+    std::string node;
+    std::uint32_t task = 0;
+    bool forget = false; // nobody will ask again
+    static void fields(auto &self, auto &visit) { visit(self.node, self.task, self.forget); }
+};
+struct Attach {
+    static constexpr auto kType = Message::attach;
+    std::string node;
+    std::uint32_t task = 0;
+    static void fields(auto &self, auto &visit) { visit(self.node, self.task); }
+};
+struct Tie {
+    static constexpr auto kType = Message::tie;
+    std::string node;
+    static void fields(auto &self, auto &visit) { visit(self.node); }
+};
+struct List {
+    static constexpr auto kType = Message::list;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+struct Log {
+    static constexpr auto kType = Message::log;
+    std::string node;
+    std::uint32_t task = 0;
+    static void fields(auto &self, auto &visit) { visit(self.node, self.task); }
+};
+struct Destroy {
+    static constexpr auto kType = Message::destroy;
+    std::string node;
+    static void fields(auto &self, auto &visit) { visit(self.node); }
+};
+
+struct Created {
+    static constexpr auto kType = Message::created;
+    std::string name;
+    std::int32_t pid = 0; // of init, on the host
+    static void fields(auto &self, auto &visit) { visit(self.name, self.pid); }
+};
+struct Started {
+    static constexpr auto kType = Message::started;
+    std::uint32_t task = 0;
+    std::int32_t pid = 0; // in the node
+    static void fields(auto &self, auto &visit) { visit(self.task, self.pid); }
+};
+struct Done {
+    static constexpr auto kType = Message::done;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+struct Ended {
+    static constexpr auto kType = Message::ended;
+    std::int32_t status = 0; // as waitpid(2) gives it
+    bool node_ended = false; // the task's own end was not seen: the whole node ended, by SIGKILL
+    static void fields(auto &self, auto &visit) { visit(self.status, self.node_ended); }
+};
+struct Lent {
+    static constexpr auto kType = Message::lent;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+struct TaskLine {
+    std::uint32_t task = 0;
+    std::int32_t pid = 0;
+    bool running = false;
+    std::int32_t status = 0;
+    static void fields(auto &self, auto &visit) { visit(self.task, self.pid, self.running, self.status); }
+};
+struct NodeLine {
+    node::Record record;
+    std::string state;
+    std::vector<TaskLine> tasks;
+    static void fields(auto &self, auto &visit) { visit(self.record, self.state, self.tasks); }
+};
+struct Nodes {
+    static constexpr auto kType = Message::nodes;
+    std::vector<NodeLine> nodes; // those that the sender may touch
+    bool complete = true;        // false: more than one packet holds
+    static void fields(auto &self, auto &visit) { visit(self.nodes, self.complete); }
+};
+struct Failed {
+    static constexpr auto kType = Message::failed;
+    std::string doing;
+    std::string on;
+    std::string why;
+    std::int32_t code = 0;
+    static void fields(auto &self, auto &visit) { visit(self.doing, self.on, self.why, self.code); }
+};
+
+} // namespace singularity::agent

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "client.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+namespace singularity::agent {
+
+Expected<Client> Client::connect(const std::filesystem::path &socket) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (socket.native().size() >= sizeof(address.sun_path))
+        return failure("reach the node agent at", socket.native(), "the path is too long for a socket",
+                       ENAMETOOLONG);
+    socket.native().copy(address.sun_path, sizeof(address.sun_path) - 1);
+    UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    if (!fd || ::connect(fd.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)) != 0) {
+        auto error = errno_error("reach the node agent at", socket.native());
+        if (error.code == ENOENT || error.code == ECONNREFUSED)
+            error.why += ": is singularityd running on this machine?";
+        return std::unexpected(std::move(error));
+    }
+    node::widen(fd.get());
+    return Client(std::move(fd));
+}
+
+Expected<void> Client::send_bytes(const std::string &bytes, std::span<const int> descriptors) {
+    const int code = node::send_packet(socket_.get(), bytes, descriptors);
+    if (code == EMSGSIZE)
+        return failure(
+            "ask", "the node agent",
+            fmt::format(
+                "the request has {} bytes, arguments and environment included; at most {} are possible",
+                bytes.size(), node::kPacketLimit),
+            E2BIG);
+    if (code != 0)
+        return std::unexpected(errno_error("ask", "the node agent", code));
+    return {};
+}
+
+Expected<std::optional<node::Packet>> Client::look(std::uint32_t token) {
+    for (;;) {
+        if (auto found = early_.extract(token))
+            return std::move(found.mapped());
+        node::Packet packet;
+        switch (node::receive_packet(socket_.get(), packet)) {
+        case node::Received::nothing:
+            return std::nullopt;
+        case node::Received::hung_up:
+            return failure("hear from", "the node agent", "it has ended or closed the connection", EPIPE);
+        case node::Received::failed:
+            return std::unexpected(errno_error("hear from", "the node agent", EIO));
+        case node::Received::packet:
+            break;
+        }
+        const auto header = node::header_of(packet.bytes);
+        if (!header)
+            return failure("understand", "the node agent", "it is of another release", EPROTO);
+        early_.emplace(header->token, std::move(packet));
+    }
+}
+
+Expected<node::Packet> Client::await(std::uint32_t token, const Deadline &deadline) {
+    for (;;) {
+        auto packet = look(token);
+        if (!packet)
+            return propagate(packet);
+        if (*packet)
+            return std::move(**packet);
+        pollfd answer{.fd = socket_.get(), .events = POLLIN, .revents = 0};
+        if (poll(&answer, 1, deadline.poll_timeout()) < 0 && errno != EINTR)
+            return std::unexpected(errno_error("wait for", "the node agent"));
+        if (deadline.expired())
+            return std::unexpected(timeout_error(deadline, "the node agent"));
+    }
+}
+
+} // namespace singularity::agent

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// One virtual node as the agent holds it: from the first process to the last file.
+//
+// States: making (processes exist, init does not serve yet), joining (a connection to init is there, or being
+// tried again; its tasks are not known yet), running, ending (killed, not dead yet), gone (nothing is left;
+// the owner drops it). Init belongs to the job's user: what it says is checked, and can only harm the node
+// itself.
+#pragma once
+
+#include "agent_messages.hpp"
+#include "common/deadline.hpp"
+#include "common/unique_fd.hpp"
+#include "node/make.hpp"
+#include "node/seqpacket.hpp"
+#include "task_log.hpp"
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace singularity::agent {
+
+// An answer to one request. The descriptors are the caller's to keep open until it returns.
+using Answer = std::function<void(const std::string &packet, std::span<const int> descriptors)>;
+// How a request is answered: packets are made with its token.
+struct Asker {
+    std::uint32_t token = 0;
+    Answer answer;
+
+    template <class Body>
+    void tell(const Body &body, std::span<const int> descriptors = {}) const {
+        answer(node::encode(body, token), descriptors);
+    }
+    void refuse(const Error &error) const;
+};
+
+class LiveNode {
+  public:
+    enum class State : std::uint8_t { making, joining, running, ending, gone };
+
+    // A new one. `asker` hears when it runs, or why it does not.
+    [[nodiscard]] static Expected<LiveNode> make(const node::MakePlan &plan, Asker asker);
+    // One that an earlier agent has made, by its record.
+    [[nodiscard]] static Expected<LiveNode> adopt(node::Room room);
+
+    [[nodiscard]] const node::Record &record() const { return record_; }
+    [[nodiscard]] State state() const { return state_; }
+    [[nodiscard]] NodeLine line() const;
+
+    // What to poll, with POLLIN; handle() looks at all of it whoever woke us.
+    void watch(std::vector<int> &fds) const;
+    [[nodiscard]] std::optional<Deadline> next_deadline() const;
+    void handle();
+
+    void start(node::Program program, node::Descriptors descriptors, const Asker &asker);
+    void signal(const Signal &request, const Asker &asker);
+    void wait(const Wait &request, const Asker &asker);
+    void attach(std::uint32_t task, const Asker &asker);
+    void log(std::uint32_t task, const Asker &asker) const;
+    // Nobody is told if there is no asker.
+    void destroy(std::optional<Asker> asker);
+
+  private:
+    struct Task {
+        std::int32_t pid = 0;
+        node::Phase phase = node::Phase::starting;
+        node::Stdio stdio = node::Stdio::given;
+        std::int32_t status = 0;
+        std::optional<TaskLog> log;
+    };
+    // A request to init that has not been answered.
+    struct Pending {
+        Deadline deadline;
+        std::function<void(const node::Packet &)> on_reply; // exactly one of the two is called
+        std::function<void(const Error &)> on_error;
+    };
+    struct Waiter {
+        Wait request;
+        Asker asker;
+    };
+
+    LiveNode(node::Room room, node::Record record) : room_(std::move(room)), record_(std::move(record)) {}
+
+    void step_making();
+    void connect_to_init();
+    void drop_connection(const Error &why);
+    void read_init();
+    void take_hello(const node::InitHello &hello);
+    void take_end(const node::InitEnded &ended);
+    void look_at_deadlines();
+    void end();    // kill
+    void finish(); // nothing lives any more
+    void answer_waiters(std::uint32_t task);
+    void open_log(std::uint32_t task, int descriptor);
+
+    template <class Body>
+    void ask(const Body &body, std::function<void(const node::Packet &)> on_reply,
+             std::function<void(const Error &)> on_error, std::span<const int> descriptors = {});
+
+    node::Room room_;
+    node::Record record_;
+    State state_ = State::making;
+    std::optional<node::Making> making_;
+    std::optional<Asker> maker_;       // hears how the making went
+    std::optional<Deadline> patience_; // for making, joining, ending
+    UniqueFd pidfd_;
+    UniqueFd init_; // the connection
+    std::optional<Deadline> retry_;
+    std::uint32_t last_token_ = 0;
+    std::uint32_t last_task_ = 0;
+    std::map<std::uint32_t, Pending> pending_;
+    std::map<std::uint32_t, Task> tasks_;
+    std::vector<Waiter> waiters_;
+    std::vector<Asker> destroyers_;
+};
+
+} // namespace singularity::agent

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "sender.hpp"
+
+#include "common/text.hpp"
+#include "node/process.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+// From Linux 6.5 on; not in all headers.
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+namespace singularity::agent {
+
+Expected<Sender> Sender::of(int socket) {
+    Sender out;
+    ucred credentials{};
+    socklen_t size = sizeof(credentials);
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0)
+        return std::unexpected(errno_error("ask who connects", ""));
+    out.pid_ = credentials.pid;
+    out.uid_ = credentials.uid;
+    out.gid_ = credentials.gid;
+    constexpr std::size_t kGroups = 65536; // NGROUPS_MAX
+    out.groups_.resize(kGroups);
+    size = static_cast<socklen_t>(out.groups_.size() * sizeof(gid_t));
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, out.groups_.data(), &size) != 0)
+        return std::unexpected(errno_error("ask for the groups of", fmt::format("uid {}", out.uid_)));
+    out.groups_.resize(size / sizeof(gid_t));
+    out.groups_.shrink_to_fit();
+    int pidfd = -1;
+    size = sizeof(pidfd);
+    // Older kernels: the process may have gone, and its number to another; whose cgroups he is put into is
+    // all that this could change.
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) != 0)
+        pidfd = static_cast<int>(syscall(SYS_pidfd_open, credentials.pid, 0));
+    out.pidfd_ = UniqueFd(pidfd);
+    if (!out.pidfd_)
+        return std::unexpected(errno_error("hold", fmt::format("process {}", credentials.pid)));
+    return out;
+}
+
+Expected<void> Sender::may_make(const node::Spec &spec) const {
+    if (is_root())
+        return {};
+    const auto refuse = [&](std::string why) {
+        return failure("make the virtual node", quote(spec.name), std::move(why), EPERM);
+    };
+    const auto has = [&](gid_t group) {
+        return group == gid_ || std::ranges::find(groups_, group) != groups_.end();
+    };
+    if (spec.uid != uid_)
+        return refuse(fmt::format("it would be uid {}'s, and uid {} asks: only root makes nodes of others",
+                                  spec.uid, uid_));
+    if (!has(spec.gid))
+        return refuse(fmt::format("uid {} is not in group {}", uid_, spec.gid));
+    for (const auto group : spec.groups)
+        if (!has(group))
+            return refuse(fmt::format("uid {} is not in group {}", uid_, group));
+    if (!spec.sockets.empty())
+        return refuse("only root exposes sockets of the host in it");
+    if (!spec.name.starts_with(prefix()))
+        return refuse(fmt::format("names of uid {}'s nodes begin with '{}'", uid_, prefix()));
+    return {};
+}
+
+Expected<void> Sender::may_touch(const node::Spec &spec) const {
+    if (is_root() || spec.uid == uid_)
+        return {};
+    return failure("use the virtual node", quote(spec.name), "it belongs to another user", EPERM);
+}
+
+std::string Sender::prefix() const { return fmt::format("u{}-", uid_); }
+
+Expected<std::string> Sender::cgroups() const {
+    const auto path = fmt::format("/proc/{}/cgroup", pid_);
+    std::ifstream file(path);
+    std::string text(std::istreambuf_iterator<char>(file), {});
+    // Read first: what has not ended by now was the one that was read.
+    if (!file || node::has_ended(pidfd_))
+        return failure("read", path, "the process that asks has ended", ESRCH);
+    return text;
+}
+
+} // namespace singularity::agent

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Who is on the other side of a connection, as the kernel says, and what he may do.
+#pragma once
+
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+#include "node/record.hpp"
+
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace singularity::agent {
+
+class Sender {
+  public:
+    [[nodiscard]] static Expected<Sender> of(int socket);
+
+    [[nodiscard]] uid_t uid() const { return uid_; }
+    [[nodiscard]] bool is_root() const { return uid_ == 0; }
+    // A user only nodes that could be his own processes; names of root's choice cannot be taken away by
+    // others.
+    [[nodiscard]] Expected<void> may_make(const node::Spec &spec) const;
+    [[nodiscard]] Expected<void> may_touch(const node::Spec &spec) const;
+    // How a name of his begins.
+    [[nodiscard]] std::string prefix() const;
+    // His process's /proc/PID/cgroup.
+    [[nodiscard]] Expected<std::string> cgroups() const;
+
+  private:
+    pid_t pid_ = 0;
+    uid_t uid_ = 0;
+    gid_t gid_ = 0;
+    std::vector<gid_t> groups_;
+    UniqueFd pidfd_;
+};
+
+} // namespace singularity::agent

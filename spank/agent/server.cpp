@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "server.hpp"
+
+#include "common/log.hpp"
+#include "common/text.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <functional>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace singularity::agent {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr log::Channel kLog("agent");
+constexpr auto kLockPatience = 10s;  // the agent before may be ending
+constexpr auto kTiePatience = 30s;   // for the owners of tied nodes to come again
+constexpr auto kAcceptPause = 100ms; // when descriptors have run out
+constexpr std::size_t kClientLimit = 1024;
+constexpr std::size_t kClientsOfOne = 256;
+constexpr std::size_t kNodesOfOne = 256;
+constexpr int kBacklog = 128;
+constexpr int kPacketsAtOnce = 16;
+
+Expected<void> make_directory(const std::filesystem::path &path, mode_t mode) {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error)
+        return failure("make the directory", path.native(), error.message(), error.value());
+    if (chmod(path.c_str(), mode) != 0)
+        return std::unexpected(errno_error("set the mode of", path.native()));
+    return {};
+}
+
+Expected<UniqueFd> listen_on(const std::filesystem::path &path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.native().size() >= sizeof(address.sun_path))
+        return failure("listen on", path.native(), "the path is too long for a socket", ENAMETOOLONG);
+    path.native().copy(address.sun_path, sizeof(address.sun_path) - 1);
+    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    // Nobody else's: the state directory is locked.
+    if (unlink(path.c_str()) != 0 && errno != ENOENT)
+        return std::unexpected(errno_error("remove the old", path.native()));
+    // Everybody may ask; what he may have is decided by who he is.
+    if (!socket || bind(socket.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)) != 0 ||
+        chmod(path.c_str(), 0666) != 0 || listen(socket.get(), kBacklog) != 0)
+        return std::unexpected(errno_error("listen on", path.native()));
+    return socket;
+}
+
+} // namespace
+
+Expected<std::unique_ptr<Server>> Server::open(ServerOptions options) {
+    std::unique_ptr<Server> server(new Server(std::move(options)));
+    if (auto prepared = server->prepare(); !prepared)
+        return propagate(prepared);
+    server->adopt_all();
+    return server;
+}
+
+Server::~Server() {
+    if (listener_)
+        unlink(options_.socket.c_str());
+}
+
+Expected<void> Server::prepare() {
+    if (access(options_.init.c_str(), X_OK) != 0)
+        return std::unexpected(errno_error(
+            "run", fmt::format("{} (is the package installed? SINGULARITY_LIBDIR names another place)",
+                               options_.init.native())));
+    // /run/singularity is where nodes see their own; the host needs it as a place to mount on.
+    for (const auto &[path, mode] : {std::pair<std::filesystem::path, mode_t>("/run/singularity", 0755),
+                                     {options_.socket.parent_path(), 0755},
+                                     {options_.state, 0711}})
+        if (auto made = make_directory(path, mode); !made)
+            return made;
+    std::error_code error;
+    options_.state = std::filesystem::canonical(options_.state, error);
+    if (error)
+        return failure("find", options_.state.native(), error.message(), error.value());
+    auto lock = open_file(options_.state, O_RDONLY | O_DIRECTORY);
+    if (!lock)
+        return propagate(lock);
+    lock_ = std::move(*lock);
+    if (auto locked = wait_until([&] { return flock(lock_.get(), LOCK_EX | LOCK_NB) == 0; },
+                                 Deadline::after(kLockPatience),
+                                 fmt::format("another node agent that uses {}", options_.state.native()));
+        !locked)
+        return locked;
+
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int number : {SIGTERM, SIGINT, SIGCHLD})
+        sigaddset(&set, number);
+    sigprocmask(SIG_BLOCK, &set, nullptr);
+    signals_ = UniqueFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!signals_)
+        return std::unexpected(errno_error("make", "a descriptor of signals"));
+    // Inits become our children when the process that has made them ends: somebody must reap them.
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+        return std::unexpected(errno_error("become", "the one who reaps"));
+    rlimit files{};
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    auto listener = listen_on(options_.socket);
+    if (!listener)
+        return propagate(listener);
+    listener_ = std::move(*listener);
+    return {};
+}
+
+void Server::adopt_all() {
+    std::error_code error;
+    for (const auto &entry : std::filesystem::directory_iterator(options_.state, error)) {
+        const auto name = entry.path().filename().string();
+        const node::Room room(options_.state, name);
+        auto adopted = LiveNode::adopt(room);
+        if (adopted) {
+            kLog.info("{}: found again", name);
+            Held held{.node = std::make_unique<LiveNode>(std::move(*adopted)),
+                      .tied_to = {},
+                      .tie_patience = {},
+                      .woken = true};
+            if (held.node->record().spec.tied)
+                held.tie_patience = Deadline::after(kTiePatience);
+            nodes_.emplace(name, std::move(held));
+            continue;
+        }
+        // Never got as far as a record, or its processes are gone. Anything else is not ours to judge.
+        if (adopted.error().code == ENOENT || adopted.error().code == ESRCH) {
+            kLog.warning("{}: nothing of it is left; its files are removed", name);
+            if (auto removed = room.remove(); !removed)
+                kLog.error("{}", removed.error().message());
+        } else {
+            kLog.error("{}", adopted.error().message());
+        }
+    }
+    if (error)
+        kLog.error("cannot look into {}: {}", options_.state.native(), error.message());
+}
+
+int Server::poll_timeout() const {
+    std::optional<Deadline> first = accept_again_;
+    const auto consider = [&](const std::optional<Deadline> &deadline) {
+        if (deadline && (!first || deadline->when() < first->when()))
+            first = deadline;
+    };
+    for (const auto &[name, held] : nodes_) {
+        if (held.woken)
+            return 0;
+        consider(held.tie_patience);
+        consider(held.node->next_deadline());
+    }
+    return first ? first->poll_timeout() : -1;
+}
+
+Expected<void> Server::serve() {
+    kLog.info("serving on {}", options_.socket.native());
+    for (;;) {
+        std::vector<int> fds{signals_.get(), accept_again_ ? -1 : listener_.get()};
+        for (const auto &client : clients_)
+            fds.push_back(client->socket.get());
+        std::vector<std::pair<Held *, std::size_t>> ends; // of each node's descriptors
+        for (auto &[name, held] : nodes_) {
+            held.node->watch(fds);
+            ends.emplace_back(&held, fds.size());
+        }
+        std::vector<pollfd> watched;
+        watched.reserve(fds.size());
+        for (const int fd : fds)
+            watched.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+        if (poll(watched.data(), watched.size(), poll_timeout()) < 0 && errno != EINTR)
+            return std::unexpected(errno_error("wait for", "requests"));
+
+        auto going_on = take_signals();
+        if (!going_on || !*going_on)
+            return going_on ? Expected<void>() : propagate(going_on);
+        std::size_t at = 2 + clients_.size();
+        for (auto &[held, end] : ends)
+            for (; at < end; ++at)
+                held->woken = held->woken || watched[at].revents != 0;
+        // Copies: requests change the lists.
+        const auto clients = clients_;
+        for (std::size_t i = 0; i < clients.size(); ++i)
+            if (watched[2 + i].revents != 0)
+                read_client(clients[i]);
+        for (auto &[name, held] : nodes_) {
+            const auto deadline = held.node->next_deadline();
+            if (std::exchange(held.woken, false) || (deadline && deadline->expired()))
+                held.node->handle();
+        }
+        if (watched[1].revents != 0 || (accept_again_ && accept_again_->expired()))
+            accept_clients();
+        end_ties();
+        collect();
+    }
+}
+
+Expected<bool> Server::take_signals() const {
+    signalfd_siginfo info{};
+    while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+        if (info.ssi_signo == SIGCHLD)
+            continue;
+        kLog.info("ending on signal {}; {} virtual nodes live on", info.ssi_signo, nodes_.size());
+        return false;
+    }
+    // Makers of nodes and inits: nobody asks for their status.
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    return true;
+}
+
+void Server::accept_clients() {
+    accept_again_.reset();
+    for (;;) {
+        UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (!socket) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+                kLog.error("{}", errno_error("accept", "a connection").message());
+                accept_again_ = Deadline::after(kAcceptPause);
+            }
+            return;
+        }
+        auto sender = Sender::of(socket.get());
+        if (!sender)
+            continue; // gone already
+        const auto of_same = std::ranges::count_if(
+            clients_, [&](const auto &other) { return other->sender.uid() == sender->uid(); });
+        if (!sender->is_root() &&
+            (clients_.size() >= kClientLimit || std::cmp_greater_equal(of_same, kClientsOfOne))) {
+            kLog.warning("uid {} has too many connections: one more is refused", sender->uid());
+            continue;
+        }
+        node::widen(socket.get());
+        clients_.push_back(std::make_shared<Client>(std::move(socket), std::move(*sender)));
+    }
+}
+
+void Server::read_client(const std::shared_ptr<Client> &client) {
+    node::Packet packet;
+    for (int count = 0; count < kPacketsAtOnce && !client->gone; ++count) {
+        const auto received = node::receive_packet(client->socket.get(), packet);
+        if (received == node::Received::nothing)
+            return;
+        if (received == node::Received::packet && handle(client, packet))
+            continue;
+        if (received != node::Received::hung_up)
+            kLog.warning("uid {} sent what is no request: the connection is closed", client->sender.uid());
+        client->gone = true;
+    }
+}
+
+void Server::end_ties() {
+    for (auto &[name, held] : nodes_) {
+        const auto owner = held.tied_to.lock();
+        const bool left = owner ? owner->gone : held.tie_patience && held.tie_patience->expired();
+        if (!left)
+            continue;
+        kLog.info("{}: the process that it was tied to has left", name);
+        held.tied_to.reset();
+        held.tie_patience.reset();
+        held.node->destroy(std::nullopt);
+    }
+}
+
+void Server::collect() {
+    std::erase_if(clients_, [](const auto &client) { return client->gone; });
+    std::erase_if(nodes_,
+                  [](const auto &entry) { return entry.second.node->state() == LiveNode::State::gone; });
+}
+
+Server::Held *Server::find(const Client &client, const std::string &name, const Asker &asker) {
+    const auto found = nodes_.find(name);
+    if (found == nodes_.end() || found->second.node->state() == LiveNode::State::gone) {
+        asker.refuse({"find the virtual node", quote(name), "there is none of that name", ENOENT});
+        return nullptr;
+    }
+    if (auto may = client.sender.may_touch(found->second.node->record().spec); !may) {
+        asker.refuse(may.error());
+        return nullptr;
+    }
+    return &found->second;
+}
+
+bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet) {
+    const auto header = node::header_of(packet.bytes);
+    if (!header || header->token == 0)
+        return false;
+    const Asker asker{
+        .token = header->token,
+        .answer = [weak = std::weak_ptr(client)](const std::string &bytes, std::span<const int> descriptors) {
+            const auto to = weak.lock();
+            // Who does not read his answers has no use for them.
+            if (to && !to->gone && node::send_packet(to->socket.get(), bytes, descriptors) != 0)
+                to->gone = true;
+        }};
+    // A request about one node: decode, find, do.
+    const auto about_node = [&]<class Body>(void (*act)(Held &, Body &, const Asker &)) {
+        auto body = node::decode<Body>(packet.bytes);
+        if (!body)
+            return false;
+        if (Held *const held = find(*client, body->node, asker)) {
+            act(*held, *body, asker);
+            held->woken = true;
+        }
+        return true;
+    };
+    switch (static_cast<Message>(header->type)) {
+    case Message::create: {
+        auto body = node::decode<Create>(packet.bytes);
+        if (body)
+            create(client, std::move(*body), asker);
+        return body.has_value();
+    }
+    case Message::start: {
+        auto body = node::decode<Start>(packet.bytes);
+        if (body)
+            if (Held *const held = find(*client, body->node, asker))
+                held->node->start(std::move(body->program), std::move(packet.descriptors), asker);
+        return body.has_value();
+    }
+    case Message::signal:
+        return about_node(+[](Held &held, Signal &body, const Asker &to) { held.node->signal(body, to); });
+    case Message::wait:
+        return about_node(+[](Held &held, Wait &body, const Asker &to) { held.node->wait(body, to); });
+    case Message::attach:
+        return about_node(
+            +[](Held &held, Attach &body, const Asker &to) { held.node->attach(body.task, to); });
+    case Message::log:
+        return about_node(+[](Held &held, Log &body, const Asker &to) { held.node->log(body.task, to); });
+    case Message::destroy:
+        return about_node(+[](Held &held, Destroy &, const Asker &to) { held.node->destroy(to); });
+    case Message::tie: {
+        const auto body = node::decode<Tie>(packet.bytes);
+        if (body)
+            if (Held *const held = find(*client, body->node, asker)) {
+                held->tied_to = client;
+                held->tie_patience.reset();
+                asker.tell(Done{});
+            }
+        return body.has_value();
+    }
+    case Message::list:
+        if (!node::decode<List>(packet.bytes))
+            return false;
+        list(client, asker);
+        return true;
+    default:
+        return false;
+    }
+}
+
+void Server::create(const std::shared_ptr<Client> &client, Create request, const Asker &asker) {
+    node::Spec &spec = request.spec;
+    if (spec.name.empty())
+        do
+            spec.name = fmt::format("{}{}", client->sender.prefix(), ++last_name_);
+        while (nodes_.contains(spec.name));
+    if (spec.hostname.empty())
+        spec.hostname = spec.name;
+    if (spec.address.empty())
+        spec.address = node::kDefaultAddress;
+    if (auto may = client->sender.may_make(spec); !may)
+        return asker.refuse(may.error());
+    if (auto checked = node::check_spec(spec); !checked)
+        return asker.refuse(checked.error());
+    const auto of_same = std::ranges::count_if(
+        nodes_, [&](const auto &entry) { return entry.second.node->record().spec.uid == spec.uid; });
+    if (!client->sender.is_root() && std::cmp_greater_equal(of_same, kNodesOfOne))
+        return asker.refuse({"make the virtual node", quote(spec.name),
+                             fmt::format("uid {} has {} already", spec.uid, of_same), EDQUOT});
+    if (nodes_.contains(spec.name))
+        return asker.refuse({"make the virtual node", quote(spec.name), "there is one of that name", EEXIST});
+    auto cgroups = client->sender.cgroups();
+    if (!cgroups)
+        return asker.refuse(cgroups.error());
+    const node::MakePlan plan{.spec = spec,
+                              .room = node::Room(options_.state, spec.name),
+                              .init = options_.init,
+                              .cgroups = std::move(*cgroups)};
+    auto prepared = plan.room.prepare(spec);
+    auto made =
+        prepared ? LiveNode::make(plan, asker) : Expected<LiveNode>(std::unexpected(prepared.error()));
+    if (!made) {
+        if (auto removed = plan.room.remove(); !removed)
+            kLog.error("{}", removed.error().message());
+        return asker.refuse(made.error());
+    }
+    Held held{.node = std::make_unique<LiveNode>(std::move(*made)),
+              .tied_to = {},
+              .tie_patience = {},
+              .woken = false};
+    if (spec.tied)
+        held.tied_to = client;
+    nodes_.emplace(spec.name, std::move(held));
+}
+
+void Server::list(const std::shared_ptr<Client> &client, const Asker &asker) const {
+    Nodes out;
+    // Half of what a packet holds is left for the packet's last line.
+    std::size_t size = 0;
+    for (const auto &[name, held] : nodes_) {
+        if (!client->sender.may_touch(held.node->record().spec))
+            continue;
+        auto line = held.node->line();
+        node::Writer measure;
+        measure(line);
+        size += measure.take().size();
+        if (size > node::kPacketLimit / 2) {
+            out.complete = false;
+            break;
+        }
+        out.nodes.push_back(std::move(line));
+    }
+    asker.tell(out);
+}
+
+} // namespace singularity::agent

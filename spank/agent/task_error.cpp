@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "task_error.hpp"
+
+#include "common/text.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace singularity::agent {
+
+namespace {
+
+using node::Step;
+
+struct Words {
+    Step step;
+    const char *doing;
+};
+constexpr std::array<Words, 10> kSteps{{
+    {Step::remember, "remember one more task for"},
+    {Step::streams, "make the streams of"},
+    {Step::fork, "make a process for"},
+    {Step::session, "make a session for"},
+    {Step::terminal, "make a terminal for"},
+    {Step::limits, "set the resource limits of"},
+    {Step::directory, "work in the directory"},
+    {Step::execute, "run"},
+    {Step::find, "find"},
+    {Step::signal, "send the signal to"},
+}};
+
+} // namespace
+
+Error task_error(const node::InitFailed &failed, const std::string &on) {
+    const auto *const words = std::ranges::find(kSteps, failed.step, &Words::step);
+    return errno_error(words != kSteps.end() ? words->doing : "do what was asked with", on, failed.code);
+}
+
+std::string subject(const node::InitFailed &failed, const node::Program &program) {
+    return quote(failed.step == Step::directory ? program.directory : program.arguments.front());
+}
+
+} // namespace singularity::agent

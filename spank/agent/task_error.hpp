@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Init's errors in words.
+#pragma once
+
+#include "common/error.hpp"
+#include "node/init_messages.hpp"
+
+#include <string>
+
+namespace singularity::agent {
+
+// on: the task, the program or the directory that the request was about.
+[[nodiscard]] Error task_error(const node::InitFailed &failed, const std::string &on);
+// What of a program the error is about.
+[[nodiscard]] std::string subject(const node::InitFailed &failed, const node::Program &program);
+
+} // namespace singularity::agent

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "task_log.hpp"
+
+#include <array>
+#include <string_view>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace singularity::agent {
+
+Expected<TaskLog> TaskLog::open(std::filesystem::path path, UniqueFd pipe) {
+    auto file = open_file(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+    if (!file)
+        return propagate(file);
+    struct stat about{};
+    if (fstat(file->get(), &about) != 0)
+        return std::unexpected(errno_error("look at", path.native()));
+    return TaskLog(std::move(path), std::move(*file), static_cast<std::uint64_t>(about.st_size),
+                   std::move(pipe));
+}
+
+Expected<void> TaskLog::drain() {
+    constexpr int kParts = 16; // others want to be served as well
+    for (int part = 0; part < kParts && pipe_; ++part) {
+        // Not O_NONBLOCK: the description is init's too, and the task's if it asks /dev/stdout for it.
+        pollfd readable{.fd = pipe_.get(), .events = POLLIN, .revents = 0};
+        if (poll(&readable, 1, 0) != 1)
+            return {};
+        std::array<char, 65536> buffer; // NOLINT(cppcoreguidelines-pro-type-member-init): read into
+        const ssize_t got = read(pipe_.get(), buffer.data(), buffer.size());
+        if (got <= 0) {
+            pipe_.reset();
+            return {};
+        }
+        if (size_ >= kFileLimit) {
+            if (rename(path_.c_str(), older(path_).c_str()) != 0)
+                return std::unexpected(errno_error("put aside", path_.native()));
+            auto file = open_file(path_, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+            if (!file)
+                return propagate(file);
+            file_ = std::move(*file);
+            size_ = 0;
+        }
+        for (std::string_view left(buffer.data(), static_cast<std::size_t>(got)); !left.empty();) {
+            const ssize_t written = write(file_.get(), left.data(), left.size());
+            if (written < 0 && errno != EINTR)
+                return std::unexpected(errno_error("write", path_.native()));
+            left.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
+        }
+        size_ += static_cast<std::uint64_t>(got);
+    }
+    return {};
+}
+
+} // namespace singularity::agent

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A new process of the node, from fork to exec.
+#pragma once
+
+#include "../node/init_messages.hpp"
+
+#include <array>
+
+#include <sys/types.h>
+
+namespace singularity::init {
+
+// Closes what it holds.
+class Fd {
+  public:
+    Fd() = default;
+    explicit Fd(int fd) : fd_(fd) {}
+    Fd(Fd &&other) noexcept : fd_(other.release()) {}
+    Fd &operator=(Fd &&other) noexcept;
+    Fd(const Fd &) = delete;
+    Fd &operator=(const Fd &) = delete;
+    ~Fd();
+
+    [[nodiscard]] int get() const { return fd_; }
+    [[nodiscard]] explicit operator bool() const { return fd_ >= 0; }
+    int release();
+
+  private:
+    int fd_ = -1;
+};
+
+// What a child could not do.
+struct Failure {
+    node::Step step = node::Step::remember;
+    std::int32_t code = 0; // errno; 0: nothing failed
+};
+
+struct Streams {
+    std::array<Fd, 3> inner; // the task's
+    Fd outer;                // what init holds
+};
+// Streams of the two kinds that init makes itself.
+[[nodiscard]] Failure make_streams(const node::Program &program, Streams &streams);
+
+struct Spawned {
+    pid_t pid = -1;
+    Fd progress; // ends without a word when the program runs, or carries a Failure
+};
+[[nodiscard]] Failure spawn(const node::Program &program, const Streams &streams, Spawned &spawned);
+
+} // namespace singularity::init

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A node lives in the cgroups of the process that has asked for it: what limits, accounts and kills that
+// (Slurm's job, a login session) limits, accounts and kills the node. None is made.
+#pragma once
+
+#include "common/error.hpp"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace singularity::node {
+
+// Moves the calling process into the cgroups of another one, in every hierarchy in which it is not there
+// already. theirs: the content of its /proc/PID/cgroup
+[[nodiscard]] Expected<void> join_cgroups(const std::string &theirs);
+
+// The files cgroup.procs that join_cgroups writes to.
+//   theirs, ours: /proc/PID/cgroup; mountinfo: /proc/self/mountinfo
+[[nodiscard]] Expected<std::vector<std::string>> cgroup_files(std::string_view theirs, std::string_view ours,
+                                                              std::string_view mountinfo);
+
+} // namespace singularity::node

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "mounts.hpp"
+
+#include "common/unique_fd.hpp"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+namespace singularity::node {
+
+namespace {
+
+constexpr std::array<std::string_view, 11> kMachineTypes{"binfmt_misc", "bpf",        "configfs", "debugfs",
+                                                         "efivarfs",    "nsfs",       "fusectl",  "pstore",
+                                                         "rpc_pipefs",  "securityfs", "tracefs"};
+constexpr std::array<std::string_view, 6> kMachinePlaces{
+    "/run/containerd", "/run/docker", "/run/netns", "/run/user", "/var/lib/containers", "/var/lib/docker"};
+
+struct Device {
+    const char *path;
+    unsigned major;
+    unsigned minor;
+};
+constexpr std::array kDevices{Device{"/dev/null", 1, 3},    Device{"/dev/zero", 1, 5},
+                              Device{"/dev/full", 1, 7},    Device{"/dev/random", 1, 8},
+                              Device{"/dev/urandom", 1, 9}, Device{"/dev/tty", 5, 0}};
+
+struct Link {
+    const char *path;
+    const char *target;
+};
+constexpr std::array kLinks{Link{"/dev/fd", "/proc/self/fd"}, Link{"/dev/stdin", "/proc/self/fd/0"},
+                            Link{"/dev/stdout", "/proc/self/fd/1"}, Link{"/dev/stderr", "/proc/self/fd/2"},
+                            Link{"/dev/ptmx", "pts/ptmx"}};
+
+struct OwnMount {
+    const char *type;
+    const char *target;
+    unsigned long flags;
+    const char *options;
+};
+constexpr unsigned long kQuiet = MS_NOSUID | MS_NOEXEC;
+constexpr OwnMount kProc{"proc", "/proc", kQuiet | MS_NODEV, nullptr};
+constexpr OwnMount kDev{"tmpfs", "/dev", kQuiet, "mode=0755,size=1m"};
+// Group 5 is tty on all distributions.
+constexpr std::array kBelowDev{
+    OwnMount{"devpts", "/dev/pts", kQuiet, "newinstance,ptmxmode=0666,mode=0620,gid=5"},
+    OwnMount{"tmpfs", "/dev/shm", MS_NOSUID | MS_NODEV, "mode=1777"},
+    OwnMount{"mqueue", "/dev/mqueue", kQuiet | MS_NODEV, nullptr}};
+
+bool is_below(std::string_view path, std::string_view top) {
+    return path.starts_with(top) && (path.size() == top.size() || path[top.size()] == '/');
+}
+
+// proc(5): space, tab, newline and backslash are octal there.
+std::string unescaped(std::string_view text) {
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] == '\\' && i + 3 < text.size()) {
+            out +=
+                static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
+            i += 3;
+        } else {
+            out += text[i];
+        }
+    }
+    return out;
+}
+
+Expected<void> mount_own(const OwnMount &what) {
+    if (::mount(what.type, what.target, what.type, what.flags, what.options) != 0)
+        return std::unexpected(errno_error(fmt::format("mount {} on", what.type), what.target));
+    return {};
+}
+
+// Everything that is mounted there: a mount may hide another.
+Expected<void> clear(const char *target) {
+    while (umount2(target, MNT_DETACH | UMOUNT_NOFOLLOW) == 0) {
+    }
+    if (errno != EINVAL)
+        return std::unexpected(errno_error("unmount the host's", target));
+    return {};
+}
+
+Expected<void> prune() {
+    std::ifstream file("/proc/self/mountinfo");
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    for (const auto &point : pruned_mounts(text))
+        // EINVAL: it went with the one that it was mounted in.
+        if (umount2(point.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0 && errno != EINVAL)
+            return std::unexpected(errno_error("unmount the host's", point));
+    return {};
+}
+
+Expected<void> make_dev() {
+    if (auto cleared = clear("/dev"); !cleared)
+        return cleared;
+    if (auto mounted = mount_own(kDev); !mounted)
+        return mounted;
+    for (const Device &device : kDevices)
+        if (mknod(device.path, S_IFCHR | 0666, makedev(device.major, device.minor)) != 0)
+            return std::unexpected(errno_error("make the device", device.path));
+    for (const Link &link : kLinks)
+        if (symlink(link.target, link.path) != 0)
+            return std::unexpected(errno_error("make the link", link.path));
+    for (const OwnMount &below : kBelowDev) {
+        if (mkdir(below.target, 0755) != 0)
+            return std::unexpected(errno_error("make the directory", below.target));
+        if (auto mounted = mount_own(below); !mounted)
+            return mounted;
+    }
+    return {};
+}
+
+// The tree at `root` becomes the whole of the namespace, whatever the root directory was before.
+Expected<void> change_root(const UniqueFd &root) {
+    // Any directory that every root has: it takes the tree for the moment before it is the root itself.
+    constexpr const char *kStep = "/proc";
+    if (move_mount(root.get(), "", AT_FDCWD, kStep, MOVE_MOUNT_F_EMPTY_PATH) != 0)
+        return std::unexpected(errno_error("mount the root of the node on", kStep));
+    // pivot_root(2), NOTES: with "." twice the old root lies on the new one and is unmounted there.
+    if (fchdir(root.get()) != 0 || syscall(SYS_pivot_root, ".", ".") != 0 || umount2(".", MNT_DETACH) != 0 ||
+        chdir("/") != 0)
+        return std::unexpected(errno_error("change to", "the root of the node"));
+    return {};
+}
+
+} // namespace
+
+std::vector<std::string> pruned_mounts(std::string_view mountinfo) {
+    std::vector<std::string> out;
+    std::istringstream lines{std::string(mountinfo)};
+    for (std::string line; std::getline(lines, line);) {
+        const auto dash = line.find(" - ");
+        if (dash == std::string::npos)
+            continue;
+        std::istringstream fields(line.substr(0, dash));
+        std::string point;
+        for (int field = 0; field < 5; ++field) // the mount point is the fifth
+            fields >> point;
+        point = unescaped(point);
+        const auto type = line.substr(dash + 3, line.find(' ', dash + 3) - dash - 3);
+        if (std::ranges::find(kMachineTypes, type) != kMachineTypes.end() ||
+            std::ranges::any_of(kMachinePlaces, [&](auto place) { return is_below(point, place); }))
+            out.push_back(point);
+    }
+    return out;
+}
+
+Expected<void> enter_own_mounts(const Room &room, const Spec &spec) {
+    if (unshare(CLONE_NEWNS) != 0)
+        return std::unexpected(errno_error("make", "a mount namespace"));
+    // The agent may have been started with chroot: what it sees as / becomes the root, and setns leads to the
+    // namespace's own, where alone everything can be made a slave.
+    auto before = open_file("/", O_PATH | O_DIRECTORY);
+    if (!before)
+        return propagate(before);
+    auto own = open_file("/proc/self/ns/mnt", O_RDONLY);
+    if (!own)
+        return propagate(own);
+    if (setns(own->get(), CLONE_NEWNS) != 0)
+        return std::unexpected(errno_error("go to", "the root of the mount namespace"));
+    // Nothing that is mounted here may appear on the host.
+    if (::mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
+        return std::unexpected(errno_error("detach", "the mounts of the node from the host's"));
+    const UniqueFd root(
+        open_tree(before->get(), "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE));
+    if (!root)
+        return std::unexpected(errno_error("copy", "the mounts of the host"));
+    std::vector<std::pair<UniqueFd, std::string>> binds;
+    for (const auto &external : room.external_mounts(spec)) {
+        const auto source = external.source.relative_path(); // as the agent sees it
+        binds.emplace_back(open_tree(before->get(), source.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC),
+                           external.mount_point);
+        if (!binds.back().first)
+            return std::unexpected(errno_error("take into the node", external.source.native()));
+    }
+    if (auto changed = change_root(root); !changed)
+        return changed;
+    for (auto step : {prune, make_dev})
+        if (auto done = step(); !done)
+            return done;
+    if (auto cleared = clear("/proc"); !cleared)
+        return cleared;
+    if (auto mounted = mount_own(kProc); !mounted)
+        return mounted;
+    for (const auto &[tree, target] : binds)
+        if (move_mount(tree.get(), "", AT_FDCWD, target.c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0)
+            return std::unexpected(errno_error("mount in the node", target));
+    return {};
+}
+
+} // namespace singularity::node

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "record.hpp"
+
+#include "common/text.hpp"
+#include "network.hpp"
+#include "packet.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace singularity::node {
+
+namespace {
+
+constexpr std::size_t kNameLimit = 64; // as of a hostname, which it becomes by default
+constexpr std::size_t kGroupLimit = 1024;
+constexpr std::size_t kSocketLimit = 64;
+
+struct RecordPacket {
+    static constexpr std::uint16_t kType = 0x5272;
+    Record record;
+    static void fields(auto &self, auto &visit) { visit(self.record); }
+};
+
+bool is_letter_or_digit(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+// Letters, digits, dots and dashes, beginning and ending with a letter or digit: good for a file and for
+// hostname(7).
+bool is_name(std::string_view text) {
+    return !text.empty() && text.size() <= kNameLimit && is_letter_or_digit(text.front()) &&
+           is_letter_or_digit(text.back()) &&
+           std::ranges::all_of(text, [](char c) { return is_letter_or_digit(c) || c == '.' || c == '-'; });
+}
+
+Expected<void> make_directory(const std::filesystem::path &path, mode_t mode, uid_t uid, gid_t gid) {
+    if (mkdir(path.c_str(), mode) != 0 && errno != EEXIST)
+        return std::unexpected(errno_error("make the directory", path.native()));
+    auto directory = open_file(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    if (!directory)
+        return propagate(directory);
+    if (fchown(directory->get(), uid, gid) != 0 || fchmod(directory->get(), mode) != 0)
+        return std::unexpected(errno_error("set owner and mode of", path.native()));
+    return {};
+}
+
+// Beside its place, then renamed: nobody sees half of it.
+Expected<void> write_file(const std::filesystem::path &path, std::string_view content, mode_t mode) {
+    const std::filesystem::path beside = path.native() + ".new";
+    auto file = open_file(beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode);
+    if (!file)
+        return propagate(file);
+    while (!content.empty()) {
+        const ssize_t written = ::write(file->get(), content.data(), content.size());
+        if (written < 0 && errno != EINTR)
+            return std::unexpected(errno_error("write", beside.native()));
+        content.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
+    }
+    if (fchmod(file->get(), mode) != 0 || fsync(file->get()) != 0)
+        return std::unexpected(errno_error("write", beside.native()));
+    if (rename(beside.c_str(), path.c_str()) != 0)
+        return std::unexpected(errno_error("replace", path.native()));
+    return {};
+}
+
+std::string hosts_text(const Spec &spec) {
+    std::ifstream file("/etc/hosts");
+    std::string text(std::istreambuf_iterator<char>(file), {});
+    if (!text.empty() && text.back() != '\n')
+        text += '\n';
+    // First, so that it is what the name means whatever the host's file says.
+    return fmt::format("{} {}\n{}", spec.address.substr(0, spec.address.find('/')), spec.hostname, text);
+}
+
+} // namespace
+
+Expected<void> check_spec(const Spec &spec) {
+    const auto refuse = [&](std::string why) {
+        return failure("make the virtual node", quote(spec.name), std::move(why), EINVAL);
+    };
+    if (!is_name(spec.name))
+        return refuse(fmt::format("a name has 1 to {} letters, digits, '.' and '-'", kNameLimit));
+    if (!is_name(spec.hostname))
+        return refuse(fmt::format("the hostname {} has not 1 to {} letters, digits, '.' and '-'",
+                                  quote(spec.hostname), kNameLimit));
+    if (auto address = parse_address(spec.address); !address)
+        return propagate(address);
+    if (spec.groups.size() > kGroupLimit)
+        return refuse(fmt::format("{} supplementary groups; at most {}", spec.groups.size(), kGroupLimit));
+    if (spec.sockets.size() > kSocketLimit)
+        return refuse(fmt::format("{} sockets; at most {}", spec.sockets.size(), kSocketLimit));
+    for (const auto &entry : spec.environment)
+        if (entry.find('=') == std::string::npos || entry.front() == '=')
+            return refuse(fmt::format("{} in its environment is not NAME=VALUE", quote(entry)));
+    return {};
+}
+
+Expected<void> Room::prepare(const Spec &spec) const {
+    // Others may pass, to the proxies' sockets, and see nothing.
+    constexpr mode_t kPassage = 0711;
+    if (auto made = make_directory(path_, kPassage, 0, 0); !made)
+        return made;
+    if (auto made = make_directory(run(), 0755, 0, 0); !made)
+        return made;
+    if (auto made = make_directory(run() / "devices", 0700, spec.uid, spec.gid); !made)
+        return made;
+    if (auto made = make_directory(run() / "sockets", 0755, 0, 0); !made)
+        return made;
+    for (std::size_t i = 0; i < spec.sockets.size(); ++i)
+        if (auto made = write_file(run() / "sockets" / std::to_string(i), "", 0644); !made) // mount points
+            return made;
+    return write_file(hosts(), hosts_text(spec), 0644);
+}
+
+Expected<void> Room::write(const Record &record) const {
+    return write_file(path_ / "record", encode(RecordPacket{record}), 0600);
+}
+
+Expected<Record> Room::read() const {
+    const auto path = path_ / "record";
+    auto file = open_file(path, O_RDONLY | O_NOFOLLOW);
+    if (!file)
+        return propagate(file);
+    std::string content(kPacketLimit, '\0');
+    const ssize_t got = ::read(file->get(), content.data(), content.size());
+    if (got < 0)
+        return std::unexpected(errno_error("read", path.native()));
+    content.resize(static_cast<std::size_t>(got));
+    auto packet = decode<RecordPacket>(content);
+    if (!packet || packet->record.spec.name != path_.filename())
+        return failure("read", path.native(),
+                       "it is not the whole record of this node, or one of another release", EBADMSG);
+    return std::move(packet->record);
+}
+
+Expected<void> Room::remove() const {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+    if (error)
+        return failure("remove", path_.native(), error.message(), error.value());
+    return {};
+}
+
+std::vector<ExternalMount> Room::external_mounts(const Spec &spec) const {
+    std::vector<ExternalMount> out{{"singularity-run", "/run/singularity", run()},
+                                   {"singularity-hosts", "/etc/hosts", hosts()}};
+    for (std::size_t i = 0; i < spec.sockets.size(); ++i)
+        out.push_back({fmt::format("singularity-socket-{}", i), fmt::format("/run/singularity/sockets/{}", i),
+                       spec.sockets[i]});
+    return out;
+}
+
+} // namespace singularity::node

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What must be known of a node to find it again, to end it, and to make the same somewhere else.
+#pragma once
+
+#include "common/error.hpp"
+#include "process.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace singularity::node {
+
+// What a user asks for. All of it has been checked by check_spec when a node is made.
+struct Spec {
+    std::string name;     // unique on this machine
+    std::string hostname; // empty: the name
+    std::string address;  // IPv4, with the length of its prefix: "10.88.0.1/16"
+    std::uint32_t uid = 0;
+    std::uint32_t gid = 0;
+    std::vector<std::uint32_t> groups;    // supplementary
+    std::vector<std::string> sockets;     // of proxies on the host; seen as /run/singularity/sockets/0, 1 ...
+    std::vector<std::string> environment; // NAME=VALUE, set for every task
+    bool tied = false;                    // ends with the connection that has made it
+    static void fields(auto &self, auto &visit) {
+        visit(self.name, self.hostname, self.address, self.uid, self.gid, self.groups, self.sockets,
+              self.environment, self.tied);
+    }
+};
+// The address of a node that asked for none: nobody else is in its network.
+inline constexpr const char *kDefaultAddress = "10.88.0.1/16";
+[[nodiscard]] Expected<void> check_spec(const Spec &spec);
+
+// A descriptor that a task was given and whose other end is outside of the node.
+struct GivenDescriptor {
+    std::string key; // as CRIU's --inherit-fd names it: "pipe:[4711]"
+    std::uint32_t task = 0;
+    std::uint32_t stream = 0; // 0, 1, 2
+    static void fields(auto &self, auto &visit) { visit(self.key, self.task, self.stream); }
+};
+
+// A mount that CRIU leaves out of the image.
+struct ExternalMount {
+    std::string key;
+    std::filesystem::path mount_point; // in the node
+    std::filesystem::path source;      // on the host
+};
+
+struct Record {
+    Spec spec;
+    Identity init;
+    std::int64_t made = 0; // time(2)
+    std::vector<GivenDescriptor> given;
+    static void fields(auto &self, auto &visit) { visit(self.spec, self.init, self.made, self.given); }
+};
+
+// The files of one node: STATE/NAME.
+class Room {
+  public:
+    Room(const std::filesystem::path &state, const std::string &name) : path_(state / name) {}
+
+    [[nodiscard]] const std::filesystem::path &path() const { return path_; }
+    [[nodiscard]] std::filesystem::path run() const { return path_ / "run"; }
+    [[nodiscard]] std::filesystem::path socket() const { return run() / "init.sock"; }
+    [[nodiscard]] std::filesystem::path hosts() const { return path_ / "hosts"; }
+    [[nodiscard]] std::filesystem::path log(std::uint32_t task) const {
+        return path_ / ("log." + std::to_string(task));
+    }
+
+    // Makes the directories and files that a node sees, new or, before a restore, again.
+    [[nodiscard]] Expected<void> prepare(const Spec &spec) const;
+    [[nodiscard]] Expected<void> write(const Record &record) const;
+    [[nodiscard]] Expected<Record> read() const;
+    [[nodiscard]] Expected<void> remove() const;
+
+    [[nodiscard]] std::vector<ExternalMount> external_mounts(const Spec &spec) const;
+
+  private:
+    std::filesystem::path path_;
+};
+
+} // namespace singularity::node

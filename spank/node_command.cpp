@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "node_command.hpp"
+
+#include "agent/client.hpp"
+#include "common/text.hpp"
+#include "run_command.hpp"
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace singularity::spank {
+
+namespace {
+
+constexpr const char *kRunHelp =
+    "run a program in a virtual node of its own: its own processes, hostname, network and devices, the "
+    "host's files.\n"
+    "The exit status is the program's, 128 + N if signal N ended it, 1 if it could not be started.";
+
+struct NodeOptions {
+    RunInNode run;
+    std::string node;
+    std::uint32_t signalled = 0; // task; 0: all
+    std::uint32_t shown = 1;     // task
+    int signal = SIGTERM;
+};
+
+Expected<agent::Client> connect(const NodeOptions &options) {
+    return agent::Client::connect(options.run.socket);
+}
+
+std::string shown(const agent::TaskLine &task) {
+    if (task.running)
+        return fmt::format("{}: running", task.task);
+    return WIFEXITED(task.status) ? fmt::format("{}: exit {}", task.task, WEXITSTATUS(task.status))
+                                  : fmt::format("{}: signal {}", task.task, WTERMSIG(task.status));
+}
+
+Expected<int> run(NodeOptions &options) { return run_in_node(options.run); }
+
+Expected<int> list(NodeOptions &options) {
+    auto client = connect(options);
+    if (!client)
+        return propagate(client);
+    auto nodes = client->call<agent::Nodes>(agent::List{});
+    if (!nodes)
+        return propagate(nodes);
+    fmt::print("{:<20} {:<20} {:>7} {:<8} {:>8} {:<20} {}\n", "NODE", "HOSTNAME", "UID", "STATE", "PID",
+               "MADE", "TASKS");
+    for (const auto &line : nodes->reply.nodes) {
+        std::string tasks;
+        for (const auto &task : line.tasks)
+            tasks += fmt::format("{}{}", tasks.empty() ? "" : ", ", shown(task));
+        const auto &spec = line.record.spec;
+        fmt::print("{:<20} {:<20} {:>7} {:<8} {:>8} {:%Y-%m-%dT%H:%M:%SZ} {}\n", spec.name, spec.hostname,
+                   spec.uid, line.state, line.record.init.pid,
+                   fmt::gmtime(static_cast<std::time_t>(line.record.made)), tasks);
+    }
+    if (!nodes->reply.complete)
+        std::cerr << "singularityctl: there are more\n";
+    return EXIT_SUCCESS;
+}
+
+Expected<int> show_log(NodeOptions &options) {
+    auto client = connect(options);
+    if (!client)
+        return propagate(client);
+    auto lent = client->call<agent::Lent>(agent::Log{.node = options.node, .task = options.shown});
+    if (!lent)
+        return propagate(lent);
+    for (const auto &file : lent->descriptors) {
+        std::array<char, 65536> buffer; // NOLINT(cppcoreguidelines-pro-type-member-init): read into
+        for (;;) {
+            const ssize_t got = read(file.get(), buffer.data(), buffer.size());
+            if (got < 0)
+                return std::unexpected(errno_error("read the output of", options.node));
+            if (got == 0)
+                break;
+            std::cout.write(buffer.data(), got);
+        }
+    }
+    std::cout.flush();
+    return EXIT_SUCCESS;
+}
+
+template <class Request>
+Expected<int> ask(NodeOptions &options, const Request &request) {
+    auto client = connect(options);
+    if (!client)
+        return propagate(client);
+    auto done = client->call<agent::Done>(request);
+    if (!done)
+        return propagate(done);
+    return EXIT_SUCCESS;
+}
+
+Expected<int> send_signal(NodeOptions &options) {
+    return ask(options,
+               agent::Signal{.node = options.node, .task = options.signalled, .number = options.signal});
+}
+
+Expected<int> destroy(NodeOptions &options) { return ask(options, agent::Destroy{.node = options.node}); }
+
+using Action = Expected<int> (*)(NodeOptions &);
+
+CLI::App *add(CLI::App &app, const char *name, const char *help, Action action,
+              const std::shared_ptr<NodeOptions> &options, int &status) {
+    CLI::App *const command = app.add_subcommand(name, help);
+    command->add_option("--socket", options->run.socket, "the node agent's socket")
+        ->envname("SINGULARITY_AGENT_SOCKET")
+        ->capture_default_str();
+    command->callback([action, options, &status] {
+        const auto done = action(*options);
+        if (!done)
+            std::cerr << "singularityctl: " << done.error().message() << '\n';
+        status = done ? *done : EXIT_FAILURE;
+    });
+    return command;
+}
+
+} // namespace
+
+void add_node_commands(CLI::App &app, int &status) {
+    const auto options = std::make_shared<NodeOptions>();
+    options->run.socket = agent::kDefaultSocket;
+
+    CLI::App *command = add(app, "run", kRunHelp, run, options, status);
+    command->add_flag("--detach", options->run.detach,
+                      "print the virtual node's name and leave the program to itself; see ps, logs, destroy");
+    command->add_flag("--terminal", options->run.terminal,
+                      "give the program a terminal even where standard input and output are not both one");
+    command->add_option("--name", options->run.spec.name,
+                        "of the virtual node; a user's begins with u<uid>-");
+    command->add_option("--hostname", options->run.spec.hostname, "in it; the name if not given");
+    command->add_option("--address", options->run.spec.address,
+                        "IPv4 address and length of the prefix, in its own network");
+    command->add_option("PROGRAM", options->run.command, "the program and its arguments, after --")
+        ->required();
+
+    add(app, "ps", "virtual nodes of this machine and their tasks", list, options, status);
+
+    const auto about_node = [&](CLI::App *one) {
+        one->add_option("NODE", options->node, "its name")->required();
+    };
+    command =
+        add(app, "logs", "what a program that runs with --detach has written", show_log, options, status);
+    about_node(command);
+    command->add_option("TASK", options->shown, "number of the task")->capture_default_str();
+    command = add(app, "kill", "send a signal to a virtual node's processes", send_signal, options, status);
+    about_node(command);
+    command
+        ->add_option("--task", options->signalled, "only to this task's process group; 0: to every process")
+        ->capture_default_str();
+    command->add_option("--signal", options->signal, "its number")
+        ->check(CLI::Range(0, NSIG - 1))
+        ->capture_default_str();
+    about_node(add(app, "destroy", "end a virtual node with everything in it", destroy, options, status));
+}
+
+} // namespace singularity::spank

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One agent for a file's tests; after each test it has no node left, after the last nothing is."""
+
+import os
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from virtualnode import Agent  # noqa: E402
+
+
+@pytest.fixture(scope="module", name="shared_agent")
+def one_agent():
+    agent = Agent()
+    try:
+        yield agent
+    finally:
+        agent.close()
+
+
+@pytest.fixture(name="agent")
+def clean_agent(shared_agent):
+    yield shared_agent
+    if shared_agent.process.poll() is None:
+        assert not shared_agent.leftovers(), f"{shared_agent.leftovers()}\n{shared_agent.log()}"
+
+
+@pytest.fixture(name="own_agent")
+def agent_to_kill():
+    agent = Agent()
+    try:
+        yield agent
+    finally:
+        agent.close()

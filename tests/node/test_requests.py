@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Who may ask the agent for what, and what garbage does."""
+
+import os
+import random
+import socket
+import struct
+
+import pytest
+from virtualnode import (ALICE, BOB, CREATE, DESTROY, KEPT, LIST, LOG, START, WAIT, Refused, spec, task, text)
+
+
+def test_only_root_makes_nodes_of_others(agent):
+    with agent.connect(ALICE) as connection:
+        for uid in (0, BOB):
+            with pytest.raises(Refused, match="only root") as refused:
+                connection.create(uid=uid, gid=uid)
+            assert refused.value.code == 1
+
+
+@pytest.mark.parametrize("what, why", [
+    ({"gid": 0}, "not in group 0"), ({"gid": BOB}, "not in group 1002"), ({"groups": [ALICE, 4]}, "not in group 4"),
+    ({"sockets": ["/run/x"]}, "only root"), ({"name": "job-1"}, "begin with 'u1001-'"), ({"name": "u1002-x"}, "begin with 'u1001-'")])
+def test_what_a_user_may_not_have(agent, what, why):
+    with agent.connect(ALICE) as connection, pytest.raises(Refused, match=why):
+        connection.create(**{"uid": ALICE, "gid": ALICE, **what})
+
+
+@pytest.mark.parametrize("what", [
+    {"name": "../x"}, {"name": "a/b"}, {"name": "-x"}, {"name": "x" * 65}, {"name": "a b"}, {"hostname": "a_b"}, {"address": "10.0.0.1"},
+    {"address": "10.0.0.1/33"}, {"address": "10.0.0.1/24x"}, {"address": "::1/64"}, {"address": "0.0.0.0/8"}, {"environment": ["A"]},
+    {"environment": ["=x"]}, {"groups": list(range(2000))}])
+def test_specifications_are_checked(agent, what):
+    with agent.connect() as connection, pytest.raises(Refused) as refused:
+        connection.create(**{"uid": ALICE, "gid": ALICE, **what})
+    assert refused.value.code == 22
+
+
+def test_another_user_is_refused(agent):
+    with agent.connect(ALICE) as alice, agent.connect(BOB) as bob, agent.connect() as root:
+        name, _ = alice.create(uid=ALICE, gid=ALICE)
+        number, _ = alice.start(name, ["sleep", "1000"], stdio=KEPT)
+        for act in (lambda: bob.start(name, ["true"], stdio=KEPT), lambda: bob.signal(name, number, 9), lambda: bob.wait(name, number),
+                    lambda: bob.log(name, number), lambda: bob.attach(name, number), lambda: bob.destroy(name)):
+            with pytest.raises(Refused, match="belongs to another user"):
+                act()
+        assert bob.ask(LIST)[1].take("I") == 0
+        assert alice.ask(LIST)[1].take("I") == root.ask(LIST)[1].take("I") == 1
+        with pytest.raises(Refused, match="there is one of that name"):
+            alice.create(name=name, uid=ALICE, gid=ALICE)
+        root.signal(name, number, 9)
+        assert root.wait(name, number) == (9, False)
+        root.destroy(name)
+        with pytest.raises(Refused, match="there is none of that name"):
+            alice.destroy(name)
+
+
+def test_programs_are_checked(agent):
+    with agent.connect() as connection:
+        name, _ = connection.create()
+        for options, why in (({"directory": "tmp"}, "no absolute path"), ({"mask": 0o1000}, "is no umask"), ({"stdio": 9}, "no kind of"),
+                             ({"limits": [(99, 1, 1)]}, "resource limit 99"), ({"limits": [(7, 2, 1)]}, "resource limit 7"),
+                             ({"stdio": 0}, "0 descriptors came")):
+            with pytest.raises(Refused, match=why):
+                connection.start(name, ["true"], **{"stdio": KEPT, **options})
+        with pytest.raises(Refused, match="no program was named"):
+            connection.start(name, [], stdio=KEPT)
+        with socket.socket() as other, pytest.raises(Refused, match="could not be checkpointed"):
+            connection.start(name, ["true"], [other.fileno()] * 3)
+        connection.destroy(name)
+
+
+def test_limits_are_set_and_never_raised(agent):
+    with agent.connect() as connection:
+        name, _ = connection.create(uid=ALICE, gid=ALICE)
+        status, output = connection.run(name, ["sh", "-c", "ulimit -n; ulimit -Hn; ulimit -c"],
+                                        limits=[(7, 50, 1 << 40), (4, 0, 0)])
+        values = output.split()
+        assert status == 0 and values[0] == "50" and int(values[1]) < 1 << 40 and values[2] == "0"
+        connection.destroy(name)
+
+
+def test_a_large_environment_passes_and_a_larger_one_is_said(agent):
+    big = ["V%d=%s" % (number, "x" * 1000) for number in range(200)]
+    with agent.connect() as connection:
+        name, _ = connection.create()
+        status, output = connection.run(name, ["/usr/bin/env"], environment=big)
+        assert (status, output.splitlines()) == (0, big)
+        connection.destroy(name)
+    done = agent.ctl("run", "--", "true", env={"PATH": "/usr/bin:/bin", **{f"V{number}": "x" * 1000 for number in range(500)}})
+    assert done.returncode == 1 and "arguments and environment included" in done.stderr
+
+
+def hangs_up(agent, packets, uid=ALICE):
+    with agent.connect(uid) as connection:
+        for packet in packets:
+            try:
+                connection.socket.send(packet)
+            except (BrokenPipeError, ConnectionResetError):
+                return True
+        try:
+            while connection.socket.recv(1 << 20):
+                pass
+        except ConnectionResetError:
+            pass
+        return True
+
+
+GOOD = [struct.pack("=HHI", 1, CREATE, 1) + spec(uid=ALICE, gid=ALICE), struct.pack("=HHI", 1, WAIT, 1) + text("x") + b"\0" * 5,
+        struct.pack("=HHI", 1, START, 1) + text("x") + task(["true"]), struct.pack("=HHI", 1, DESTROY, 1) + text("x"),
+        struct.pack("=HHI", 1, LOG, 1) + text("x") + b"\0" * 4]
+
+
+@pytest.mark.parametrize("packet", [
+    b"x", struct.pack("=HHI", 1, 0, 1), struct.pack("=HHI", 2, LIST, 1), struct.pack("=HHI", 1, LIST, 0),
+    struct.pack("=HHI", 1, LIST, 1) + b"\0", struct.pack("=HHI", 1, 79, 1), struct.pack("=HHI", 1, CREATE, 1) + b"\xff" * 64,
+    struct.pack("=HHI", 1, DESTROY, 1) + struct.pack("=I", 1 << 31), struct.pack("=HHI", 1, DESTROY, 1) + text("a\0b"),
+    struct.pack("=HHI", 1, START, 1) + text("x") + struct.pack("=I", 1 << 30), *[good[:-1] for good in GOOD], *[good + b"\0" for good in GOOD]])
+def test_garbage_costs_the_connection_only(agent, packet):
+    with agent.connect(BOB) as other:
+        assert hangs_up(agent, [packet])
+        assert other.ask(LIST)[1].take("I") == 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_packets(agent, seed):
+    rng = random.Random(seed)
+    for _ in range(50):
+        packet = bytearray(rng.choice(GOOD))
+        for _ in range(rng.randrange(1, 5)):
+            packet[rng.randrange(len(packet))] = rng.randrange(256)
+        # It may still be a request: one that asks for nothing is what ends the connection then.
+        assert hangs_up(agent, [bytes(packet), b"end"])
+    assert agent.process.poll() is None, agent.log()
+    with agent.connect() as connection:
+        for name in os.listdir(agent.state):
+            connection.destroy(name)
+
+
+def test_descriptors_that_nobody_wants_are_closed(agent):
+    def count():
+        return len(os.listdir(f"/proc/{agent.process.pid}/fd"))
+
+    with agent.connect() as connection:
+        connection.ask(LIST)
+        before = count()
+        for _ in range(20):
+            connection.ask(LIST, descriptors=[0, 0, 0])
+        assert count() == before
+
+
+def test_who_does_not_read_is_dropped(agent):
+    with agent.connect(ALICE) as deaf, agent.connect(BOB) as other:
+        deaf.socket.settimeout(0)
+        try:
+            for _ in range(100000):
+                deaf.send(DESTROY, text("x"))
+        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+            pass
+        assert other.ask(LIST)[1].take("I") == 0

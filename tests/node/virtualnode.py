@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A node agent of the test's own, its protocol, and what it leaves behind."""
+
+import array
+import contextlib
+import glob
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+
+TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+BUILD = os.path.abspath(os.environ.get("SINGULARITY_BUILD", os.environ.get("CTEST_BINARY_DIR", os.path.join(TOP, "build", "release"))))
+PATIENCE = 60  # seconds, for whatever does not end by itself
+ALICE, BOB = 1001, 1002
+
+(CREATE, START, SIGNAL, WAIT, ATTACH, TIE, LIST, LOG, DESTROY,
+ CREATED, STARTED, DONE, ENDED, LENT, NODES, FAILED) = range(64, 80)
+GIVEN, TERMINAL, KEPT = range(3)
+
+
+def program(name):
+    return os.path.join(BUILD, "spank", name)
+
+
+def wait_for(condition, what, seconds=PATIENCE):
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.01)
+
+
+# -- packets: spank/node/packet.hpp -----------------------------------------------------------------------------
+
+def text(value):
+    raw = os.fsencode(value)
+    return struct.pack("=I", len(raw)) + raw
+
+
+def texts(values):
+    return struct.pack("=I", len(values)) + b"".join(text(value) for value in values)
+
+
+def numbers(values):
+    return struct.pack(f"=I{len(values)}I", len(values), *values)
+
+
+def spec(name="", hostname="", address="", uid=0, gid=0, groups=(), sockets=(), environment=(), tied=False):
+    return (text(name) + text(hostname) + text(address) + struct.pack("=II", uid, gid) + numbers(groups) + texts(sockets)
+            + texts(environment) + struct.pack("=?", tied))
+
+
+def task(arguments, environment=("PATH=/usr/bin:/bin",), directory="/", limits=(), mask=0o22, stdio=GIVEN, rows=24, columns=80):
+    return (texts(arguments) + texts(environment) + text(directory)
+            + struct.pack("=I", len(limits)) + b"".join(struct.pack("=IQQ", *limit) for limit in limits)
+            + struct.pack("=IBHH", mask, stdio, rows, columns))
+
+
+class Fields:
+    """What comes back, read from front to back."""
+
+    def __init__(self, raw):
+        self.raw = raw
+
+    def take(self, layout):
+        values = struct.unpack_from("=" + layout, self.raw)
+        self.raw = self.raw[struct.calcsize("=" + layout):]
+        return values if len(values) > 1 else values[0]
+
+    def text(self):
+        size = self.take("I")
+        value, self.raw = self.raw[:size], self.raw[size:]
+        return os.fsdecode(value)
+
+
+class Refused(Exception):
+    """The agent's answer `failed`."""
+
+    def __init__(self, doing, on, why, code):
+        super().__init__(f"cannot {doing} {on}: {why}")
+        self.code = code
+
+
+class Connection:
+    """To the agent, as any user."""
+
+    def __init__(self, path, uid=0, gid=None, groups=()):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(PATIENCE)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 384 << 10)
+        before = os.getgroups()
+        # The kernel keeps who has connected (unix(7), SO_PEERCRED).
+        os.setgroups(list(groups))
+        os.setegid(uid if gid is None else gid)
+        os.seteuid(uid)
+        try:
+            self.socket.connect(path)
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
+            os.setgroups(before)
+        self.token = 0
+        self.early = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def send(self, kind, body=b"", descriptors=()):
+        self.token += 1
+        control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        self.socket.sendmsg([struct.pack("=HHI", 1, kind, self.token) + body], control)
+        return self.token
+
+    def answer(self, token):
+        """(kind, Fields, descriptors) of the answer; Refused if that is the answer."""
+        while token not in self.early:
+            raw, ancillary, _, _ = self.socket.recvmsg(1 << 20, socket.CMSG_SPACE(16))
+            if not raw:
+                raise EOFError("the agent has hung up")
+            descriptors = array.array("i")
+            for _, kind, data in ancillary:
+                if kind == socket.SCM_RIGHTS:
+                    descriptors.frombytes(data[:len(data) - len(data) % 4])
+            _, kind, number = struct.unpack_from("=HHI", raw)
+            self.early[number] = (kind, Fields(raw[8:]), list(descriptors))
+        kind, fields, descriptors = self.early.pop(token)
+        if kind == FAILED:
+            raise Refused(fields.text(), fields.text(), fields.text(), fields.take("i"))
+        return kind, fields, descriptors
+
+    def ask(self, kind, body=b"", descriptors=()):
+        return self.answer(self.send(kind, body, descriptors))
+
+    def create(self, **arguments):
+        _, fields, _ = self.ask(CREATE, spec(**arguments))
+        name = fields.text()
+        return name, fields.take("i")
+
+    def start(self, node, arguments, descriptors=(), **options):
+        """(task, descriptors that came back)"""
+        _, fields, lent = self.ask(START, text(node) + task(arguments, **options), descriptors)
+        return fields.take("Ii")[0], lent
+
+    def wait(self, node, number, forget=False):
+        """(wait status, whether the whole node has ended)"""
+        _, fields, _ = self.ask(WAIT, text(node) + struct.pack("=I?", number, forget))
+        return fields.take("i?")
+
+    def signal(self, node, number, which):
+        self.ask(SIGNAL, text(node) + struct.pack("=Ii", number, which))
+
+    def destroy(self, node):
+        self.ask(DESTROY, text(node))
+
+    def attach(self, node, number):
+        return self.ask(ATTACH, text(node) + struct.pack("=I", number))[2][0]
+
+    def log(self, node, number=1):
+        out = b""
+        for descriptor in self.ask(LOG, text(node) + struct.pack("=I", number))[2]:
+            with os.fdopen(descriptor, "rb") as file:
+                out += file.read()
+        return out
+
+    def run(self, node, arguments, **options):
+        """(wait status, standard output and errors) of a task with pipes and no input."""
+        reading, writing = os.pipe()
+        with open("/dev/null", "rb") as null, os.fdopen(reading, "rb") as output:
+            try:
+                number, _ = self.start(node, arguments, [null.fileno(), writing, writing], **options)
+            finally:
+                os.close(writing)
+            status, ended = self.wait(node, number, True)
+            assert not ended
+            return status, output.read().decode()
+
+
+class Agent:
+    """singularityd with a socket and a state directory of its own."""
+
+    def __init__(self):
+        self.directory = tempfile.mkdtemp(prefix="singularity-test-", dir="/tmp")
+        os.chmod(self.directory, 0o755)
+        self.socket = os.path.join(self.directory, "agent.sock")
+        self.state = os.path.join(self.directory, "nodes")
+        self.mounts = self.own_mounts()
+        self.links = self.own_links()
+        self.process = None
+        self.start()
+
+    def start(self):
+        with open(os.path.join(self.directory, "log"), "ab") as log:
+            self.process = subprocess.Popen(
+                [program("singularityd"), "--socket", self.socket, "--state", self.state], stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, env=dict(os.environ, SINGULARITY_LIBDIR=BUILD, SINGULARITY_CONF="/nonexistent/conf"))
+        wait_for(self.serves, "the agent to serve")
+
+    def serves(self):
+        assert self.process.poll() is None, self.log()
+        with contextlib.suppress(OSError), self.connect() as connection:
+            connection.ask(LIST)
+            return True
+        return False
+
+    def log(self):
+        with open(os.path.join(self.directory, "log"), encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def kill(self, number=signal.SIGKILL):
+        self.process.send_signal(number)
+        self.process.wait(PATIENCE)
+
+    def connect(self, uid=0, **who):
+        return Connection(self.socket, uid, **who)
+
+    def command(self, *arguments):
+        first, *rest = arguments
+        return [program("singularityctl"), first, "--socket", self.socket, *rest]
+
+    def ctl(self, *arguments, user=0, **options):
+        """singularityctl to its end."""
+        who = {"user": user, "group": user, "extra_groups": []} if user else {}
+        return subprocess.run(self.command(*arguments), timeout=PATIENCE, capture_output=True, text=True, cwd="/", **who, **options)
+
+    def init_pids(self):
+        """Host process ids of the inits of this agent's nodes: by the files that they have mounted."""
+        found = []
+        for path in glob.glob("/proc/[0-9]*"):
+            with contextlib.suppress(OSError):
+                with open(f"{path}/comm", encoding="utf-8") as name, open(f"{path}/mountinfo", encoding="utf-8") as mounts:
+                    if name.read().strip() == "singularity-ini" and self.directory in mounts.read():
+                        found.append(int(path.rpartition("/")[2]))
+        return found
+
+    @staticmethod
+    def own_mounts():
+        with open("/proc/self/mountinfo", encoding="utf-8") as file:
+            return file.read()
+
+    @staticmethod
+    def own_links():
+        with open("/proc/net/dev", encoding="utf-8") as file:
+            return sorted(line.split(":")[0].strip() for line in file if ":" in line)
+
+    def leftovers(self):
+        """What the kernel still knows of its nodes: processes (with their namespaces), mounts, links, files."""
+        processes = []
+        for path in glob.glob("/proc/[0-9]*"):
+            if path in (f"/proc/{os.getpid()}", f"/proc/{self.process.pid}"):
+                continue
+            with contextlib.suppress(OSError):
+                with open(f"{path}/mountinfo", encoding="utf-8") as file:
+                    if self.directory in file.read():
+                        processes.append(path)
+        found = {
+            "processes": processes,
+            "mounts": [] if self.own_mounts() == self.mounts else [self.own_mounts()],
+            "links": [name for name in self.own_links() if name not in self.links],
+            "files": os.listdir(self.state) if os.path.exists(self.state) else [],
+        }
+        return {kind: items for kind, items in found.items() if items}
+
+    def close(self):
+        try:
+            if self.process.poll() is not None:
+                self.start()
+            with self.connect() as connection:
+                for name in os.listdir(self.state):
+                    with contextlib.suppress(Refused):
+                        connection.destroy(name)
+            self.kill(signal.SIGTERM)
+            assert self.process.returncode == 0, self.log()
+            assert not self.leftovers(), self.leftovers()
+            assert not os.path.exists(self.socket)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            shutil.rmtree(self.directory, ignore_errors=True)
