@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import resource
+import select
 import signal
 import socket
 import struct
@@ -197,8 +198,8 @@ def test_orphans_are_reaped_and_end_with_the_node(node):
             return file.read().split()
 
     (orphan,) = wait_for(lambda: orphans() if len(orphans()) == 1 else None, "one orphan to be left")
-    with open(f"/proc/{orphan}/cmdline", encoding="ascii") as file:
-        assert file.read().startswith("sleep")
+    with open(f"/proc/{orphan}/status", encoding="ascii") as file:
+        assert f"PPid:\t{pid}\n" in file.read()
     descriptor = os.pidfd_open(int(orphan))
     connection.destroy(name)
     with pytest.raises(ProcessLookupError):
@@ -234,9 +235,8 @@ class Terminal:
 
     def expect(self, what):
         while what not in self.seen:
-            part = os.read(self.master, 4096)
-            assert part, self.seen
-            self.seen += part
+            assert select.select([self.master], [], [], PATIENCE)[0], f"{what} in {self.seen}"
+            self.seen += os.read(self.master, 4096)
         self.seen = self.seen[self.seen.index(what) + len(what):]
 
 
@@ -247,15 +247,18 @@ def test_terminal(agent):
         terminal.expect(b"30 100")
         terminal.expect(b"/dev/pts/0")
         terminal.expect(b"done-2")
-        terminal.send(b"trap 'echo size-is $(stty size)' WINCH\n")
+        terminal.send(b"trap 'echo size-is $(stty size)' WINCH; echo trap-$((1+1))\n")
+        terminal.expect(b"trap-2")
         terminal.resize(40, 120)
         # The terminal is in no session of ours that the kernel would tell of the change.
         terminal.process.send_signal(signal.SIGWINCH)
         terminal.send(b"\n")
         terminal.expect(b"size-is 40 120")
-        terminal.send(b"sleep 4711; echo status-$?\n")
+        terminal.send(b"sleep 4711\n")
         wait_for(lambda: subprocess.run(["pgrep", "-fx", "sleep 4711"], stdout=subprocess.DEVNULL).returncode == 0, "sleep to run")
         terminal.send(b"\x03")
+        terminal.expect(b"^C")
+        terminal.send(b"echo status-$?\n")
         terminal.expect(b"status-130")
         terminal.send(b"exit 5\n")
         assert terminal.process.wait(PATIENCE) == 5

@@ -180,9 +180,10 @@ class Connection:
                 number, _ = self.start(node, arguments, [null.fileno(), writing, writing], **options)
             finally:
                 os.close(writing)
+            said = output.read().decode()
             status, ended = self.wait(node, number, True)
             assert not ended
-            return status, output.read().decode()
+            return status, said
 
 
 class Agent:
