@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "check_files.hpp"
+#include "criu-hooks/host/node.hpp"
+#include "file.hpp"
+#include "proc.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace singularity::host {
+namespace {
+
+Expected<void> check_ids(const Context &context, const Process &process, pid_t thread) {
+    auto status = status_of(process.pid, thread);
+    if (!status)
+        return status.error().code == ENOENT || status.error().code == ESRCH ? Expected<void>()
+                                                                             : propagate(status);
+    if (std::ranges::any_of(status->uid, [&](uid_t each) { return each != context.uid; }))
+        return cannot_save(
+            process.title(),
+            fmt::format("it has user ids {}, {}, {}, {} where all must be {}: it has changed them (su, a "
+                        "set-user-id program) or is not of this job",
+                        status->uid[0], status->uid[1], status->uid[2], status->uid[3], context.uid));
+    if (std::ranges::any_of(status->gid, [&](gid_t each) { return each != context.gid; }))
+        return cannot_save(process.title(),
+                           fmt::format("it has group ids {}, {}, {}, {} where all must be {} (newgrp, sg)",
+                                       status->gid[0], status->gid[1], status->gid[2], status->gid[3],
+                                       context.gid));
+    if (status->tracer != 0)
+        return cannot_save(
+            process.title(),
+            fmt::format("it is traced by process {} (a debugger, strace): end that one", status->tracer));
+    return {};
+}
+
+Expected<void> check_session(const Process &process) {
+    auto status = status_of(process.pid);
+    if (!status)
+        return {}; // it has ended
+    if (status->session_in.empty() || status->session_in.back() == 0)
+        return cannot_save(process.title(),
+                           "its session's leader is outside of the node: init must be started with setsid");
+    if (status->group_in.empty() || status->group_in.back() == 0)
+        return cannot_save(
+            process.title(),
+            "its process group's leader is outside of the node: init must be started with setsid");
+    return {};
+}
+
+// One set of namespaces for all: that is what a restore makes again.
+Expected<void> check_name_spaces(const Process &init, const Process &process) {
+    constexpr std::array<std::pair<const char *, const char *>, 7> kKinds{{{"mnt", "mount"},
+                                                                           {"net", "network"},
+                                                                           {"uts", "UTS"},
+                                                                           {"ipc", "IPC"},
+                                                                           {"user", "user"},
+                                                                           {"cgroup", "cgroup"},
+                                                                           {"time", "time"}}};
+    for (const auto &[file, name] : kKinds) {
+        auto expected = read_link(fmt::format("/proc/{}/ns/{}", init.pid, file));
+        auto found = read_link(fmt::format("/proc/{}/ns/{}", process.pid, file));
+        if (expected && found && *expected != *found)
+            return cannot_save(
+                process.title(),
+                fmt::format("it is in another {} namespace than the node's init (unshare, a container or "
+                            "a sandbox inside of the job)",
+                            name));
+    }
+    auto children = read_link(fmt::format("/proc/{}/ns/pid_for_children", process.pid));
+    auto own = read_link(fmt::format("/proc/{}/ns/pid", process.pid));
+    if (children && own && *children != *own)
+        return cannot_save(
+            process.title(),
+            "it has made a PID namespace inside of the node's (unshare, a container or a sandbox)");
+    return {};
+}
+
+// A process that was put into the namespace from outside (nsenter) is nobody's child in there: CRIU would
+// miss it, and a restore could find its id taken.
+Expected<void> check_ancestry(const std::vector<Process> &node, const Process &process) {
+    if (process.pid == node.front().pid ||
+        std::ranges::find(node, process.parent, &Process::pid) != node.end())
+        return {};
+    return cannot_save(process.title(),
+                       fmt::format("its parent, process {} of the host, is not in the node (nsenter): end it",
+                                   process.parent));
+}
+
+} // namespace
+
+Expected<void> check(const Context &context, const DumpRequest &request) {
+    auto node = processes_of(request.init);
+    if (!node)
+        return propagate(node);
+    const Process &init = node->front();
+    if (init.inner != 1)
+        return cannot_save(init.title(), "it is not the init of a PID namespace");
+    auto facts = facts_of(request);
+    if (!facts)
+        return propagate(facts);
+    for (const Process &process : *node) {
+        if (process.state == 'Z')
+            continue;
+        for (const pid_t thread : process.threads)
+            if (auto good = check_ids(context, process, thread); !good)
+                return good;
+        if (auto good = check_ancestry(*node, process); !good)
+            return good;
+        if (auto good = check_session(process); !good)
+            return good;
+        if (auto good = check_name_spaces(init, process); !good)
+            return good;
+        if (auto good = check_descriptors(*facts, request, process); !good)
+            return good;
+        if (auto good = check_mappings(request, process); !good)
+            return good;
+    }
+    return {};
+}
+
+} // namespace singularity::host

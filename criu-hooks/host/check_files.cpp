@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "check_files.hpp"
+
+#include "common/text.hpp"
+#include "common/unique_fd.hpp"
+#include "file.hpp"
+#include "maps.hpp"
+#include "outside.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <string_view>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+namespace singularity::host {
+namespace {
+
+constexpr std::size_t kLargestText = std::size_t{16} << 20U;
+constexpr std::string_view kDeleted = " (deleted)";
+
+// Descriptors that are no files and no sockets, by what /proc says of them: saved, or not and why.
+struct Kind {
+    std::string_view link;
+    std::string_view refusal; // empty: CRIU saves it
+};
+constexpr std::array kKinds{
+    Kind{"anon_inode:[eventfd]", ""},
+    Kind{"anon_inode:[eventpoll]", ""},
+    Kind{"anon_inode:[signalfd]", ""},
+    Kind{"anon_inode:[timerfd]", ""},
+    Kind{"anon_inode:inotify", ""},
+    Kind{"anon_inode:[pidfd]", ""},
+    Kind{"pidfd:", ""},
+    Kind{"pipe:", ""},
+    Kind{
+        "anon_inode:[io_uring]",
+        "CRIU cannot save io_uring queues: switch io_uring off in the program (for libuv UV_USE_IO_URING=0)"},
+    Kind{"anon_inode:[userfaultfd]", "CRIU cannot save userfaultfd"},
+    Kind{"anon_inode:[fanotify]", "CRIU cannot restore fanotify without the privileges that made it"},
+    Kind{"anon_inode:[perf_event]", "CRIU cannot save performance counters: end the profiler"},
+    Kind{"anon_inode:bpf", "CRIU cannot save BPF objects"},
+    Kind{"anon_inode:kvm", "CRIU cannot save virtual machines"},
+    Kind{"/dmabuf:", "a buffer of a device driver is in use: it must be given back before a checkpoint"},
+    Kind{"net:", "a network namespace is kept open"},
+    Kind{"mnt:", "a mount namespace is kept open"},
+    Kind{"user:", "a user namespace is kept open"},
+};
+
+// Character devices that CRIU opens again: memory devices, terminals.
+bool is_known_device(dev_t device) {
+    constexpr unsigned kMemory = 1;
+    constexpr unsigned kTerminal = 5;
+    constexpr unsigned kFirstPty = 136;
+    constexpr unsigned kLastPty = 143;
+    const unsigned number = major(device);
+    return number == kMemory || number == kTerminal || (number >= kFirstPty && number <= kLastPty);
+}
+
+bool is_under(std::string_view path, const std::filesystem::path &directory) {
+    const std::string &base = directory.native();
+    return path == base ||
+           (path.starts_with(base) && (base.ends_with('/') || path.substr(base.size()).starts_with('/')));
+}
+
+Expected<void> check_place(const DumpRequest &request, std::string_view path, const std::string &what) {
+    for (const std::filesystem::path &each : request.local_directories)
+        if (is_under(path, each))
+            return cannot_save(what,
+                               quote(each.string()) +
+                                   " is of this machine only and will not be there where the job resumes");
+    return {};
+}
+
+// What NFS makes of a file that is deleted while it is open: gone with the last process that has it.
+bool is_silly_rename(std::string_view path) {
+    constexpr std::string_view kPrefix = ".nfs";
+    const std::string_view name = path.substr(path.rfind('/') + 1);
+    return name.size() > kPrefix.size() && name.starts_with(kPrefix) &&
+           name.find_first_not_of("0123456789abcdefABCDEF", kPrefix.size()) == std::string_view::npos;
+}
+
+// inotify watches are restored by path: the watched file must still have one.
+Expected<void> check_watches(const NodeFacts &facts, pid_t pid, std::string_view info,
+                             const std::string &what) {
+    for (std::size_t at = info.find("inotify wd:"); at != std::string_view::npos;
+         at = info.find("inotify wd:", at + 1)) {
+        const std::string_view line = info.substr(at, info.find('\n', at) - at);
+        const auto device = number_after(line, "sdev:", 16);
+        const auto size = number_after(line, "fhandle-bytes:", 16);
+        const auto type = number_after(line, "fhandle-type:", 16);
+        const std::size_t data = line.find("f_handle:");
+        const auto mount = facts.devices.find(device.value_or(0));
+        if (!size || *size == 0 || *size > MAX_HANDLE_SZ || !type || data == std::string_view::npos ||
+            mount == facts.devices.end())
+            continue; // CRIU finds the path in another way, or says that it does not
+        std::vector<std::byte> storage(sizeof(file_handle) + MAX_HANDLE_SZ);
+        auto *const handle = reinterpret_cast<file_handle *>(storage.data());
+        handle->handle_bytes = static_cast<unsigned>(*size);
+        handle->handle_type = static_cast<int>(*type);
+        std::string_view digits = line.substr(data + std::strlen("f_handle:"));
+        for (std::size_t i = 0; i < *size && digits.size() >= 2; ++i, digits.remove_prefix(2)) {
+            unsigned byte = 0;
+            std::from_chars(digits.data(), digits.data() + 2, byte, 16);
+            handle->f_handle[i] = static_cast<unsigned char>(byte);
+        }
+        auto base = open_file(fmt::format("/proc/{}/root{}", pid, mount->second), O_RDONLY | O_DIRECTORY);
+        if (!base)
+            continue;
+        const UniqueFd watched(open_by_handle_at(base->get(), handle, O_PATH | O_CLOEXEC));
+        if (!watched && errno != ESTALE)
+            continue;
+        const auto path =
+            watched ? read_link(fmt::format("/proc/self/fd/{}", watched.get())) : Expected<std::string>();
+        if (!watched || !path || path->ends_with(kDeleted))
+            return cannot_save(what, "it watches a file or directory that has been deleted (inotify): CRIU "
+                                     "cannot restore the watch");
+    }
+    return {};
+}
+
+struct Descriptor {
+    std::string what; // "descriptor 5 of process 27 (python3), '/dev/kvm'"
+    std::string link;
+    struct stat status{};
+    std::string info;
+};
+
+Expected<void> check_file(const NodeFacts &facts, const DumpRequest &request, const Descriptor &one) {
+    const auto mount = number_after(one.info, "mnt_id:");
+    if (mount && !facts.mounts.contains(*mount))
+        return cannot_save(
+            one.what,
+            "it was opened outside of the node's mounts: start the node without inherited descriptors, or "
+            "declare it as one that leads outside");
+    if ((S_ISCHR(one.status.st_mode) && !is_known_device(one.status.st_rdev)) || S_ISBLK(one.status.st_mode))
+        return cannot_save(
+            one.what, "CRIU cannot save a device's state: the program must close it before a checkpoint");
+    if (one.link.ends_with(kDeleted) && S_ISREG(one.status.st_mode)) {
+        if (one.status.st_nlink > 0)
+            return cannot_save(one.what, "it was deleted under this name but has another, which CRIU cannot "
+                                         "find: keep the name, or close it");
+        if (one.status.st_size > static_cast<off_t>(request.largest_deleted_file))
+            return cannot_save(
+                one.what,
+                fmt::format(
+                    "it has been deleted, so its {} bytes would have to be in the image, and the limit is {}",
+                    one.status.st_size, request.largest_deleted_file));
+        return {};
+    }
+    if (is_silly_rename(one.link))
+        return cannot_save(one.what, "it has been deleted on NFS, where it goes with the last process that "
+                                     "has it open: keep the file, or close it");
+    return check_place(request, one.link, one.what);
+}
+
+Expected<void> check_descriptor(const NodeFacts &facts, const DumpRequest &request, const Process &process,
+                                const Descriptor &one, const UniqueFd &pidfd, int number) {
+    if (facts.outside.contains(one.link))
+        return {};
+    if (S_ISSOCK(one.status.st_mode) && one.link.starts_with("socket:")) {
+        const UniqueFd socket(static_cast<int>(syscall(SYS_pidfd_getfd, pidfd.get(), number, 0)));
+        return socket ? check_socket(facts, socket.get(), one.what)
+                      : Expected<void>(); // else closed meanwhile
+    }
+    const auto *const kind =
+        std::ranges::find_if(kKinds, [&](const Kind &each) { return one.link.starts_with(each.link); });
+    if (kind != kKinds.end()) {
+        if (!kind->refusal.empty())
+            return cannot_save(one.what, std::string(kind->refusal));
+        return check_watches(facts, process.pid, one.info, one.what);
+    }
+    if (one.link.starts_with("/memfd:"))
+        return {};
+    if (!one.link.starts_with('/'))
+        return cannot_save(one.what,
+                           "CRIU cannot save descriptors of this kind: close it before a checkpoint");
+    if (S_ISCHR(one.status.st_mode) &&
+        facts.outside.contains(fmt::format("tty[{:x}:{:x}]", one.status.st_rdev, one.status.st_dev)))
+        return {};
+    const auto mount = number_after(one.info, "mnt_id:");
+    if (mount && facts.outside.contains(fmt::format("file[{:x}:{:x}]", *mount, one.status.st_ino)))
+        return {};
+    return check_file(facts, request, one);
+}
+
+// "36 35 98:0 /root /mount/point rw,noatime ...": proc_pid_mountinfo(5); \040 and the like stand for spaces
+std::string unescaped(std::string_view text) {
+    std::string plain;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        unsigned code = 0;
+        if (text[i] == '\\' && i + 3 < text.size() &&
+            std::from_chars(&text[i + 1], &text[i + 4], code, 8).ptr == &text[i + 4]) {
+            plain += static_cast<char>(code);
+            i += 3;
+        } else {
+            plain += text[i];
+        }
+    }
+    return plain;
+}
+
+void add_mount(std::string_view line, NodeFacts &facts) {
+    std::array<std::string_view, 5> columns;
+    for (std::string_view &column : columns) {
+        const std::size_t end = std::min(line.find(' '), line.size());
+        column = line.substr(0, end);
+        line.remove_prefix(std::min(end + 1, line.size()));
+    }
+    constexpr unsigned kMinorBits = 20; // of dev_t inside of the kernel
+    const auto id = number_after(columns[0], "");
+    const auto major_number = number_after(columns[2], "");
+    const auto minor_number = number_after(columns[2], ":");
+    if (!id || !major_number || !minor_number)
+        return;
+    const std::string point = unescaped(columns[4]);
+    facts.mounts[*id] = point;
+    facts.devices.try_emplace((*major_number << kMinorBits) | *minor_number, point);
+}
+
+} // namespace
+
+Expected<NodeFacts> facts_of(const DumpRequest &request) {
+    NodeFacts facts;
+    auto network = read_link(fmt::format("/proc/{}/ns/net", request.init));
+    if (!network)
+        return propagate(network);
+    facts.network = *network;
+    auto mounts = read_whole(fmt::format("/proc/{}/mountinfo", request.init), kLargestText);
+    if (!mounts)
+        return propagate(mounts);
+    for (std::string_view rest = *mounts; !rest.empty();) {
+        const std::size_t end = std::min(rest.find('\n'), rest.size());
+        add_mount(rest.substr(0, end), facts);
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    auto peers = unix_peers(request.init);
+    if (!peers)
+        return propagate(peers);
+    facts.unix_sockets = std::move(*peers);
+    for (const OutsideDescriptor &each : request.descriptors) {
+        auto resource = resource_of(each.fd);
+        if (!resource)
+            return propagate(resource);
+        facts.outside.insert(resource->inherit);
+    }
+    return facts;
+}
+
+Expected<void> check_descriptors(const NodeFacts &facts, const DumpRequest &request, const Process &process) {
+    const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
+    auto directory = open_file(fmt::format("/proc/{}/fd", process.pid), O_RDONLY | O_DIRECTORY);
+    if (!pidfd || !directory)
+        return {}; // it has ended
+    auto numbers = names_in(directory->get());
+    if (!numbers)
+        return {};
+    for (const std::string &number : *numbers) {
+        const std::string path = fmt::format("/proc/{}/fd/{}", process.pid, number);
+        auto link = read_link(path);
+        Descriptor one;
+        auto info = read_whole(fmt::format("/proc/{}/fdinfo/{}", process.pid, number), kLargestText);
+        if (!link || !info || stat(path.c_str(), &one.status) != 0)
+            continue; // closed meanwhile
+        one.link = std::move(*link);
+        one.info = std::move(*info);
+        one.what = fmt::format("descriptor {} of {}, {}", number, process.title(), quote(one.link));
+        if (auto good = check_descriptor(facts, request, process, one, pidfd, std::stoi(number)); !good)
+            return good;
+    }
+    return {};
+}
+
+Expected<void> check_mappings(const DumpRequest &request, const Process &process) {
+    auto mappings = mappings_of(process.pid);
+    if (!mappings)
+        return {}; // it has ended
+    constexpr std::array<std::string_view, 4> kGoodDevices{"/dev/zero", "/dev/shm/", "/dev/hugepages/",
+                                                           "/dev/mqueue/"};
+    for (const Mapping &each : *mappings) {
+        const std::string what = fmt::format("the mapping of {} in {}", quote(each.name), process.title());
+        if (each.name.starts_with("anon_inode:"))
+            return cannot_save(what, "CRIU cannot save memory that the kernel shares with a program "
+                                     "(io_uring, performance counters)");
+        if (each.name.starts_with("/dev/") && std::ranges::none_of(kGoodDevices, [&](std::string_view good) {
+                return each.name.starts_with(good);
+            }))
+            return cannot_save(
+                what, "CRIU cannot save a device's memory: the program must unmap it before a checkpoint");
+        if (each.name.starts_with('/'))
+            if (auto good = check_place(request, each.name, what); !good)
+                return good;
+    }
+    return {};
+}
+
+} // namespace singularity::host

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Which descriptors and mappings of a process a host image cannot hold.
+#pragma once
+
+#include "criu-hooks/host/node.hpp"
+#include "proc.hpp"
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace singularity::host {
+
+// The error of every check.
+[[nodiscard]] inline std::unexpected<Error> cannot_save(const std::string &what, std::string why) {
+    return failure("save", what, std::move(why), EOPNOTSUPP);
+}
+
+// What the checks of all processes of a node share.
+struct NodeFacts {
+    std::string network;                          // "net:[4026532201]"
+    std::map<std::uint64_t, std::string> mounts;  // of init: mount id -> mount point
+    std::map<std::uint64_t, std::string> devices; // device number as the kernel has it -> one mount point
+    std::map<std::uint64_t, std::uint64_t> unix_sockets; // in the node's network: inode -> its peer's, or 0
+    std::set<std::string> outside;                       // Resource::inherit of what leads out with leave
+};
+
+[[nodiscard]] Expected<NodeFacts> facts_of(const DumpRequest &request);
+
+[[nodiscard]] Expected<void> check_descriptors(const NodeFacts &facts, const DumpRequest &request,
+                                               const Process &process);
+[[nodiscard]] Expected<void> check_mappings(const DumpRequest &request, const Process &process);
+
+// One socket, by a duplicate of its descriptor.
+[[nodiscard]] Expected<void> check_socket(const NodeFacts &facts, int socket, const std::string &what);
+
+// The peers of all Unix sockets of the network namespace of a process, by inode.
+[[nodiscard]] Expected<std::map<std::uint64_t, std::uint64_t>> unix_peers(pid_t pid);
+
+} // namespace singularity::host

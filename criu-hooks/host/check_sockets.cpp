@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "check_files.hpp"
+#include "common/name_space.hpp"
+#include "common/unique_fd.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <linux/sockios.h>
+#include <linux/unix_diag.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace singularity::host {
+namespace {
+
+// What CRIU saves; a protocol of 0 stands for all.
+struct Protocol {
+    int domain;
+    int number;
+};
+constexpr std::array kSaved{Protocol{AF_UNIX, 0},           Protocol{AF_NETLINK, 0},
+                            Protocol{AF_PACKET, 0},         Protocol{AF_INET, IPPROTO_TCP},
+                            Protocol{AF_INET, IPPROTO_UDP}, Protocol{AF_INET6, IPPROTO_TCP},
+                            Protocol{AF_INET6, IPPROTO_UDP}};
+
+int option(int socket, int name) {
+    int value = -1;
+    socklen_t size = sizeof(value);
+    return getsockopt(socket, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
+}
+
+struct Address {
+    in6_addr ip{};
+    std::string text;
+    bool loopback = false;
+};
+
+std::optional<Address> address_of(const sockaddr_storage &from) {
+    Address address;
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    if (from.ss_family == AF_INET) {
+        sockaddr_in v4{};
+        std::memcpy(&v4, &from, sizeof(v4));
+        address.ip.s6_addr[10] = address.ip.s6_addr[11] = 0xff; // the same address in IPv6
+        std::memcpy(&address.ip.s6_addr[12], &v4.sin_addr, sizeof(v4.sin_addr));
+        address.loopback = (ntohl(v4.sin_addr.s_addr) >> 24U) == 127;
+        address.text = fmt::format("{}:{}", inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size()),
+                                   ntohs(v4.sin_port));
+        return address;
+    }
+    if (from.ss_family == AF_INET6) {
+        sockaddr_in6 v6{};
+        std::memcpy(&v6, &from, sizeof(v6));
+        address.ip = v6.sin6_addr;
+        address.loopback = IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) ||
+                           (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr) && v6.sin6_addr.s6_addr[12] == 127);
+        address.text = fmt::format("[{}]:{}", inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size()),
+                                   ntohs(v6.sin6_port));
+        return address;
+    }
+    return std::nullopt;
+}
+
+// A connection stays inside of the node if both ends have one address, or loopback's.
+Expected<void> check_connection(int socket, const std::string &what) {
+    sockaddr_storage here{};
+    sockaddr_storage there{};
+    socklen_t size = sizeof(here);
+    if (getsockname(socket, reinterpret_cast<sockaddr *>(&here), &size) != 0)
+        return {};
+    size = sizeof(there);
+    if (getpeername(socket, reinterpret_cast<sockaddr *>(&there), &size) != 0)
+        return {}; // not connected
+    const auto local = address_of(here);
+    const auto remote = address_of(there);
+    if (!local || !remote || remote->loopback || std::memcmp(&local->ip, &remote->ip, sizeof(local->ip)) == 0)
+        return {};
+    return cannot_save(what, "it is a TCP connection to " + remote->text +
+                                 ", outside of the node: the program must close it before a checkpoint");
+}
+
+Expected<void> ask_for_unix_sockets(int socket) {
+    struct {
+        nlmsghdr head{};
+        unix_diag_req body{};
+    } request;
+    request.head.nlmsg_len = sizeof(request);
+    request.head.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+    request.head.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+    request.body.sdiag_family = AF_UNIX;
+    request.body.udiag_states = ~0U;
+    request.body.udiag_show = UDIAG_SHOW_PEER;
+    if (send(socket, &request, sizeof(request), 0) != static_cast<ssize_t>(sizeof(request)))
+        return std::unexpected(errno_error("ask for", "the node's Unix sockets"));
+    return {};
+}
+
+void add_socket(nlmsghdr *message, std::map<std::uint64_t, std::uint64_t> &peers) {
+    const auto *const body = static_cast<unix_diag_msg *>(NLMSG_DATA(message));
+    std::uint64_t &peer = peers[body->udiag_ino];
+    auto left = static_cast<int>(message->nlmsg_len - NLMSG_LENGTH(sizeof(*body)));
+    auto *attribute =
+        reinterpret_cast<rtattr *>(static_cast<char *>(NLMSG_DATA(message)) + NLMSG_ALIGN(sizeof(*body)));
+    for (; RTA_OK(attribute, left); attribute = RTA_NEXT(attribute, left)) {
+        if (attribute->rta_type != UNIX_DIAG_PEER)
+            continue;
+        std::uint32_t inode = 0;
+        std::memcpy(&inode, RTA_DATA(attribute), sizeof(inode));
+        peer = inode;
+    }
+}
+
+} // namespace
+
+Expected<std::map<std::uint64_t, std::uint64_t>> unix_peers(pid_t pid) {
+    const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    if (!pidfd)
+        return std::unexpected(errno_error("open a pidfd of", fmt::format("process {}", pid)));
+    auto network =
+        NameSpace::of_process(pidfd.get(), NameSpaceKind::kNetwork, fmt::format("process {}", pid));
+    if (!network)
+        return propagate(network);
+    UniqueFd socket;
+    {
+        auto visit = NameSpaceVisit::to(*network);
+        if (!visit)
+            return propagate(visit);
+        socket = UniqueFd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+        if (!socket)
+            return std::unexpected(errno_error("make", "a netlink socket"));
+    }
+    if (auto asked = ask_for_unix_sockets(socket.get()); !asked)
+        return propagate(asked);
+    std::map<std::uint64_t, std::uint64_t> peers;
+    alignas(nlmsghdr) std::array<char, 65536> buffer{};
+    for (;;) {
+        const ssize_t got = recv(socket.get(), buffer.data(), buffer.size(), 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return std::unexpected(errno_error("read", "the node's Unix sockets"));
+        auto left = static_cast<unsigned>(got);
+        for (auto *message = reinterpret_cast<nlmsghdr *>(buffer.data()); NLMSG_OK(message, left);
+             message = NLMSG_NEXT(message, left)) {
+            if (message->nlmsg_type == NLMSG_DONE)
+                return peers;
+            if (message->nlmsg_type == NLMSG_ERROR)
+                return failure("read", "the node's Unix sockets",
+                               "the kernel refuses: is unix_diag built in or loadable?");
+            add_socket(message, peers);
+        }
+    }
+}
+
+Expected<void> check_socket(const NodeFacts &facts, int socket, const std::string &what) {
+    const int domain = option(socket, SO_DOMAIN);
+    const int protocol = option(socket, SO_PROTOCOL);
+    if (std::ranges::none_of(kSaved, [&](const Protocol &each) {
+            return each.domain == domain && (each.number == 0 || each.number == protocol);
+        }))
+        return cannot_save(
+            what,
+            fmt::format("CRIU cannot save sockets of family {}, protocol {}: close it before a checkpoint",
+                        domain, protocol));
+    const UniqueFd network(ioctl(socket, SIOCGSKNS));
+    struct stat status{};
+    if (!network || fstat(network.get(), &status) != 0)
+        return std::unexpected(errno_error("find the network namespace of", what));
+    if (fmt::format("net:[{}]", status.st_ino) != facts.network)
+        return cannot_save(what, "the socket was made outside of the node: declare it as a descriptor that "
+                                 "leads outside, or close it");
+    if (domain == AF_INET || domain == AF_INET6)
+        return protocol == IPPROTO_TCP ? check_connection(socket, what) : Expected<void>();
+    if (domain != AF_UNIX || fstat(socket, &status) != 0)
+        return {};
+    const auto self = facts.unix_sockets.find(status.st_ino);
+    if (self != facts.unix_sockets.end() && self->second != 0 && !facts.unix_sockets.contains(self->second))
+        return cannot_save(
+            what,
+            "its other end is outside of the node: the process there must close it before a checkpoint");
+    return {};
+}
+
+} // namespace singularity::host

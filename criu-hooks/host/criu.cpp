@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "criu.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+
+#include <criu/rpc.pb-c.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace singularity::host {
+namespace {
+
+constexpr int kSocketThere = 3;    // its number in criu
+constexpr int kFirstInherited = 4; // and those of the descriptors for the restored processes
+constexpr std::size_t kLargestMessage = std::size_t{1} << 20U;
+constexpr int kLogLevel = 4; // an error is understood from what was done before it
+
+// What follows runs between fork and exec of a program with many threads: system calls only.
+[[noreturn]] void become_criu(const char *const *arguments, const char *const *environment, uid_t uid,
+                              gid_t gid, int *descriptors, std::size_t count) {
+    constexpr int kFailed = 127;
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    for (int number = 1; number < NSIG; ++number)
+        std::signal(number, SIG_DFL); // refused for some, which cannot be changed
+    // descriptors[i] becomes i: first all out of the way, so that none is overwritten before its turn.
+    for (std::size_t i = 0; i < count; ++i)
+        if ((descriptors[i] = fcntl(descriptors[i], F_DUPFD, static_cast<int>(count))) < 0)
+            _exit(kFailed);
+    for (std::size_t i = 0; i < count; ++i)
+        if (dup2(descriptors[i], static_cast<int>(i)) < 0)
+            _exit(kFailed);
+    if (syscall(SYS_close_range, static_cast<unsigned>(count), ~0U, 0U) != 0)
+        _exit(kFailed);
+    // The system calls, not the C library's functions, which would change the ids of other threads as well.
+    if (syscall(SYS_setresgid, gid, 0, 0) != 0 || syscall(SYS_setresuid, uid, 0, 0) != 0)
+        _exit(kFailed);
+    execve(arguments[0], const_cast<char *const *>(arguments), const_cast<char *const *>(environment));
+    _exit(kFailed);
+}
+
+char *text(const std::string &value) { return const_cast<char *>(value.c_str()); } // protobuf-c has no const
+
+} // namespace
+
+Expected<Criu> Criu::start(const std::filesystem::path &binary, uid_t uid, gid_t gid,
+                           const std::vector<std::pair<std::string, int>> &inherited, int complaints) {
+    std::array<int, 2> ends{};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+        return std::unexpected(errno_error("make", "a socket pair for criu"));
+    UniqueFd ours(ends[0]);
+    const UniqueFd theirs(ends[1]);
+    auto nothing = open_file("/dev/null", O_RDWR);
+    if (!nothing)
+        return propagate(nothing);
+
+    std::vector<int> descriptors{nothing->get(), nothing->get(), complaints, theirs.get()};
+    for (const auto &[resource, fd] : inherited)
+        descriptors.push_back(fd);
+    const std::string program = binary.string();
+    const std::string socket_number = std::to_string(kSocketThere);
+    const std::array<const char *, 4> arguments{program.c_str(), "swrk", socket_number.c_str(), nullptr};
+    // criu runs tar, and would read ~/.criu/default.conf.
+    const std::array<const char *, 3> environment{
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", nullptr};
+    const pid_t pid = fork();
+    if (pid < 0)
+        return std::unexpected(errno_error("fork for", program));
+    if (pid == 0)
+        become_criu(arguments.data(), environment.data(), uid, gid, descriptors.data(), descriptors.size());
+    UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    Criu criu(pid, std::move(pidfd), std::move(ours));
+    if (!criu.pidfd_)
+        return std::unexpected(errno_error("open a pidfd of", program));
+    return criu;
+}
+
+Criu::~Criu() { kill_and_reap(); }
+
+void Criu::kill_and_reap() {
+    if (pid_ < 0)
+        return;
+    kill(pid_, SIGKILL);
+    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    pid_ = -1;
+}
+
+Expected<void> Criu::signal(int number) const {
+    if (kill(pid_, number) != 0)
+        return std::unexpected(errno_error("signal", "criu"));
+    return {};
+}
+
+Expected<std::vector<std::uint8_t>> Criu::receive(const Deadline &deadline) {
+    pollfd waiting{.fd = socket_.get(), .events = POLLIN, .revents = 0};
+    for (;;) {
+        const int ready = poll(&waiting, 1, deadline.poll_timeout());
+        if (ready > 0)
+            break;
+        if (ready == 0)
+            return std::unexpected(timeout_error(deadline, "criu"));
+        if (errno != EINTR)
+            return std::unexpected(errno_error("wait for", "criu"));
+    }
+    const ssize_t size = recv(socket_.get(), nullptr, 0, MSG_PEEK | MSG_TRUNC);
+    if (size < 0)
+        return std::unexpected(errno_error("read the answer of", "criu"));
+    if (size == 0)
+        return failure("read the answer of", "criu", "it ended without one", EPIPE);
+    if (static_cast<std::size_t>(size) > kLargestMessage)
+        return failure("read the answer of", "criu",
+                       fmt::format("it has {} bytes, at most {} expected", size, kLargestMessage));
+    std::vector<std::uint8_t> message(static_cast<std::size_t>(size));
+    if (recv(socket_.get(), message.data(), message.size(), 0) != size)
+        return std::unexpected(errno_error("read the answer of", "criu"));
+    return message;
+}
+
+Expected<void> Criu::send(const std::vector<std::uint8_t> &message) {
+    if (::send(socket_.get(), message.data(), message.size(), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(message.size()))
+        return std::unexpected(errno == EPIPE ? Error{"talk to", "criu", "it has ended", EPIPE}
+                                              : errno_error("talk to", "criu"));
+    return {};
+}
+
+namespace {
+
+std::vector<std::uint8_t> packed(const CriuReq &request) {
+    std::vector<std::uint8_t> message(criu_req__get_packed_size(&request));
+    criu_req__pack(&request, message.data());
+    return message;
+}
+
+// The options that hold for every virtual node; README.md says why each.
+void set_fixed(CriuOpts &options) {
+    options.has_log_level = 1;
+    options.log_level = kLogLevel;
+    options.has_ext_unix_sk = options.ext_unix_sk = 1;
+    options.has_tcp_established = options.tcp_established = 1;
+    options.has_file_locks = options.file_locks = 1;
+    options.has_network_lock = 1;
+    options.network_lock = CRIU_NETWORK_LOCK_METHOD__SKIP;
+    options.has_manage_cgroups_mode = 1;
+    options.manage_cgroups_mode = CRIU_CG_MODE__IGNORE;
+    options.has_auto_ext_mnt = options.auto_ext_mnt = 1;
+    options.has_ext_sharing = options.ext_sharing = 1;
+    options.has_ext_masters = options.ext_masters = 1;
+    options.has_notify_scripts = options.notify_scripts = 1;
+}
+
+std::vector<std::uint8_t> packed(const CriuRequest &request) {
+    CriuOpts options = CRIU_OPTS__INIT;
+    options.images_dir_fd = request.images;
+    options.log_file = text(request.log);
+    set_fixed(options);
+    std::vector<char *> external;
+    for (const std::string &each : request.external)
+        external.push_back(text(each));
+    options.external = external.data();
+    options.n_external = external.size();
+    std::vector<InheritFd> inherited;
+    std::vector<InheritFd *> pointers;
+    inherited.reserve(request.inherited.size());
+    int number = kFirstInherited;
+    for (const auto &[resource, fd] : request.inherited) {
+        InheritFd &one = inherited.emplace_back();
+        inherit_fd__init(&one);
+        one.key = text(resource);
+        one.fd = number++;
+        pointers.push_back(&one);
+    }
+    options.inherit_fd = pointers.data();
+    options.n_inherit_fd = pointers.size();
+
+    CriuReq message = CRIU_REQ__INIT;
+    CriuFeatures features = CRIU_FEATURES__INIT;
+    switch (request.kind) {
+    case CriuRequest::Kind::kVersion:
+        message.type = CRIU_REQ_TYPE__VERSION;
+        return packed(message);
+    case CriuRequest::Kind::kFeatures:
+        message.type = CRIU_REQ_TYPE__FEATURE_CHECK;
+        message.features = &features;
+        return packed(message);
+    case CriuRequest::Kind::kDump:
+        message.type = CRIU_REQ_TYPE__DUMP;
+        options.has_pid = 1;
+        options.pid = request.tree;
+        options.has_leave_running = 1;
+        options.leave_running = request.leave_running ? 1 : 0;
+        options.has_leave_stopped = 1;
+        options.leave_stopped = request.leave_stopped ? 1 : 0;
+        options.has_ghost_limit = 1;
+        options.ghost_limit = request.ghost_limit;
+        break;
+    case CriuRequest::Kind::kRestore:
+        message.type = CRIU_REQ_TYPE__RESTORE;
+        options.root = text(request.root);
+        options.has_rst_sibling = options.rst_sibling = 1;
+        break;
+    }
+    message.opts = &options;
+    return packed(message);
+}
+
+CriuReply reply_of(const CriuResp &response) {
+    CriuReply reply;
+    reply.success = response.success != 0;
+    reply.code = response.has_cr_errno != 0 ? response.cr_errno : 0;
+    reply.message = response.cr_errmsg != nullptr ? response.cr_errmsg : "";
+    if (const CriuVersion *const version = response.version; version != nullptr)
+        reply.version = version->major_number * 10000 + version->minor_number * 100 +
+                        (version->has_sublevel != 0 ? version->sublevel : 0);
+    reply.root = response.restore != nullptr ? response.restore->pid : 0;
+    return reply;
+}
+
+} // namespace
+
+Expected<CriuReply> Criu::ask(const CriuRequest &request, const Notify &notify, const Deadline &deadline) {
+    if (auto sent = send(packed(request)); !sent)
+        return propagate(sent);
+    Expected<void> consent;
+    for (;;) {
+        auto message = receive(deadline);
+        if (!message)
+            return propagate(message);
+        const std::unique_ptr<CriuResp, void (*)(CriuResp *)> response(
+            criu_resp__unpack(nullptr, message->size(), message->data()),
+            [](CriuResp *unpacked) { criu_resp__free_unpacked(unpacked, nullptr); });
+        if (!response)
+            return failure("understand the answer of", "criu",
+                           "it is not a message of criu's protocol; is this criu 4.2 or newer?");
+        if (response->type != CRIU_REQ_TYPE__NOTIFY) {
+            if (!consent)
+                return propagate(consent);
+            return reply_of(*response);
+        }
+        const std::string stage = response->notify != nullptr && response->notify->script != nullptr
+                                      ? response->notify->script
+                                      : "";
+        if (consent)
+            consent = notify(stage, response->notify != nullptr && response->notify->has_pid != 0
+                                        ? response->notify->pid
+                                        : 0);
+        CriuReq answer = CRIU_REQ__INIT;
+        answer.type = CRIU_REQ_TYPE__NOTIFY;
+        answer.has_notify_success = 1;
+        answer.notify_success = consent ? 1 : 0;
+        if (auto sent = send(packed(answer)); !sent)
+            return propagate(sent);
+    }
+}
+
+Expected<void> Criu::finish(const Deadline &deadline) {
+    pollfd waiting{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+    int ready = 0;
+    while ((ready = poll(&waiting, 1, deadline.poll_timeout())) < 0 && errno == EINTR) {
+    }
+    kill_and_reap(); // of a process that has ended it only reaps
+    if (ready <= 0)
+        return std::unexpected(timeout_error(deadline, "the end of criu"));
+    return {};
+}
+
+} // namespace singularity::host

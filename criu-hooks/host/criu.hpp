@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// One run of the criu program and the conversation with it, in the messages of libcriu. libcriu's own
+// functions cannot give criu other ids, wait no longer than a deadline, or make it the sibling of what it
+// restores.
+#pragma once
+
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace singularity::host {
+
+// A request as libcriu's CriuOpts has it, with owners of the strings. Fields that stay the same for every
+// dump or restore are set where the request is packed.
+struct CriuRequest {
+    enum class Kind : std::uint8_t { kVersion, kFeatures, kDump, kRestore };
+    Kind kind = Kind::kVersion;
+    pid_t tree = 0;  // of a dump: the root's process id
+    int images = -1; // directory
+    std::string log; // file in it
+    bool leave_stopped = false;
+    bool leave_running = false;
+    std::uint32_t ghost_limit = 0;
+    std::string root;                                   // of a restore
+    std::vector<std::string> external;                  // "net[4026531840]:name"
+    std::vector<std::pair<std::string, int>> inherited; // of a restore: resource, descriptor
+};
+
+struct CriuReply {
+    bool success = false;
+    int code = 0;        // errno, if criu gave one
+    std::string message; // its first error, if it gave one
+    pid_t root = 0;      // of a restore
+    int version = 0;     // 40201 for 4.2.1, if that was asked
+};
+
+// What criu tells while it works: "pre-dump", "network-lock", "post-dump", "setup-namespaces", ... and the
+// root's process id or 0. An error makes criu undo what it has done.
+using Notify = std::function<Expected<void>(const std::string &stage, pid_t root)>;
+
+// Invariant: criu has been started and not been reaped, or pid_ is -1. Ends it with SIGKILL: who wants it to
+// end otherwise does that first.
+class Criu {
+  public:
+    // Real ids of the job's user, effective ones of root: see README.md. `inherited` are descriptors for the
+    // child; request() names them by the numbers in this process. What criu says before it has a log, and
+    // what else it writes to its standard error, goes to `complaints`.
+    [[nodiscard]] static Expected<Criu> start(const std::filesystem::path &binary, uid_t uid, gid_t gid,
+                                              const std::vector<std::pair<std::string, int>> &inherited,
+                                              int complaints);
+
+    Criu(Criu &&other) noexcept
+        : pid_(std::exchange(other.pid_, -1)), pidfd_(std::move(other.pidfd_)),
+          socket_(std::move(other.socket_)) {}
+    Criu &operator=(Criu &&) = delete;
+    Criu(const Criu &) = delete;
+    Criu &operator=(const Criu &) = delete;
+    ~Criu();
+
+    // One request, and everything that criu says until it has answered. Error code ETIMEDOUT: criu still
+    // works. Code EPIPE: it has ended without an answer.
+    [[nodiscard]] Expected<CriuReply> ask(const CriuRequest &request, const Notify &notify,
+                                          const Deadline &deadline);
+
+    // After the answer criu only has to go. True if it had to be killed.
+    [[nodiscard]] Expected<void> finish(const Deadline &deadline);
+
+    // Stops it, looks, and goes on or kills: for who must know in which state criu leaves its victims.
+    [[nodiscard]] Expected<void> signal(int number) const;
+    void kill_and_reap();
+
+    [[nodiscard]] pid_t pid() const { return pid_; }
+
+  private:
+    Criu(pid_t pid, UniqueFd pidfd, UniqueFd socket)
+        : pid_(pid), pidfd_(std::move(pidfd)), socket_(std::move(socket)) {}
+
+    [[nodiscard]] Expected<std::vector<std::uint8_t>> receive(const Deadline &deadline);
+    [[nodiscard]] Expected<void> send(const std::vector<std::uint8_t> &message);
+
+    pid_t pid_;
+    UniqueFd pidfd_;
+    UniqueFd socket_;
+};
+
+} // namespace singularity::host

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "criu-hooks/host/node.hpp"
+#include "file.hpp"
+#include "outside.hpp"
+#include "proc.hpp"
+#include "rescue.hpp"
+#include "session.hpp"
+#include "statistics.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace singularity::host {
+namespace {
+
+Expected<CriuRequest> request_of(const DumpRequest &wanted) {
+    CriuRequest request;
+    request.kind = CriuRequest::Kind::kDump;
+    request.tree = wanted.init;
+    request.images = wanted.images;
+    request.log = kLog;
+    request.ghost_limit = wanted.largest_deleted_file;
+    request.leave_running = wanted.afterwards == Afterwards::kRun;
+    request.leave_stopped = wanted.afterwards == Afterwards::kStop;
+    auto network = read_link(fmt::format("/proc/{}/ns/net", wanted.init)); // "net:[4026532201]"
+    if (!network)
+        return propagate(network);
+    std::erase(*network, ':');
+    request.external.push_back(*network + ':' + std::string(kNetwork));
+    for (const OutsideMount &mount : wanted.mounts)
+        request.external.push_back(fmt::format("mnt[{}]:{}", mount.path.string(), mount.key));
+    DescriptorTable table;
+    for (const OutsideDescriptor &each : wanted.descriptors) {
+        auto resource = resource_of(each.fd);
+        if (!resource)
+            return propagate(resource);
+        if (!resource->external.empty())
+            request.external.push_back(resource->external);
+        if (!table.emplace(each.key, resource->inherit).second)
+            return failure("dump", "the virtual node", "two outside descriptors have the key " + each.key);
+    }
+    if (auto written = write_table(wanted.images, table); !written)
+        return propagate(written);
+    return request;
+}
+
+Expected<DumpReport> report_of(int images, std::size_t processes) {
+    DumpReport report;
+    report.processes = processes;
+    auto names = names_in(images);
+    if (!names)
+        return propagate(names);
+    for (const std::string &name : *names) {
+        struct stat status{};
+        if (fstatat(images, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
+            return std::unexpected(errno_error("examine", name));
+        report.bytes += static_cast<std::uint64_t>(status.st_size);
+        ++report.files;
+    }
+    auto frozen = frozen_time(images);
+    if (!frozen)
+        return propagate(frozen);
+    report.frozen = *frozen;
+    return report;
+}
+
+} // namespace
+
+Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, const Deadline &deadline) {
+    if (auto probed = probe_kernel(context, deadline); !probed)
+        return propagate(probed);
+    if (auto good = check(context, wanted); !good)
+        return propagate(good);
+    auto before = processes_of(wanted.init);
+    if (!before)
+        return propagate(before);
+    auto request = request_of(wanted);
+    if (!request)
+        return propagate(request);
+    auto complaints = open_complaints(wanted.images);
+    if (!complaints)
+        return propagate(complaints);
+    auto criu = Criu::start(context.criu, context.uid, context.gid, {}, complaints->get());
+    if (!criu)
+        return propagate(criu);
+
+    const Notify notify = [&](const std::string &stage, pid_t) -> Expected<void> {
+        if (deadline.expired())
+            return std::unexpected(timeout_error(deadline, "the dump"));
+        return context.progress ? context.progress(stage) : Expected<void>();
+    };
+    auto reply = criu->ask(*request, notify, deadline);
+    if (!reply && reply.error().code != 0) {
+        const bool ours = reply.error().code == ETIMEDOUT;
+        if (ours)
+            kill_at_a_good_moment(*criu, wanted.init, Deadline::after(kToEnd));
+        criu->kill_and_reap();
+        if (auto healed = heal(*before, Deadline::after(kToEnd)); !healed)
+            return propagate(healed);
+        Error error = criu_error(context, "dump", wanted.images, reply.error().why);
+        error.why = reply.error().why + "; the node runs on: " + error.why;
+        error.code = reply.error().code;
+        return std::unexpected(std::move(error));
+    }
+    const auto ended = criu->finish(Deadline::after(kToEnd));
+    if (!reply) // the caller's own refusal
+        return propagate(reply);
+    if (!reply->success)
+        return std::unexpected(criu_error(context, "dump", wanted.images, reply->message));
+    if (!ended)
+        return std::unexpected(ended.error());
+    return report_of(wanted.images, before->size());
+}
+
+} // namespace singularity::host

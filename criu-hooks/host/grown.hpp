@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Files that have grown since the dump. CRIU refuses a file whose size is not that in the image.
+#pragma once
+
+#include "criu-hooks/host/node.hpp"
+
+namespace singularity::host {
+
+// Puts the present size into the image for files that the node has open for appending and that have only
+// grown, and with request.accept_grown_files for all that have grown. An error names a file that has changed
+// otherwise.
+[[nodiscard]] Expected<void> accept_grown_files(const RestoreRequest &request);
+
+} // namespace singularity::host

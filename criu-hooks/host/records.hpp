@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// CRIU's image files: two magic numbers, then messages with their length in front. (A few kinds have raw data
+// between the messages; those are not read here.)
+#pragma once
+
+#include "common/unique_fd.hpp"
+#include "wire.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace singularity::host {
+
+// CRIU's criu/include/magic.h; the image format never changes these.
+enum class Magic : std::uint32_t {
+    kCore = 0x55053847,
+    kFiles = 0x56303138,
+    kRegularFiles = 0x50363636,
+    kPagemap = 0x56084025,
+    kGhostFile = 0x52583605,
+    kStatistics = 0x57093306,
+    kProcesses = 0x50273030,
+    kMounts = 0x55563928,
+};
+
+// From front to back, one message in memory at a time.
+class RecordReader {
+  public:
+    [[nodiscard]] static Expected<RecordReader> open(int directory, const std::string &name, Magic magic);
+
+    // The next message, valid until the next call; nothing at the end.
+    [[nodiscard]] Expected<std::optional<Bytes>> next();
+
+    [[nodiscard]] const std::string &name() const { return name_; }
+
+  private:
+    RecordReader(UniqueFd file, std::string name) : file_(std::move(file)), name_(std::move(name)) {}
+
+    [[nodiscard]] Expected<std::size_t> read_up_to(std::span<std::byte> out);
+    [[nodiscard]] Expected<bool> refill();
+
+    UniqueFd file_;
+    std::string name_;
+    std::vector<std::byte> buffer_; // what was read and not yet handed out begins at at_
+    std::size_t at_ = 0;
+    std::vector<std::byte> message_;
+};
+
+// A whole image file again, from its messages.
+[[nodiscard]] std::string framed(Magic magic, const std::vector<std::string> &messages);
+
+} // namespace singularity::host

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "children.hpp"
+#include "criu-hooks/host/node.hpp"
+#include "grown.hpp"
+#include "outside.hpp"
+#include "session.hpp"
+#include "verify.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace singularity::host {
+namespace {
+
+Expected<CriuRequest> request_of(const RestoreRequest &wanted) {
+    CriuRequest request;
+    request.kind = CriuRequest::Kind::kRestore;
+    request.images = wanted.images;
+    request.log = kLog;
+    request.root = wanted.root.string();
+    request.inherited.emplace_back(kNetwork, wanted.network);
+    for (const OutsideMount &mount : wanted.mounts)
+        request.external.push_back(fmt::format("mnt[{}]:{}", mount.key, mount.path.string()));
+    auto table = read_table(wanted.images);
+    if (!table)
+        return propagate(table);
+    for (const auto &[key, resource] : *table) {
+        const auto given = std::ranges::find(wanted.descriptors, key, &OutsideDescriptor::key);
+        if (given == wanted.descriptors.end())
+            return failure("restore", "the virtual node",
+                           "nothing was given to take the place of its descriptor " + key);
+        request.inherited.emplace_back(resource, given->fd);
+    }
+    return request;
+}
+
+} // namespace
+
+Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, const Deadline &deadline) {
+    if (auto probed = probe_kernel(context, deadline); !probed)
+        return propagate(probed);
+    if (auto verified = verify_credentials(context, wanted.images); !verified)
+        return propagate(verified);
+    if (auto accepted = accept_grown_files(wanted); !accepted)
+        return propagate(accepted);
+    auto request = request_of(wanted);
+    if (!request)
+        return propagate(request);
+    auto complaints = open_complaints(wanted.images);
+    if (!complaints)
+        return propagate(complaints);
+    // The node's init is made with CLONE_PARENT: it becomes a child of this thread, also if criu fails later.
+    auto children = Children::of_this_thread();
+    if (!children)
+        return propagate(children);
+    auto criu = Criu::start(context.criu, context.uid, context.gid, request->inherited, complaints->get());
+    if (!criu)
+        return propagate(criu);
+    const Notify notify = [&](const std::string &stage, pid_t) -> Expected<void> {
+        if (deadline.expired())
+            return std::unexpected(timeout_error(deadline, "the restore"));
+        return context.progress ? context.progress(stage) : Expected<void>();
+    };
+    auto reply = criu->ask(*request, notify, deadline);
+    const auto ended = reply ? criu->finish(Deadline::after(kToEnd)) : Expected<void>();
+    criu->kill_and_reap();
+    if (reply && reply->success && ended)
+        return reply->root;
+    if (auto gone = children->end_new_ones(Deadline::after(kToEnd)); !gone)
+        return propagate(gone);
+    if (!ended)
+        return std::unexpected(ended.error());
+    Error error = criu_error(context, "restore", wanted.images, reply ? reply->message : reply.error().why);
+    if (!reply) {
+        error.why = reply.error().why + ": " + error.why;
+        error.code = reply.error().code;
+    }
+    return std::unexpected(std::move(error));
+}
+
+} // namespace singularity::host

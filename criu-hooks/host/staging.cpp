@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "criu-hooks/host/staging.hpp"
+
+#include "common/log.hpp"
+#include "file.hpp"
+
+#include <cerrno>
+#include <system_error>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace singularity::host {
+namespace {
+
+constexpr log::Channel kLog("host-image");
+constexpr std::string_view kPrefix = "image-";
+
+Expected<UniqueFd> open_base(const std::filesystem::path &base) {
+    if (mkdir(base.c_str(), 0700) != 0 && errno != EEXIST)
+        return std::unexpected(errno_error("make", base.string()));
+    auto directory = open_file(base, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    if (!directory)
+        return directory;
+    struct stat status{};
+    if (fstat(directory->get(), &status) != 0)
+        return std::unexpected(errno_error("examine", base.string()));
+    if (status.st_uid != geteuid() || (status.st_mode & 077U) != 0)
+        return failure("use", base.string(),
+                       fmt::format("it belongs to user {} and has mode {:o}: images hold the memory of jobs, "
+                                   "so it must belong to "
+                                   "user {} and have mode 700",
+                                   status.st_uid, status.st_mode & 07777U, geteuid()));
+    return directory;
+}
+
+// The lock is on the directory itself and goes with the process.
+bool is_locked_by_us(int directory) { return flock(directory, LOCK_EX | LOCK_NB) == 0; }
+
+Expected<void> remove_all(const std::filesystem::path &path) {
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+    if (error)
+        return std::unexpected(errno_error("remove", path.string(), error.value()));
+    return {};
+}
+
+} // namespace
+
+Expected<Staging> Staging::make(const std::filesystem::path &base) {
+    auto parent = open_base(base);
+    if (!parent)
+        return propagate(parent);
+    for (;;) {
+        std::uint64_t number = 0;
+        if (getrandom(&number, sizeof(number), 0) != static_cast<ssize_t>(sizeof(number)))
+            return std::unexpected(errno_error("draw", "a random number"));
+        const std::string name = fmt::format("{}{:016x}", kPrefix, number);
+        if (mkdirat(parent->get(), name.c_str(), 0700) != 0) {
+            if (errno == EEXIST)
+                continue;
+            return std::unexpected(errno_error("make a directory in", base.string()));
+        }
+        UniqueFd directory(
+            openat(parent->get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+        // Another process that tidies up may have taken it before it was locked: then it is gone, and another
+        // is made.
+        if (directory && is_locked_by_us(directory.get()) &&
+            faccessat(parent->get(), name.c_str(), F_OK, 0) == 0)
+            return Staging(base / name, std::move(directory));
+    }
+}
+
+Staging::~Staging() {
+    if (path_.empty())
+        return;
+    if (auto removed = remove_all(path_); !removed)
+        kLog.error("{}", removed.error().message());
+}
+
+Expected<std::size_t> Staging::remove_abandoned(const std::filesystem::path &base) {
+    auto parent = open_base(base);
+    if (!parent)
+        return propagate(parent);
+    auto names = names_in(parent->get());
+    if (!names)
+        return propagate(names);
+    std::size_t count = 0;
+    for (const std::string &name : *names) {
+        if (!name.starts_with(kPrefix))
+            continue;
+        const UniqueFd directory(
+            openat(parent->get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+        if (!directory || !is_locked_by_us(directory.get()))
+            continue;
+        if (auto removed = remove_all(base / name); !removed)
+            return propagate(removed);
+        ++count;
+    }
+    return count;
+}
+
+} // namespace singularity::host

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "verify.hpp"
+
+#include "file.hpp"
+#include "records.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+namespace singularity::host {
+namespace {
+
+// Field numbers of CRIU's images/{core,creds,pstree,ghost-file}.proto.
+namespace core {
+constexpr std::uint32_t kTask = 3;
+constexpr std::uint32_t kThread = 5;
+constexpr std::uint32_t kTaskState = 1;
+constexpr std::uint32_t kCredentials = 10;
+constexpr std::uint64_t kDead = 2; // TASK_DEAD: a zombie, which is nobody
+} // namespace core
+namespace credentials {
+struct Id {
+    std::uint32_t field;
+    std::string_view name;
+    bool is_group;
+};
+constexpr std::array kIds{Id{1, "uid", false},   Id{2, "gid", true},   Id{3, "euid", false},
+                          Id{4, "egid", true},   Id{5, "suid", false}, Id{6, "sgid", true},
+                          Id{7, "fsuid", false}, Id{8, "fsgid", true}};
+struct Capabilities {
+    std::uint32_t field;
+    std::string_view name;
+};
+constexpr std::array kCapabilities{Capabilities{9, "inheritable"}, Capabilities{10, "permitted"},
+                                   Capabilities{11, "effective"}, Capabilities{19, "ambient"}};
+constexpr std::uint32_t kGroups = 14;
+constexpr std::uint32_t kNoNewPrivileges = 18;
+} // namespace credentials
+namespace processes {
+constexpr std::uint32_t kPid = 1;
+constexpr std::uint32_t kThreads = 5;
+} // namespace processes
+namespace ghost {
+constexpr std::uint32_t kUid = 1;
+constexpr std::uint32_t kMode = 3;
+} // namespace ghost
+
+std::unexpected<Error> refused(const std::string &file, std::string why) {
+    return failure("restore", "the image " + file,
+                   std::move(why) + ": the image is not of this job, or was changed", EACCES);
+}
+
+Expected<void> check_credentials(const Context &context, const std::string &file, Bytes message) {
+    auto fields = fields_of(message);
+    if (!fields)
+        return propagate(fields);
+    for (const auto &id : credentials::kIds) {
+        const Field *const found = find(*fields, id.field);
+        const std::uint64_t expected = id.is_group ? context.gid : context.uid;
+        if (found == nullptr || found->type != Field::Type::kVarint || found->value != expected)
+            return refused(file, found == nullptr ? fmt::format("a thread has no {}", id.name)
+                                                  : fmt::format("a thread has {} {}, not {}", id.name,
+                                                                found->value, expected));
+    }
+    for (const auto &set : credentials::kCapabilities) {
+        auto words = repeated(*fields, set.field);
+        if (!words)
+            return propagate(words);
+        if (std::ranges::any_of(*words, [](std::uint64_t word) { return word != 0; }))
+            return refused(file, fmt::format("a thread has {} capabilities", set.name));
+    }
+    auto groups = repeated(*fields, credentials::kGroups);
+    if (!groups)
+        return propagate(groups);
+    for (const std::uint64_t group : *groups)
+        if (group != context.gid && std::ranges::find(context.groups, group) == context.groups.end())
+            return refused(file, fmt::format("a thread is in group {}, in which the user is not", group));
+    const Field *const none = find(*fields, credentials::kNoNewPrivileges);
+    if (context.no_new_privileges && (none == nullptr || none->value == 0))
+        return refused(file, "a thread could gain privileges (no_new_privs is not set)");
+    return {};
+}
+
+Expected<void> check_core(const Context &context, int images, const std::string &file) {
+    auto reader = RecordReader::open(images, file, Magic::kCore);
+    if (!reader)
+        return propagate(reader);
+    auto message = reader->next();
+    if (!message)
+        return propagate(message);
+    if (!*message)
+        return refused(file, "it is empty");
+    auto fields = fields_of(**message);
+    if (!fields)
+        return propagate(fields);
+    // CRIU would put together what occurs twice; an image that it wrote has each once.
+    for (const std::uint32_t number : {core::kTask, core::kThread})
+        if (std::ranges::count(*fields, number, &Field::number) > 1)
+            return refused(file, "a part of it occurs twice");
+    if (const Field *const task = find(*fields, core::kTask); task != nullptr) {
+        auto inner = fields_of(task->bytes);
+        if (!inner)
+            return propagate(inner);
+        const Field *const state = find(*inner, core::kTaskState);
+        if (state != nullptr && state->value == core::kDead)
+            return {};
+    }
+    const Field *const thread = find(*fields, core::kThread);
+    if (thread == nullptr)
+        return refused(file, "a thread has no credentials");
+    auto inner = fields_of(thread->bytes);
+    if (!inner)
+        return propagate(inner);
+    const auto count = std::ranges::count(*inner, core::kCredentials, &Field::number);
+    if (count != 1)
+        return refused(file, fmt::format("a thread has credentials {} times", count));
+    return check_credentials(context, file, find(*inner, core::kCredentials)->bytes);
+}
+
+Expected<std::set<std::string>> cores_of_all_threads(int images) {
+    auto reader = RecordReader::open(images, "pstree.img", Magic::kProcesses);
+    if (!reader)
+        return propagate(reader);
+    std::set<std::string> names;
+    for (;;) {
+        auto message = reader->next();
+        if (!message)
+            return propagate(message);
+        if (!*message)
+            break;
+        auto fields = fields_of(**message);
+        if (!fields)
+            return propagate(fields);
+        auto ids = repeated(*fields, processes::kThreads);
+        if (!ids)
+            return propagate(ids);
+        if (const Field *const pid = find(*fields, processes::kPid); pid != nullptr)
+            ids->push_back(pid->value);
+        for (const std::uint64_t id : *ids)
+            names.insert(fmt::format("core-{}.img", id));
+    }
+    if (names.empty())
+        return refused("pstree.img", "it has no process");
+    return names;
+}
+
+// A file that is made anew on restore, with the owner and mode that it had.
+Expected<void> check_ghost(const Context &context, int images, const std::string &file) {
+    auto reader = RecordReader::open(images, file, Magic::kGhostFile);
+    if (!reader)
+        return propagate(reader);
+    auto message = reader->next();
+    if (!message)
+        return propagate(message);
+    if (!*message)
+        return refused(file, "it is empty");
+    auto fields = fields_of(**message);
+    if (!fields)
+        return propagate(fields);
+    const Field *const uid = find(*fields, ghost::kUid);
+    const Field *const mode = find(*fields, ghost::kMode);
+    if (uid == nullptr || mode == nullptr)
+        return refused(file, "it has no owner or mode");
+    if (uid->value != context.uid && (mode->value & (S_ISUID | S_ISGID)) != 0)
+        return refused(file, fmt::format("a deleted file is of user {} and set-user-id", uid->value));
+    return {};
+}
+
+} // namespace
+
+Expected<void> verify_credentials(const Context &context, int images) {
+    auto expected = cores_of_all_threads(images);
+    if (!expected)
+        return propagate(expected);
+    auto names = names_in(images);
+    if (!names)
+        return propagate(names);
+    for (const std::string &name : *names) {
+        Expected<void> good;
+        if (name.starts_with("core-")) {
+            good = check_core(context, images, name);
+            expected->erase(name);
+        } else if (name.starts_with("ghost-file-")) {
+            good = check_ghost(context, images, name);
+        } else if (name.starts_with("creds-")) {
+            good = refused(name, "credentials are not kept in such files since CRIU 1.9");
+        }
+        if (!good)
+            return good;
+    }
+    // A process whose core file is missing is a zombie's helper to CRIU at best.
+    if (!expected->empty())
+        return refused(*expected->begin(), "it is missing");
+    return {};
+}
+
+} // namespace singularity::host

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Host images: a virtual node, that is the init of a PID namespace and everything under it, as files that
+// CRIU writes and restores. README.md of criu-hooks/host says what a virtual node must look like for that.
+#pragma once
+
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace singularity::host {
+
+// What all functions here need to know of this machine and of whose node it is.
+struct Context {
+    uid_t uid = 0; // every process of the node has these ids and no others
+    gid_t gid = 0;
+    std::vector<gid_t> groups;      // that a process may be in besides
+    bool no_new_privileges = false; // true: every thread must have no_new_privs
+    std::filesystem::path criu = "/usr/sbin/criu";
+    // CRIU's log is copied here when something fails, readable by root only; the error names it.
+    std::filesystem::path log;
+    // Called with CRIU's name of each stage it reaches: "pre-dump", "network-lock", ... An error ends what is
+    // under way as if CRIU itself had failed.
+    std::function<Expected<void>(std::string_view stage)> progress;
+};
+
+// A descriptor that leads out of the node: the other end of a pipe, a terminal. At a dump, any descriptor of
+// the same pipe, terminal or file, or for Unix sockets the node's own end; at a restore, what takes its
+// place.
+struct OutsideDescriptor {
+    std::string key; // "stdout"
+    int fd = -1;
+};
+
+// A mount of the node whose content is not saved. At a dump, where it is in the node; at a restore, the
+// directory or file that is bound there.
+struct OutsideMount {
+    std::string key;
+    std::filesystem::path path;
+};
+
+// What becomes of the node once its image is complete.
+enum class Afterwards : std::uint8_t {
+    kRun,  // it runs on
+    kStop, // all processes are stopped until resume() or a kill: for who must first store the image safely
+    kEnd,  // all processes are killed
+};
+
+struct DumpRequest {
+    pid_t init = 0;  // the node's init; the caller must make sure that it is not reaped meanwhile
+    int images = -1; // an empty directory that only root can reach; of a failed dump nothing in it is of use
+    std::vector<OutsideDescriptor> descriptors;
+    std::vector<OutsideMount> mounts;
+    Afterwards afterwards = Afterwards::kEnd;
+    // Files that are open and have no name any more are saved with their content, up to this size each.
+    std::uint32_t largest_deleted_file = std::uint32_t{1} << 31U;
+    // Directories of the node that are of this machine only: a file open there cannot be opened again
+    // elsewhere.
+    std::vector<std::filesystem::path> local_directories;
+};
+
+struct DumpReport {
+    std::uint64_t bytes = 0; // of all image files
+    std::size_t files = 0;
+    std::size_t processes = 0;
+    std::chrono::microseconds frozen{0};
+};
+
+// Code of the error when CRIU was killed by somebody at a moment at which a process of the node could not be
+// brought back: the node is of no use any more and the caller should end it. With every other error of a dump
+// the node runs on.
+inline constexpr int kNodeLost = EOWNERDEAD;
+
+// Looks for what an image cannot hold, while the node runs. The error says which process and descriptor it
+// is, and what to do; code EOPNOTSUPP. What it finds good may change before a dump, which then fails by
+// itself.
+[[nodiscard]] Expected<void> check(const Context &context, const DumpRequest &request);
+
+// Checks first. After an error the node runs on, see kNodeLost.
+[[nodiscard]] Expected<DumpReport> dump(const Context &context, const DumpRequest &request,
+                                        const Deadline &deadline);
+
+// After a dump with kStop.
+[[nodiscard]] Expected<void> resume(pid_t init);
+
+struct RestoreRequest {
+    int images = -1;            // as a dump left it
+    int network = -1;           // network namespace, with the addresses that the node had
+    std::filesystem::path root; // a mount point: the node's root directory
+    std::vector<OutsideDescriptor> descriptors;
+    std::vector<OutsideMount> mounts;
+    // A file that has grown since the dump is accepted if the node only appends to it (O_APPEND). With this,
+    // also if it does not: what it writes at its old position replaces what was written after the dump.
+    bool accept_grown_files = false;
+};
+
+// The process id of the node's init, which runs, and is a child of the calling process. After an error
+// nothing of the node is left.
+[[nodiscard]] Expected<pid_t> restore(const Context &context, const RestoreRequest &request,
+                                      const Deadline &deadline);
+
+} // namespace singularity::host

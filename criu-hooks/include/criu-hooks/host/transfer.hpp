@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Host images between the directory in which CRIU writes and reads them and the checkpoint store.
+#pragma once
+
+#include "common/error.hpp"
+#include "criu-hooks/store/reader.hpp"
+#include "criu-hooks/store/writer.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace singularity::host {
+
+// All files of an image directory, as images of a virtual node of the checkpoint. Memory is cut by its
+// address, so that what a process has not touched since the last checkpoint is found in the store and costs
+// nothing.
+[[nodiscard]] Expected<void> save(int images, store::Writer &writer, const std::string &node);
+
+// Into an empty directory. `largest` bounds what all files together may take.
+[[nodiscard]] Expected<void> load(const store::Checkpoint &checkpoint, const std::string &node, int images,
+                                  std::uint64_t largest);
+
+} // namespace singularity::host

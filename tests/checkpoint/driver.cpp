@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A virtual node as small as one can be, and the host image library behind a command line: what the tests
+// run.
+//
+//     host-image-driver start ROOT SHARED COMMAND...  makes a node whose root is ours, bound at ROOT, and
+//     waits for its end host-image-driver init COMMAND...               its init host-image-driver dump PID
+//     IMAGES; resume PID; restore IMAGES ROOT, which waits as well
+//
+// Options stand before the operands and are written --NAME=VALUE.
+#include "common/unique_fd.hpp"
+#include "criu-hooks/host/node.hpp"
+#include "node_maker.hpp"
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <getopt.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+namespace host = singularity::host;
+using singularity::Deadline;
+using singularity::Expected;
+
+constexpr int kFailed = 3; // the library said no; its message is on standard error
+
+struct Options {
+    host::Context context{.uid = 1001, .gid = 1001, .criu = "/usr/sbin/criu", .log = {}, .progress = {}};
+    pid_t pid = 0;
+    std::string images;
+    std::string root;
+    std::string after = "end";
+    std::vector<std::string> descriptors; // KEY=NUMBER
+    int timeout_ms = 60000;
+    bool accept_grown = false;
+};
+
+int report(const singularity::Error &error) {
+    fmt::print(stderr, "{}\n", error.message());
+    return kFailed;
+}
+
+std::vector<host::OutsideDescriptor> descriptors_of(const Options &options) {
+    std::vector<host::OutsideDescriptor> all;
+    for (const std::string &each : options.descriptors) {
+        const std::size_t equals = each.find('=');
+        all.push_back({each.substr(0, equals), std::stoi(each.substr(equals + 1))});
+    }
+    return all;
+}
+
+Expected<singularity::UniqueFd> image_directory(const Options &options) {
+    return singularity::open_file(options.images, O_RDONLY | O_DIRECTORY);
+}
+
+int exit_code_of(pid_t pid) {
+    int status = 0;
+    if (waitpid(pid, &status, 0) != pid)
+        return kFailed;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void say(pid_t pid) {
+    fmt::print("{}\n", pid);
+    std::fflush(stdout);
+}
+
+int dump(Options &options, const std::vector<std::string> &operands) {
+    options.pid = std::stoi(operands[0]);
+    options.images = operands[1];
+    auto images = image_directory(options);
+    if (!images)
+        return report(images.error());
+    const std::map<std::string, host::Afterwards> after{
+        {"run", host::Afterwards::kRun}, {"stop", host::Afterwards::kStop}, {"end", host::Afterwards::kEnd}};
+    const host::DumpRequest request{.init = options.pid,
+                                    .images = images->get(),
+                                    .descriptors = descriptors_of(options),
+                                    .mounts = {},
+                                    .afterwards = after.at(options.after)};
+    auto done =
+        host::dump(options.context, request, Deadline::after(std::chrono::milliseconds(options.timeout_ms)));
+    if (!done)
+        return report(done.error());
+    fmt::print("{{\"bytes\": {}, \"files\": {}, \"processes\": {}, \"frozen_us\": {}}}\n", done->bytes,
+               done->files, done->processes, done->frozen.count());
+    return 0;
+}
+
+int restore(Options &options, const std::vector<std::string> &operands) {
+    options.images = operands[0];
+    options.root = operands[1];
+    auto images = image_directory(options);
+    if (!images)
+        return report(images.error());
+    auto network = checkpoint::make_network();
+    if (!network)
+        return report(network.error());
+    const host::RestoreRequest request{.images = images->get(),
+                                       .network = network->get(),
+                                       .root = options.root,
+                                       .descriptors = descriptors_of(options),
+                                       .mounts = {},
+                                       .accept_grown_files = options.accept_grown};
+    auto init = host::restore(options.context, request,
+                              Deadline::after(std::chrono::milliseconds(options.timeout_ms)));
+    if (!init)
+        return report(init.error());
+    say(*init);
+    return exit_code_of(*init);
+}
+
+int start(Options &options, const std::vector<std::string> &operands) {
+    auto init = checkpoint::start_node({.root = operands[0],
+                                        .shared = operands[1],
+                                        .uid = options.context.uid,
+                                        .gid = options.context.gid,
+                                        .command = {operands.begin() + 2, operands.end()}});
+    if (!init)
+        return report(init.error());
+    say(*init);
+    return exit_code_of(*init);
+}
+
+int resume(Options &options, const std::vector<std::string> &operands) {
+    options.pid = std::stoi(operands[0]);
+    if (auto resumed = host::resume(options.pid); !resumed)
+        return report(resumed.error());
+    return 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    if (argc > 2 && std::string_view(argv[1]) == "init")
+        return checkpoint::run_as_init(argv + 2);
+    using Operands = std::vector<std::string>;
+    struct Command {
+        std::size_t operands;
+        int (*function)(Options &, const Operands &);
+    };
+    const std::map<std::string, Command> commands{
+        {"start", {3, start}}, {"dump", {2, dump}}, {"resume", {1, resume}}, {"restore", {2, restore}}};
+    Options options;
+    const std::map<std::string, std::function<void(const std::string &)>> settings{
+        {"uid", [&](const std::string &text) { options.context.uid = static_cast<uid_t>(std::stoul(text)); }},
+        {"gid", [&](const std::string &text) { options.context.gid = static_cast<gid_t>(std::stoul(text)); }},
+        {"log", [&](const std::string &text) { options.context.log = text; }},
+        {"criu", [&](const std::string &text) { options.context.criu = text; }},
+        {"timeout-ms", [&](const std::string &text) { options.timeout_ms = std::stoi(text); }},
+        {"after", [&](const std::string &text) { options.after = text; }},
+        {"fd", [&](const std::string &text) { options.descriptors.push_back(text); }},
+        {"accept-grown-files", [&](const std::string &text) { options.accept_grown = text == "yes"; }},
+    };
+    const auto command = commands.find(argc > 1 ? argv[1] : "");
+    Operands operands;
+    for (int i = 2; i < argc; ++i) { // --NAME=VALUE before the operands
+        const std::string_view word = argv[i];
+        const std::size_t equals = word.find('=');
+        const auto setting = !operands.empty() || !word.starts_with("--") || equals == std::string_view::npos
+                                 ? settings.end()
+                                 : settings.find(std::string(word.substr(2, equals - 2)));
+        if (setting == settings.end())
+            operands.emplace_back(word);
+        else
+            setting->second(std::string(word.substr(equals + 1)));
+    }
+    if (command == commands.end() || operands.size() < command->second.operands) {
+        fmt::print(stderr, "usage: see the head of driver.cpp\n");
+        return 2;
+    }
+    return command->second.function(options, operands);
+}
