@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -86,7 +86,8 @@ Expected<void> check_credentials(const Context &context, const std::string &file
     return {};
 }
 
-Expected<void> check_core(const Context &context, int images, const std::string &file) {
+// False: a zombie's, which has no credentials.
+Expected<bool> check_core(const Context &context, int images, const std::string &file) {
     auto reader = RecordReader::open(images, file, Magic::kCore);
     if (!reader)
         return propagate(reader);
@@ -108,7 +109,7 @@ Expected<void> check_core(const Context &context, int images, const std::string 
             return propagate(inner);
         const Field *const state = find(*inner, core::kTaskState);
         if (state != nullptr && state->value == core::kDead)
-            return {};
+            return false;
     }
     const Field *const thread = find(*fields, core::kThread);
     if (thread == nullptr)
@@ -119,14 +120,22 @@ Expected<void> check_core(const Context &context, int images, const std::string 
     const auto count = std::ranges::count(*inner, core::kCredentials, &Field::number);
     if (count != 1)
         return refused(file, fmt::format("a thread has credentials {} times", count));
-    return check_credentials(context, file, find(*inner, core::kCredentials)->bytes);
+    if (auto good = check_credentials(context, file, find(*inner, core::kCredentials)->bytes); !good)
+        return propagate(good);
+    return true;
 }
 
-Expected<std::set<std::string>> cores_of_all_threads(int images) {
-    auto reader = RecordReader::open(images, "pstree.img", Magic::kProcesses);
+struct ProcessEntry {
+    std::uint64_t pid = 0;
+    std::vector<std::uint64_t> threads;
+};
+
+Expected<std::vector<ProcessEntry>> processes_in(int images) {
+    constexpr const char *kFile = "pstree.img";
+    auto reader = RecordReader::open(images, kFile, Magic::kProcesses);
     if (!reader)
         return propagate(reader);
-    std::set<std::string> names;
+    std::vector<ProcessEntry> entries;
     for (;;) {
         auto message = reader->next();
         if (!message)
@@ -136,17 +145,17 @@ Expected<std::set<std::string>> cores_of_all_threads(int images) {
         auto fields = fields_of(**message);
         if (!fields)
             return propagate(fields);
-        auto ids = repeated(*fields, processes::kThreads);
-        if (!ids)
-            return propagate(ids);
-        if (const Field *const pid = find(*fields, processes::kPid); pid != nullptr)
-            ids->push_back(pid->value);
-        for (const std::uint64_t id : *ids)
-            names.insert(fmt::format("core-{}.img", id));
+        auto threads = repeated(*fields, processes::kThreads);
+        if (!threads)
+            return propagate(threads);
+        const Field *const pid = find(*fields, processes::kPid);
+        if (pid == nullptr)
+            return refused(kFile, "a process has no id");
+        entries.push_back({pid->value, std::move(*threads)});
     }
-    if (names.empty())
-        return refused("pstree.img", "it has no process");
-    return names;
+    if (entries.empty())
+        return refused(kFile, "it has no process");
+    return entries;
 }
 
 // A file that is made anew on restore, with the owner and mode that it had.
@@ -174,28 +183,34 @@ Expected<void> check_ghost(const Context &context, int images, const std::string
 } // namespace
 
 Expected<void> verify_credentials(const Context &context, int images) {
-    auto expected = cores_of_all_threads(images);
-    if (!expected)
-        return propagate(expected);
+    auto entries = processes_in(images);
+    if (!entries)
+        return propagate(entries);
+    const auto check = [&](std::uint64_t id) {
+        return check_core(context, images, fmt::format("core-{}.img", id));
+    };
+    for (const ProcessEntry &process : *entries) {
+        auto lives = check(process.pid);
+        if (!lives)
+            return propagate(lives);
+        if (!*lives) // what CRIU writes as a zombie's threads means nothing
+            continue;
+        for (const std::uint64_t thread : process.threads)
+            if (auto good = check(thread); !good)
+                return propagate(good);
+    }
     auto names = names_in(images);
     if (!names)
         return propagate(names);
     for (const std::string &name : *names) {
         Expected<void> good;
-        if (name.starts_with("core-")) {
-            good = check_core(context, images, name);
-            expected->erase(name);
-        } else if (name.starts_with("ghost-file-")) {
+        if (name.starts_with("ghost-file-"))
             good = check_ghost(context, images, name);
-        } else if (name.starts_with("creds-")) {
+        else if (name.starts_with("creds-"))
             good = refused(name, "credentials are not kept in such files since CRIU 1.9");
-        }
         if (!good)
             return good;
     }
-    // A process whose core file is missing is a zombie's helper to CRIU at best.
-    if (!expected->empty())
-        return refused(*expected->begin(), "it is missing");
     return {};
 }
 

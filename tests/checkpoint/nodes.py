@@ -11,7 +11,13 @@ import subprocess
 import tempfile
 import time
 
-DRIVER = os.path.join(os.environ["CTEST_BINARY_DIR"], "checkpoint", "host-image-driver")
+
+
+def program(name):
+    return os.path.join(os.environ["CTEST_BINARY_DIR"], "checkpoint", name)
+
+
+DRIVER = program("host-image-driver")
 HERE = os.path.dirname(os.path.abspath(__file__))
 PATIENCE = 240  # against hangs: the machine may be busy
 USER = 1001

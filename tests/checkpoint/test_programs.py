@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Unmodified programs that are saved at random moments, killed and restored, and notice nothing: their output is that of an
+undisturbed run, to the bit."""
+
+import os
+import random
+import shutil
+import time
+
+import nodes
+import pytest
+
+TIMES = 5  # each run is interrupted so often
+PROGRAMS = os.path.join(nodes.HERE, "programs")
+
+# name: command after the program directory, steps
+WORKLOADS = {
+    "threads": (["{threads}", "8", "{steps}", "progress"], 1500),
+    "python_threads": (["python3", "programs/python_threads.py", "{steps}", "progress"], 600),
+    "pipeline": (["bash", "programs/pipeline.sh", "{steps}", "progress"], 400),
+    "tree": (["python3", "programs/tree.py", "{steps}", "progress"], 500),
+    "state": (["python3", "programs/state.py", "{steps}", "../../progress"], 400),
+    "torch_2": (["python3", "programs/train.py", "2", "{steps}", "progress"], 200),
+    "torch_4": (["python3", "programs/train.py", "4", "{steps}", "progress"], 120),
+}
+
+
+def start(place, name):
+    command, steps = WORKLOADS[name]
+    shutil.copytree(PROGRAMS, place.path("programs"))
+    threads = shutil.copy(nodes.program("threads"), place.path("threads"))
+    for directory in (place.shared, place.path("programs")):
+        os.chown(directory, nodes.USER, nodes.USER)
+    values = {"threads": threads, "steps": str(steps)}
+    words = [word.format_map(values) for word in command]
+    if words[-1].startswith("../"):  # the program changes its directory
+        words[-1] = place.path("progress")
+    return place.start(*words), steps
+
+
+def progress(place):
+    try:
+        return os.path.getsize(place.path("progress"))
+    except FileNotFoundError:
+        return 0
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    """The output of each program when nobody interrupts it."""
+    outputs = {}
+
+    def of(name):
+        if name not in outputs:
+            place = nodes.Place()
+            try:
+                node, _ = start(place, name)
+                assert node.wait() == 0, place.output()
+                outputs[name] = place.output()
+            finally:
+                place.remove()
+        return outputs[name]
+
+    return of
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_output_is_the_same(place, undisturbed, name):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    node, steps = start(place, name)
+    for when in sorted(chance.sample(range(1, steps - 1), TIMES)):
+        place.wait_for(lambda moment=when: progress(place) >= moment or node.ended(), f"step {when}")
+        assert not node.ended(), place.output()
+        time.sleep(chance.uniform(0, 0.01))
+        images, report = place.dump(node, after=chance.choice(["end", "stop"]))
+        print(f"step {progress(place)}: {report}")
+        node.kill()
+        assert node.ended()
+        began = time.monotonic()
+        node = place.restore(images)
+        print(f"restored in {time.monotonic() - began:.2f} s")
+        shutil.rmtree(images)
+    assert node.wait() == 0, place.output()
+    assert progress(place) == steps
+    assert place.output() == undisturbed(name)
