@@ -2,6 +2,7 @@
 #include "rescue.hpp"
 
 #include "common/unique_fd.hpp"
+#include "criu-hooks/host/node.hpp"
 #include "file.hpp"
 #include "parasite.hpp"
 

@@ -17,7 +17,7 @@
 namespace singularity::host {
 namespace {
 
-constexpr log::Channel kLog("host-image");
+constexpr log::Channel kChannel("host-image");
 constexpr std::string_view kPrefix = "image-";
 
 Expected<UniqueFd> open_base(const std::filesystem::path &base) {
@@ -41,7 +41,7 @@ Expected<UniqueFd> open_base(const std::filesystem::path &base) {
 // The lock is on the directory itself and goes with the process.
 bool is_locked_by_us(int directory) { return flock(directory, LOCK_EX | LOCK_NB) == 0; }
 
-Expected<void> remove_all(const std::filesystem::path &path) {
+Expected<void> remove_tree(const std::filesystem::path &path) {
     std::error_code error;
     std::filesystem::remove_all(path, error);
     if (error)
@@ -78,8 +78,8 @@ Expected<Staging> Staging::make(const std::filesystem::path &base) {
 Staging::~Staging() {
     if (path_.empty())
         return;
-    if (auto removed = remove_all(path_); !removed)
-        kLog.error("{}", removed.error().message());
+    if (auto removed = remove_tree(path_); !removed)
+        kChannel.error("{}", removed.error().message());
 }
 
 Expected<std::size_t> Staging::remove_abandoned(const std::filesystem::path &base) {
@@ -97,7 +97,7 @@ Expected<std::size_t> Staging::remove_abandoned(const std::filesystem::path &bas
             openat(parent->get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
         if (!directory || !is_locked_by_us(directory.get()))
             continue;
-        if (auto removed = remove_all(base / name); !removed)
+        if (auto removed = remove_tree(base / name); !removed)
             return propagate(removed);
         ++count;
     }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 import nodes
 import pytest
+import test_programs
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -13,3 +14,22 @@ def place(_mounts):
     one = nodes.Place()
     yield one
     one.remove()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(_mounts):
+    """The output of each program when nobody interrupts it."""
+    outputs = {}
+
+    def of(name):
+        if name not in outputs:
+            place = nodes.Place()
+            try:
+                node, _ = test_programs.start(place, name)
+                assert node.wait() == 0, place.output()
+                outputs[name] = place.output()
+            finally:
+                place.remove()
+        return outputs[name]
+
+    return of

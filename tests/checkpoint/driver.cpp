@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A virtual node as small as one can be, and the host image library behind a command line: what the tests
-// run.
+// A virtual node as small as one can be, and the host image library behind a command line:
 //
-//     host-image-driver start ROOT SHARED COMMAND...  makes a node whose root is ours, bound at ROOT, and
-//     waits for its end host-image-driver init COMMAND...               its init host-image-driver dump PID
-//     IMAGES; resume PID; restore IMAGES ROOT, which waits as well
+//     start ROOT SHARED COMMAND...         makes a node whose root is ours, bound at ROOT, and waits for its
+//     end init COMMAND...                      is its init check PID | dump PID IMAGES | resume PID restore
+//     IMAGES ROOT                  waits for the end of the node as well save IMAGES STORE | load STORE
+//     CHECKPOINT IMAGES staging DIRECTORY make|clean
 //
 // Options stand before the operands and are written --NAME=VALUE.
 #include "common/unique_fd.hpp"
 #include "criu-hooks/host/node.hpp"
+#include "criu-hooks/host/staging.hpp"
+#include "criu-hooks/host/transfer.hpp"
+#include "criu-hooks/store/store.hpp"
 #include "node_maker.hpp"
 
 #include <array>
@@ -28,13 +31,15 @@
 namespace {
 
 namespace host = singularity::host;
+namespace store = singularity::store;
 using singularity::Deadline;
 using singularity::Expected;
 
 constexpr int kFailed = 3; // the library said no; its message is on standard error
 
 struct Options {
-    host::Context context{.uid = 1001, .gid = 1001, .criu = "/usr/sbin/criu", .log = {}, .progress = {}};
+    host::Context context;
+    Options() { context.uid = context.gid = 1001; }
     pid_t pid = 0;
     std::string images;
     std::string root;
@@ -42,6 +47,10 @@ struct Options {
     std::vector<std::string> descriptors; // KEY=NUMBER
     int timeout_ms = 60000;
     bool accept_grown = false;
+    bool keep_input = false;
+    std::string local_directory = "/nothing";
+    std::uint32_t largest_deleted = std::uint32_t{1} << 31U;
+    std::uint64_t largest_images = std::uint64_t{1} << 40U;
 };
 
 int report(const singularity::Error &error) {
@@ -86,7 +95,8 @@ int dump(Options &options, const std::vector<std::string> &operands) {
                                     .images = images->get(),
                                     .descriptors = descriptors_of(options),
                                     .mounts = {},
-                                    .afterwards = after.at(options.after)};
+                                    .afterwards = after.at(options.after),
+                                    .local_directories = {}};
     auto done =
         host::dump(options.context, request, Deadline::after(std::chrono::milliseconds(options.timeout_ms)));
     if (!done)
@@ -124,11 +134,82 @@ int start(Options &options, const std::vector<std::string> &operands) {
                                         .shared = operands[1],
                                         .uid = options.context.uid,
                                         .gid = options.context.gid,
+                                        .keep_input = options.keep_input,
                                         .command = {operands.begin() + 2, operands.end()}});
     if (!init)
         return report(init.error());
     say(*init);
     return exit_code_of(*init);
+}
+
+int check(Options &options, const std::vector<std::string> &operands) {
+    const host::DumpRequest request{.init = std::stoi(operands[0]),
+                                    .images = -1,
+                                    .descriptors = descriptors_of(options),
+                                    .mounts = {},
+                                    .largest_deleted_file = options.largest_deleted,
+                                    .local_directories = {options.local_directory}};
+    if (auto good = host::check(options.context, request); !good)
+        return report(good.error());
+    return 0;
+}
+
+int save(Options &options, const std::vector<std::string> &operands) {
+    options.images = operands[0];
+    auto images = image_directory(options);
+    auto store = store::Store::open(operands[1], {.create = true, .threads = 2, .at_step = {}});
+    if (!images || !store)
+        return report(!images ? images.error() : store.error());
+    auto writer = store->begin({.job = "1",
+                                .uid = options.context.uid,
+                                .gid = options.context.gid,
+                                .user = "alice",
+                                .tier = "basic",
+                                .parent = {},
+                                .attributes = {}});
+    if (!writer)
+        return report(writer.error());
+    if (auto saved = host::save(images->get(), *writer, "node"); !saved)
+        return report(saved.error());
+    auto manifest = writer->commit();
+    if (!manifest)
+        return report(manifest.error());
+    fmt::print("{{\"id\": \"{}\", \"content\": {}, \"added\": {}}}\n", manifest->id, manifest->sizes.content,
+               manifest->sizes.added);
+    return 0;
+}
+
+int load(Options &options, const std::vector<std::string> &operands) {
+    options.images = operands[2];
+    auto images = image_directory(options);
+    auto store = store::Store::open(operands[0]);
+    if (!images || !store)
+        return report(!images ? images.error() : store.error());
+    auto checkpoint = store->read(options.context.uid, operands[1]);
+    if (!checkpoint)
+        return report(checkpoint.error());
+    if (auto loaded = host::load(*checkpoint, "node", images->get(), options.largest_images); !loaded)
+        return report(loaded.error());
+    return 0;
+}
+
+// Makes a staging directory in the first operand, says where it is and waits to be killed; or removes those
+// of the dead.
+int staging(Options &, const std::vector<std::string> &operands) {
+    if (operands[1] == "clean") {
+        auto count = host::Staging::remove_abandoned(operands[0]);
+        if (!count)
+            return report(count.error());
+        fmt::print("{}\n", *count);
+        return 0;
+    }
+    auto one = host::Staging::make(operands[0]);
+    if (!one)
+        return report(one.error());
+    fmt::print("{}\n", one->path().string());
+    std::fflush(stdout);
+    pause();
+    return 0;
 }
 
 int resume(Options &options, const std::vector<std::string> &operands) {
@@ -149,7 +230,8 @@ int main(int argc, char **argv) {
         int (*function)(Options &, const Operands &);
     };
     const std::map<std::string, Command> commands{
-        {"start", {3, start}}, {"dump", {2, dump}}, {"resume", {1, resume}}, {"restore", {2, restore}}};
+        {"start", {3, start}}, {"check", {1, check}},     {"dump", {2, dump}},     {"save", {2, save}},
+        {"load", {3, load}},   {"staging", {2, staging}}, {"resume", {1, resume}}, {"restore", {2, restore}}};
     Options options;
     const std::map<std::string, std::function<void(const std::string &)>> settings{
         {"uid", [&](const std::string &text) { options.context.uid = static_cast<uid_t>(std::stoul(text)); }},
@@ -158,6 +240,13 @@ int main(int argc, char **argv) {
         {"criu", [&](const std::string &text) { options.context.criu = text; }},
         {"timeout-ms", [&](const std::string &text) { options.timeout_ms = std::stoi(text); }},
         {"after", [&](const std::string &text) { options.after = text; }},
+        {"largest-deleted",
+         [&](const std::string &text) {
+             options.largest_deleted = static_cast<std::uint32_t>(std::stoul(text));
+         }},
+        {"largest-images", [&](const std::string &text) { options.largest_images = std::stoull(text); }},
+        {"input", [&](const std::string &text) { options.keep_input = text == "keep"; }},
+        {"local", [&](const std::string &text) { options.local_directory = text; }},
         {"fd", [&](const std::string &text) { options.descriptors.push_back(text); }},
         {"accept-grown-files", [&](const std::string &text) { options.accept_grown = text == "yes"; }},
     };

@@ -92,7 +92,7 @@ bool raise_loopback() {
     must(sethostname("node", 4) == 0 && raise_loopback(), "name the node and raise its loopback");
     must(chdir(spec.shared.c_str()) == 0, "enter " + spec.shared.string());
     const UniqueFd nothing(open("/dev/null", O_RDONLY));
-    must(dup2(nothing.get(), 0) == 0, "open /dev/null");
+    must(spec.keep_input || dup2(nothing.get(), 0) == 0, "open /dev/null");
     must(syscall(SYS_close_range, 3U, ~0U, 0U) == 0, "close what was inherited");
     must(setsid() > 0 || errno == EPERM, "start a session");
     must(setgroups(0, nullptr) == 0 && setresgid(spec.gid, spec.gid, spec.gid) == 0 &&

@@ -20,6 +20,7 @@ struct NodeSpec {
         shared; // under /tmp; bound at the same path: programs, output, and `init`, a copy of the driver
     uid_t uid = 0;
     gid_t gid = 0;
+    bool keep_input = false; // false: standard input is the node's /dev/null
     std::vector<std::string> command;
 };
 

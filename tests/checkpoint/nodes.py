@@ -65,12 +65,26 @@ def _alive(pid):
         return False
 
 
+def processes_with_root(root):
+    """Processes, criu's own included, that have something mounted from or on a node's root directory, but no others."""
+    found = []
+    own = os.readlink("/proc/self/ns/mnt")
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{name}/ns/mnt") == own:
+                continue
+            with open(f"/proc/{name}/mountinfo", encoding="utf-8") as mounts:
+                if os.path.dirname(root) in mounts.read():
+                    found.append(int(name))
+    return found
+
+
 class Running:
     """A node that runs: the process that waits for its init, and the init."""
 
-    def __init__(self, arguments, pass_fds=(), stdout=None):
-        self.process = subprocess.Popen([DRIVER, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE if stdout is None else stdout, text=True, pass_fds=pass_fds)
+    def __init__(self, arguments, pass_fds=(), stdin=subprocess.DEVNULL):
+        self.process = subprocess.Popen([DRIVER, *arguments], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        pass_fds=pass_fds)
         self.init = int(_reads_line(self.process))
 
     def wait(self):
@@ -115,10 +129,10 @@ class Place:
     def path(self, name):
         return os.path.join(self.shared, name)
 
-    def start(self, *command):
+    def start(self, *command, options=(), **more):
         """command sees the shared directory as its working directory; its output goes to the file `output` there."""
         script = f"exec >>{self.path('output')} 2>&1; exec \"$0\" \"$@\""
-        return self._run("start", self.root, self.shared, "/bin/sh", "-c", script, *command)
+        return self._run("start", *options, self.root, self.shared, "/bin/sh", "-c", script, *command, **more)
 
     def _run(self, *arguments, **more):
         node = Running(arguments, **more)
@@ -131,11 +145,15 @@ class Place:
         os.mkdir(directory, 0o700)
         return directory
 
-    def dump(self, node, after="end", images=None, options=()):
+    def start_plainly(self, *command):
+        """Its output follows the process id on the pipe that the caller has."""
+        return self._run("start", self.root, self.shared, *command)
+
+    def dump(self, node, after="end", images=None, options=(), pass_fds=()):
         """The image directory, and what the library reported."""
         images = images or self.images()
         done = subprocess.run([DRIVER, "dump", f"--log={self.log}", f"--after={after}", *options, str(node.init), images],
-                              capture_output=True, text=True, timeout=PATIENCE)
+                              capture_output=True, text=True, timeout=PATIENCE, pass_fds=pass_fds)
         if done.returncode:
             raise Failed(done.stderr)
         return images, json.loads(done.stdout)
@@ -154,7 +172,11 @@ class Place:
             time.sleep(0.01)
 
     def wait_for_output(self, text):
-        self.wait_for(lambda: os.path.exists(self.path("output")) and text in self.output(), f"{text!r} in the output")
+        def there():
+            assert not self.running[-1].ended(), self.output()
+            return os.path.exists(self.path("output")) and text in self.output()
+
+        self.wait_for(there, f"{text!r} in the output")
 
     def remove(self):
         for node in self.running:

@@ -45,25 +45,6 @@ def progress(place):
         return 0
 
 
-@pytest.fixture(scope="module")
-def undisturbed():
-    """The output of each program when nobody interrupts it."""
-    outputs = {}
-
-    def of(name):
-        if name not in outputs:
-            place = nodes.Place()
-            try:
-                node, _ = start(place, name)
-                assert node.wait() == 0, place.output()
-                outputs[name] = place.output()
-            finally:
-                place.remove()
-        return outputs[name]
-
-    return of
-
-
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_output_is_the_same(place, undisturbed, name):
     seed = random.randrange(2**32)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a host image cannot hold is refused with its reason, and the program goes on as if nobody had asked."""
+
+import os
+import shutil
+import socket
+import subprocess
+
+import nodes
+import pytest
+
+# what programs/refused.py holds: options of the driver, what the message must say
+KINDS = {
+    "io_uring": ([], ["io_uring", "python3"]),
+    "traced": ([], ["is traced by process"]),
+    "inotify": ([], ["watches a file or directory that has been deleted"]),
+    "deleted": (["--largest-deleted=1000000"], ["large", "2097152 bytes", "limit is 1000000"]),
+    "renamed": ([], ["deleted under this name but has another"]),
+    "other_family": ([], ["sockets of family 40"]),
+    "name_space": ([], ["another network namespace"]),
+    "local": (["--local=/tmp/scratch"], ["'/tmp/scratch' is of this machine only"]),
+}
+
+
+def start(place, kind="nothing"):
+    shutil.copytree(os.path.join(nodes.HERE, "programs"), place.path("programs"))
+    node = place.start("python3", "programs/refused.py", kind)
+    place.wait_for_output("ready")
+    return node
+
+
+def check(node, *options):
+    return subprocess.run([nodes.DRIVER, "check", *options, str(node.init)], capture_output=True, text=True, timeout=nodes.PATIENCE)
+
+
+def goes_on(place, node):
+    with open(place.path("go"), "w", encoding="utf-8"):
+        pass
+    assert node.wait() == 0
+    assert place.output() == "ready\nwent on\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_refused(place, kind):
+    options, words = KINDS[kind]
+    node = start(place, kind)
+    refusal = check(node, *options)
+    assert refusal.returncode == 3
+    for word in words:
+        assert word in refusal.stderr
+    goes_on(place, node)
+
+
+def test_nothing_to_refuse(place):
+    node = start(place)
+    assert check(node).stderr == ""
+    goes_on(place, node)
+
+
+def test_another_user_in_the_node(place):
+    node = start(place)
+    intruder = subprocess.Popen(["nsenter", "-t", str(node.init), "-p", "sleep", "1000"])
+    try:
+        place.wait_for(lambda: len(node.processes()) == 4 or "user ids" in check(node).stderr, "the intruder")
+        refusal = check(node)
+        assert refusal.returncode == 3 and "it has user ids 0, 0, 0, 0 where all must be 1001" in refusal.stderr
+    finally:
+        intruder.kill()
+        intruder.wait()
+    goes_on(place, node)
+
+
+def test_descriptor_from_outside(place):
+    """A Unix socket whose other end is here: not in the node's network namespace."""
+    shutil.copytree(os.path.join(nodes.HERE, "programs"), place.path("programs"))
+    ours, theirs = socket.socketpair()
+    node = place.start("python3", "-c", "import time; print('ready', flush=True); time.sleep(1000)", options=["--input=keep"],
+                       stdin=theirs)
+    place.wait_for_output("ready")
+    refusal = check(node)
+    assert refusal.returncode == 3 and "the socket was made outside of the node" in refusal.stderr
+    ours.close()
+    theirs.close()
+
+
+def test_failed_dump(place):
+    """CRIU itself fails, in the middle of its work, because the image directory is full: the program goes on."""
+    node = start(place)
+    images = place.images()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "none", images], check=True)
+    try:
+        with pytest.raises(nodes.Failed) as failure:
+            place.dump(node, images=images)
+        assert "No space left on device" in str(failure.value)
+        assert place.log in str(failure.value)
+        assert os.stat(place.log).st_mode & 0o777 == 0o600
+    finally:
+        subprocess.run(["umount", images], check=True)
+    goes_on(place, node)
