@@ -98,13 +98,15 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
     auto reply = criu->ask(*request, notify, deadline);
     if (!reply && reply.error().code != 0) {
         const bool ours = reply.error().code == ETIMEDOUT;
-        if (ours)
-            kill_at_a_good_moment(*criu, wanted.init, Deadline::after(kToEnd));
+        auto killed =
+            ours ? kill_at_a_good_moment(*criu, *before, Deadline::after(kToEnd)) : Expected<void>();
         criu->kill_and_reap();
+        if (!killed)
+            return propagate(killed);
         if (auto healed = heal(*before, Deadline::after(kToEnd)); !healed)
             return propagate(healed);
-        Error error = criu_error(context, "dump", wanted.images, reply.error().why);
-        error.why = reply.error().why + "; the node runs on: " + error.why;
+        Error error = criu_error(context, "dump", wanted.images, "");
+        error.why = reply.error().why + "; the node runs on; " + error.why;
         error.code = reply.error().code;
         return std::unexpected(std::move(error));
     }

@@ -35,32 +35,31 @@ bool is_still(pid_t pid) {
     return status && (status->state == 'T' || status->state == 'D' || status->state == 'Z');
 }
 
-Expected<void> end_repair_of(int socket) {
-    int on = 0;
-    socklen_t size = sizeof(on);
+// True if it was in repair mode.
+Expected<bool> end_repair_of(int socket) {
     int protocol = 0;
-    socklen_t protocol_size = sizeof(protocol);
-    if (getsockopt(socket, SOL_SOCKET, SO_PROTOCOL, &protocol, &protocol_size) != 0 ||
-        protocol != IPPROTO_TCP)
-        return {};
+    socklen_t size = sizeof(protocol);
+    if (getsockopt(socket, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) != 0 || protocol != IPPROTO_TCP)
+        return false;
+    int on = 0;
+    size = sizeof(on);
     if (getsockopt(socket, IPPROTO_TCP, TCP_REPAIR, &on, &size) != 0)
         return std::unexpected(errno_error("examine", "a TCP socket"));
     const int off = TCP_REPAIR_OFF;
     if (on != 0 && setsockopt(socket, IPPROTO_TCP, TCP_REPAIR, &off, sizeof(off)) != 0)
         return std::unexpected(errno_error("end the repair mode of", "a TCP socket"));
-    return {};
+    return on != 0;
 }
 
-Expected<void> end_repair_in(const Process &process) {
+Expected<std::size_t> end_repair_in(const Process &process) {
+    std::size_t count = 0;
     const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-    if (!pidfd)
-        return {}; // it has ended, and its sockets with it
     auto directory = open_file(fmt::format("/proc/{}/fd", process.pid), O_RDONLY | O_DIRECTORY);
-    if (!directory)
-        return {};
+    if (!pidfd || !directory)
+        return count; // it has ended, and its sockets with it
     auto names = names_in(directory->get());
     if (!names)
-        return {};
+        return count;
     for (const std::string &name : *names) {
         auto link = read_link(fmt::format("/proc/{}/fd/{}", process.pid, name));
         if (!link || !link->starts_with("socket:"))
@@ -68,38 +67,61 @@ Expected<void> end_repair_in(const Process &process) {
         const UniqueFd socket(static_cast<int>(syscall(SYS_pidfd_getfd, pidfd.get(), std::stoi(name), 0)));
         if (!socket)
             continue; // closed meanwhile
-        if (auto ended = end_repair_of(socket.get()); !ended)
-            return ended;
+        auto ended = end_repair_of(socket.get());
+        if (!ended)
+            return propagate(ended);
+        count += *ended ? 1 : 0;
     }
-    return {};
+    return count;
+}
+
+// Of processes that were not stopped before. One that has ended gets no signal, and needs none.
+void signal_all(const std::vector<Process> &node, int number) {
+    for (const Process &each : node)
+        if (each.state != 'T' && each.state != 'Z')
+            kill(each.pid, number);
 }
 
 } // namespace
 
-void kill_at_a_good_moment(Criu &criu, pid_t init, const Deadline &deadline) {
+Expected<void> kill_at_a_good_moment(Criu &criu, const std::vector<Process> &before,
+                                     const Deadline &deadline) {
+    const pid_t init = before.front().pid;
     const auto good = [&] {
         if (!criu.signal(SIGSTOP))
             return true;
-        if (wait_until([&] { return is_still(criu.pid()); }, Deadline::after(1s), "criu") &&
-            can_be_left(init))
+        const auto still = [&] { return is_still(criu.pid()); };
+        if (wait_until(still, Deadline::after(1s), "criu") && can_be_left(init))
             return true;
         static_cast<void>(criu.signal(SIGCONT)); // it can only have ended
         return false;
     };
     static_cast<void>(wait_until(good, deadline, "a good moment")); // a bad one is better than none
+    signal_all(before, SIGSTOP);
     criu.kill_and_reap();
+    auto ended = end_tcp_repair(before);
+    signal_all(before, SIGCONT);
+    return ended ? Expected<void>() : propagate(ended);
 }
 
-Expected<void> end_tcp_repair(const std::vector<Process> &node) {
-    for (const Process &each : node)
-        if (auto ended = end_repair_in(each); !ended)
+Expected<std::size_t> end_tcp_repair(const std::vector<Process> &node) {
+    std::size_t count = 0;
+    for (const Process &each : node) {
+        auto ended = end_repair_in(each);
+        if (!ended)
             return ended;
-    return {};
+        count += *ended;
+    }
+    return count;
 }
 
 Expected<void> heal(const std::vector<Process> &before, const Deadline &deadline) {
-    if (auto ended = end_tcp_repair(before); !ended)
-        return ended;
+    auto repaired = end_tcp_repair(before);
+    if (!repaired)
+        return propagate(repaired);
+    if (*repaired > 0) // a program that uses such a socket gets EPERM, and may have
+        return failure("save", "the virtual node",
+                       "criu was killed while it was inside of its TCP connections", kNodeLost);
     const auto lost = [](const Process &process, std::string_view how) {
         return failure("save", process.title(), fmt::format("criu was killed while it was inside; {}", how),
                        kNodeLost);

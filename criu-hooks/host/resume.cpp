@@ -13,7 +13,7 @@ Expected<void> resume(pid_t init) {
     if (!node)
         return propagate(node);
     if (auto ended = end_tcp_repair(*node); !ended)
-        return ended;
+        return propagate(ended);
     for (const Process &each : *node)
         if (each.state == 'T' && kill(each.pid, SIGCONT) != 0 && errno != ESRCH)
             return std::unexpected(errno_error("continue", each.title()));

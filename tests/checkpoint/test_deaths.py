@@ -17,26 +17,26 @@ ROUNDS = 8
 
 
 def criu_of(driver):
-    for thread in os.listdir(f"/proc/{driver.pid}/task"):
-        with open(f"/proc/{driver.pid}/task/{thread}/children", encoding="ascii") as children:
-            for pid in children.read().split():
-                with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", encoding="utf-8") as command:
-                    if "criu" in command.read():
-                        return int(pid)
+    """The criu that dumps or restores: those that only answer questions have root's ids alone."""
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{driver.pid}/task"):
+            with open(f"/proc/{driver.pid}/task/{thread}/children", encoding="ascii") as children:
+                for pid in children.read().split():
+                    with open(f"/proc/{pid}/status", encoding="utf-8") as status:
+                        if f"Uid:\t{nodes.USER}\t0\t0\t0" in status.read():
+                            return int(pid)
     return None
 
 
 def kill_criu(driver, after):
-    """Some time after the second criu of the driver was started: the first two ask for its version and the kernel's features."""
-    seen = set()
     end = time.monotonic() + nodes.PATIENCE
-    while driver.poll() is None and len(seen) < 3 and time.monotonic() < end:
-        with contextlib.suppress(OSError):
-            seen |= {criu_of(driver)} - {None}
+    while not (criu := criu_of(driver)):
+        assert time.monotonic() < end, "criu was not started"
+        if driver.poll() is not None:
+            return
     time.sleep(after)
-    if len(seen) == 3:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(max(seen), signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(criu, signal.SIGKILL)
 
 
 def driver(*arguments):

@@ -16,3 +16,9 @@ endforeach()
 singularity_target(store_bench COMPONENT tests TYPE EXECUTABLE
     SOURCES ${PROJECT_SOURCE_DIR}/tests/bench/store_bench.cpp
     USES singularity_store singularity_common LINKS singularity_fmt)
+
+if(TARGET singularity_host_image)
+    singularity_unit_test(host_image SOURCES ${CMAKE_CURRENT_LIST_DIR}/criu-hooks/host_image.cpp
+                          USES singularity_host_image singularity_common)
+    target_include_directories(host_image PRIVATE ${PROJECT_SOURCE_DIR}/criu-hooks/host)
+endif()
