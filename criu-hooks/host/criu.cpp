@@ -106,9 +106,11 @@ Expected<void> Criu::signal(int number) const {
 }
 
 Expected<std::vector<std::uint8_t>> Criu::receive(const Deadline &deadline) {
-    pollfd waiting{.fd = socket_.get(), .events = POLLIN, .revents = 0};
+    // The end of criu itself is watched as well: what it has started may outlive it with the socket open.
+    std::array<pollfd, 2> waiting{{{.fd = socket_.get(), .events = POLLIN, .revents = 0},
+                                   {.fd = pidfd_.get(), .events = POLLIN, .revents = 0}}};
     for (;;) {
-        const int ready = poll(&waiting, 1, deadline.poll_timeout());
+        const int ready = poll(waiting.data(), waiting.size(), deadline.poll_timeout());
         if (ready > 0)
             break;
         if (ready == 0)
@@ -116,6 +118,8 @@ Expected<std::vector<std::uint8_t>> Criu::receive(const Deadline &deadline) {
         if (errno != EINTR)
             return std::unexpected(errno_error("wait for", "criu"));
     }
+    if (waiting[0].revents == 0)
+        return failure("read the answer of", "criu", "it ended without one", EPIPE);
     const ssize_t size = recv(socket_.get(), nullptr, 0, MSG_PEEK | MSG_TRUNC);
     if (size < 0)
         return std::unexpected(errno_error("read the answer of", "criu"));
