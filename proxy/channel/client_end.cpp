@@ -32,9 +32,9 @@ void write_header(std::span<std::byte> ring, std::uint64_t position, const Recor
 
 } // namespace
 
-Expected<Answer> say_hello(Link &link, const Hello &hello, const Deadline &deadline) {
-    if (auto sent = link.send_struct(PacketType::hello, 0, hello, deadline); !sent)
-        return propagate(sent);
+namespace {
+
+Expected<Answer> take_answer(Link &link, const Deadline &deadline) {
     auto packet = link.receive(deadline);
     if (!packet)
         return propagate(packet);
@@ -60,6 +60,20 @@ Expected<Answer> say_hello(Link &link, const Hello &hello, const Deadline &deadl
     answer.welcome = *welcome;
     answer.segment = std::move(packet->descriptors.front());
     return answer;
+}
+
+} // namespace
+
+Expected<Answer> say_hello(Link &link, const Hello &hello, const Deadline &deadline) {
+    if (auto sent = link.send_struct(PacketType::hello, 0, hello, deadline); !sent)
+        return propagate(sent);
+    return take_answer(link, deadline);
+}
+
+Expected<Answer> say_attach(Link &link, const Attach &attach, const Deadline &deadline) {
+    if (auto sent = link.send_struct(PacketType::attach, 0, attach, deadline); !sent)
+        return propagate(sent);
+    return take_answer(link, deadline);
 }
 
 Pending::Pending(Pending &&other) noexcept
@@ -136,14 +150,20 @@ Expected<Submission> ClientEnd::begin(std::uint64_t context, std::size_t size, P
             fmt::format("the message has {} bytes; {} fit in a record", size, geometry().record_limit),
             EMSGSIZE);
     std::unique_lock lock(order_);
-    if (dead())
-        return death();
     const auto ring = segment_.ring();
     const std::uint64_t span = record_span(size);
-    const std::uint64_t to_end = ring.size() - (head_ & (ring.size() - 1));
-    const std::uint64_t padding = span > to_end ? to_end : 0;
-    if (head_ + padding + span - tail_ > ring.size() && !wait_for_room(padding + span))
-        return death();
+    std::uint64_t padding = 0;
+    for (;;) {
+        // The limit is for mark_dead(), which takes no lock.
+        while (shut_out())
+            gate_opened_.wait_for(lock, kLongestSleep);
+        if (dead())
+            return death();
+        const std::uint64_t to_end = ring.size() - (head_ & (ring.size() - 1));
+        padding = span > to_end ? to_end : 0;
+        if (head_ + padding + span - tail_ <= ring.size() || wait_for_room(padding + span))
+            break;
+    }
     std::uint64_t start = head_;
     if (padding != 0) {
         // Not published by itself: it becomes visible with the record.
@@ -175,7 +195,7 @@ bool ClientEnd::wait_for_room(std::uint64_t span) {
         return true;
     // Never more than the whole ring: everything free is the best that can come.
     const std::uint64_t wanted = head_ + std::min(size, std::max(span, size / kRoomStep)) - size;
-    while (!dead()) {
+    while (!dead() && !shut_out()) {
         control.room_wanted.store(wanted, std::memory_order_relaxed);
         // Sequentially consistent with the daemon's store to tail and its look at this word: one of us sees
         // the other.
@@ -231,7 +251,8 @@ Expected<Pending> ClientEnd::prepare_reply(std::size_t expected) {
         return std::unexpected(with_piece.error());
     std::unique_lock lock(free_);
     for (;;) {
-        if (dead())
+        // In front of a closed gate nobody is told of a daemon that might have followed.
+        if (dead() && !shut_out())
             return death();
         if (auto taken = take(*with_piece))
             return std::move(*taken);
@@ -247,7 +268,7 @@ Expected<std::optional<Pending>> ClientEnd::try_prepare_reply(std::size_t expect
     if (!with_piece)
         return std::unexpected(with_piece.error());
     const std::scoped_lock lock(free_);
-    if (dead())
+    if (dead() && !shut_out())
         return death();
     return take(*with_piece);
 }
@@ -281,12 +302,58 @@ bool ClientEnd::await(SlotHeader &slot) const {
     return true;
 }
 
+thread_local bool ClientEnd::passes_gate = false;
+
+std::uint64_t ClientEnd::close_gate() {
+    gated_.store(true, std::memory_order_seq_cst);
+    // Who waits for room lets go of the lock.
+    futex_wake(segment_.control().producer_sleeps);
+    const std::scoped_lock lock(order_);
+    return head_;
+}
+
+void ClientEnd::open_gate() {
+    gated_.store(false, std::memory_order_seq_cst);
+    gate_opened_.notify_all();
+}
+
+Expected<void> ClientEnd::detach() {
+    const std::scoped_lock lock(order_);
+    if (auto done = segment_.make_private(); !done)
+        return done;
+    link_.close();
+    dead_.store(false, std::memory_order_seq_cst);
+    return {};
+}
+
+Expected<void> ClientEnd::attach(Segment segment, Link link) {
+    const std::scoped_lock lock(order_);
+    if (auto done = segment_.replace(std::move(segment)); !done)
+        return done;
+    link_.take_over(std::move(link));
+    head_ = 0;
+    tail_ = 0;
+    dead_.store(false, std::memory_order_seq_cst);
+    return {};
+}
+
+void ClientEnd::lose_link() noexcept {
+    dead_.store(true, std::memory_order_seq_cst);
+    wake_all();
+}
+
 void ClientEnd::mark_dead() noexcept {
     dead_.store(true, std::memory_order_seq_cst);
+    gated_.store(false, std::memory_order_seq_cst);
+    wake_all();
+}
+
+void ClientEnd::wake_all() noexcept {
     futex_wake(segment_.control().producer_sleeps);
     for (std::uint32_t slot = 0; slot < geometry().slots; ++slot)
         futex_wake(segment_.slot(slot).state);
     freed_.notify_all();
+    gate_opened_.notify_all();
 }
 
 ClientStatistics ClientEnd::statistics() const {

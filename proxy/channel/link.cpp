@@ -177,6 +177,16 @@ Expected<Packet> Link::receive(const Deadline &deadline) {
     }
 }
 
+void Link::close() {
+    const std::scoped_lock lock(sender_->order);
+    socket_.reset();
+}
+
+void Link::take_over(Link other) {
+    const std::scoped_lock lock(sender_->order);
+    socket_ = std::move(other.socket_);
+}
+
 void Link::shut_down() const noexcept {
     // Fails only where the other side has hung up already.
     static_cast<void>(::shutdown(socket_.get(), SHUT_RDWR));

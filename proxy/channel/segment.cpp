@@ -2,6 +2,7 @@
 #include "proxy/channel/segment.hpp"
 
 #include <bit>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <utility>
@@ -136,6 +137,35 @@ Expected<Segment> Segment::map(int fd, const Geometry &geometry) {
     if (!base)
         return propagate(base);
     return Segment(*base, geometry);
+}
+
+Expected<void> Segment::move_here(std::byte *memory) {
+    const auto size = segment_size(geometry_);
+    std::memcpy(memory + slots_at_, base_ + slots_at_, size - slots_at_);
+    // At once: whoever reads a reply in the meantime reads the same bytes.
+    if (mremap(memory, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, base_) == MAP_FAILED)
+        return std::unexpected(errno_error("move", "the channel's segment"));
+    return {};
+}
+
+Expected<void> Segment::make_private() {
+    const auto size = segment_size(geometry_);
+    void *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return std::unexpected(errno_error("copy", "the channel's segment"));
+    auto moved = move_here(static_cast<std::byte *>(memory));
+    if (!moved)
+        munmap(memory, size);
+    return moved;
+}
+
+Expected<void> Segment::replace(Segment other) {
+    if (other.geometry_ != geometry_)
+        return failure("replace", "the channel's segment", "the other one has another geometry", EPROTO);
+    auto moved = move_here(other.base_);
+    if (moved)
+        other.base_ = nullptr;
+    return moved;
 }
 
 // The kernel's zeroed pages hold the objects: std::atomic of an integer begins as its bytes are.

@@ -188,6 +188,11 @@ void ServerEnd::publish_tail() {
         futex_wake(control.producer_sleeps);
 }
 
+bool ServerEnd::consumed(std::uint64_t position) {
+    const std::scoped_lock lock(room_);
+    return tail_ >= position;
+}
+
 void ServerEnd::interrupt() noexcept {
     interrupted_.store(true, std::memory_order_seq_cst);
     // The word may have any value by the client's doing; the sleeper is woken whatever it is.

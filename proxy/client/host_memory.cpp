@@ -9,6 +9,7 @@
 //
 // Drivers bind a registration to the context that was current, but it is valid for all (PORTABLE). When that
 // context ends another one registers the memory again; work that uses it just then would find it gone.
+#include "attachment.hpp"
 #include "common/log.hpp"
 #include "common/unique_fd.hpp"
 #include "memory.hpp"
@@ -109,6 +110,7 @@ CUresult unmap_in(SharedFile &shared, Session &session) {
 }
 
 CUresult unmap_in_daemons(Range range) {
+    const Undivided undivided;
     auto &all = shared_files();
     const std::scoped_lock lock(all.lock);
     const auto found = all.files.find(range.address);
@@ -125,6 +127,7 @@ CUresult unmap_in_daemons(Range range) {
 
 // Every daemon that has a context has it, or none. `context`: of whoever asks for the memory; may be nullptr.
 CUresult map_in_daemons(UniqueFd file, Range range, Context *context) {
+    const Undivided undivided;
     auto &all = shared_files();
     CUresult result = CUDA_SUCCESS;
     {
@@ -286,7 +289,18 @@ std::optional<Range> find_host_wire(std::uint64_t wire) {
     return std::nullopt;
 }
 
+CUresult share_host_memory_again(Session &session) {
+    auto &all = shared_files();
+    const std::scoped_lock lock(all.lock);
+    for (auto &[address, shared] : all.files)
+        if (auto *const context = shared.contexts[index_of(session)]; context != nullptr)
+            if (const auto result = map_in(shared, *context); result != CUDA_SUCCESS)
+                return result;
+    return CUDA_SUCCESS;
+}
+
 CUresult share_host_memory(Context &context) {
+    const Undivided undivided;
     auto &all = shared_files();
     const std::scoped_lock lock(all.lock);
     for (auto &[address, shared] : all.files)
@@ -297,6 +311,7 @@ CUresult share_host_memory(Context &context) {
 }
 
 void unshare_host_memory(Context &context) {
+    const Undivided undivided;
     auto &all = shared_files();
     const std::scoped_lock lock(all.lock);
     for (auto &[address, shared] : all.files) {

@@ -139,6 +139,25 @@ void forget_device_memory(const Context &context) {
         [&](const DeviceAllocation &allocation) { return allocation.context == &context; });
 }
 
+std::vector<channel::AddressRange> device_memory_of(const Session &session) {
+    // What lies between two allocations that share a page belongs to nobody: it may be in the image.
+    constexpr std::uint64_t kGap = 4096;
+    std::vector<channel::AddressRange> found;
+    const std::scoped_lock lock(known().allocations_lock);
+    for (const auto &[address, entry] : known().allocations) {
+        const auto &allocation = entry.thing;
+        // Memory that was freed in stream order has no content any more: the device is done.
+        if (allocation.context->session != &session || allocation.pool == kFreedPool)
+            continue;
+        const auto &range = allocation.range;
+        if (!found.empty() && range.address - (found.back().address + found.back().size) < kGap)
+            found.back().size = range.address + range.size - found.back().address;
+        else
+            found.push_back({.address = range.address, .size = range.size});
+    }
+    return found;
+}
+
 bool is_allocated(const Location &location, std::uint64_t size) {
     if (location.where == Where::pageable || size == 0)
         return true;

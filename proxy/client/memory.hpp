@@ -4,11 +4,13 @@
 
 #include "context.hpp"
 #include "objects.hpp"
+#include "proxy/channel/packet.hpp"
 #include "proxy/client/forward.hpp"
 #include "ranges.hpp"
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace singularity::client {
 
@@ -91,6 +93,8 @@ void rename_device(std::uint64_t address, std::uint64_t size, std::uint64_t pool
 // Allocated from a pool and not freed.
 [[nodiscard]] std::uint64_t pool_bytes(std::uint64_t pool);
 void forget_device_memory(const Context &context);
+// What of a device's slabs is in use, by address, for its image; ranges side by side are one.
+[[nodiscard]] std::vector<channel::AddressRange> device_memory_of(const Session &session);
 
 // Whether all of a range is memory that somebody has allocated.
 [[nodiscard]] bool is_allocated(const Location &location, std::uint64_t size);

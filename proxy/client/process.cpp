@@ -133,6 +133,7 @@ CUresult connect_all(Process &mine) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
+    mine.key = {random_number(), random_number()};
     mine.window = plan_window(opened.window, opened.sessions.size());
     mine.host_addresses = RangeAllocator(mine.window.host());
     mine.sessions = std::move(opened.sessions);

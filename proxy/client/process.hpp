@@ -9,6 +9,7 @@
 #include "session.hpp"
 #include "window.hpp"
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -25,6 +26,7 @@ struct Process {
     std::mutex start;
     CUresult failure = CUDA_SUCCESS; // what cuInit returned when it failed
 
+    std::array<std::uint64_t, 2> key{};             // random: what images of this process are known by
     std::vector<std::unique_ptr<Session>> sessions; // by ordinal; does not change once ready
     WindowPlan window;
     std::mutex host_addresses_lock;

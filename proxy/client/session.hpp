@@ -48,6 +48,17 @@ class Session {
     // Waits until the watcher has dealt with so many, or the daemon is dead.
     void await_packets(std::uint64_t packets);
 
+    [[nodiscard]] std::uint64_t packets() const { return packets_.load(std::memory_order_acquire); }
+
+    // Whether there is a daemon behind the socket; not while the session waits for another one. Changed and
+    // relied on with link_lock held.
+    [[nodiscard]] bool linked() const { return linked_.load(std::memory_order_acquire); }
+    void set_linked(bool linked) { linked_.store(linked, std::memory_order_release); }
+    std::mutex link_lock;
+    // A daemon was found, and what it needs is being told: its death is not yet the session's end.
+    [[nodiscard]] bool attaching() const { return attaching_.load(std::memory_order_acquire); }
+    void set_attaching(bool attaching) { attaching_.store(attaching, std::memory_order_release); }
+
     // The primary context, made when it is first asked for; see context.hpp.
     Context *primary = nullptr;
     std::mutex primary_lock; // its retain count and life
@@ -58,6 +69,8 @@ class Session {
     std::unique_ptr<channel::ClientEnd> end_;
     channel::Welcome welcome_;
     std::atomic<std::uint64_t> packets_ = 1; // the Welcome was one
+    std::atomic<bool> linked_ = true;
+    std::atomic<bool> attaching_ = false;
     std::mutex packets_lock_;
     std::condition_variable packets_changed_;
 };

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The threads of the client: one that receives what daemons send of themselves, and one for each device that
 // calls the program's host functions (these may take long, and may wait for each other across devices).
+#include "attachment.hpp"
 #include "common/log.hpp"
 #include "process.hpp"
+#include "threads.hpp"
 
 #include <condition_variable>
-#include <csignal>
 #include <cstdio>
 #include <deque>
-#include <thread>
 #include <utility>
 
 #include <poll.h>
-#include <pthread.h>
 
 namespace singularity::client {
 
@@ -20,19 +19,7 @@ namespace {
 
 constexpr log::Channel kLog("cuda");
 constexpr std::chrono::seconds kSend{10};
-
-// The program's signals are for the program's threads.
-template <class Body>
-void start_thread(const char *name, Body body) {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread thread(std::move(body));
-    pthread_setname_np(thread.native_handle(), name);
-    thread.detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
+constexpr int kLook = 30; // milliseconds
 
 struct Call {
     std::uint64_t ticket;
@@ -97,12 +84,18 @@ class Watcher {
         std::vector<pollfd> polled;
         for (;;) {
             polled.clear();
-            for (const auto &watched : watched_)
-                polled.push_back({.fd = watched.session->dead() ? -1 : watched.session->end().link().fd(),
-                                  .events = POLLIN,
-                                  .revents = 0});
+            // A session that waits for another daemon is looked at again soon: it may have one.
+            int limit = -1;
+            for (const auto &watched : watched_) {
+                auto &session = *watched.session;
+                const bool read = session.linked() && !session.dead();
+                if (!session.linked())
+                    limit = kLook;
+                polled.push_back(
+                    {.fd = read ? session.end().link().fd() : -1, .events = POLLIN, .revents = 0});
+            }
             // A session that nobody may read any more is not polled: without one left this waits for ever.
-            if (poll(polled.data(), polled.size(), -1) <= 0)
+            if (poll(polled.data(), polled.size(), limit) <= 0)
                 continue;
             for (std::size_t at = 0; at < polled.size(); ++at)
                 if (polled[at].revents != 0)
@@ -117,8 +110,11 @@ class Watcher {
     };
 
     static void receive(Watched &watched) {
-        for (;;) {
+        const std::scoped_lock lock(watched.session->link_lock);
+        while (watched.session->linked()) {
             auto packet = watched.session->end().link().receive();
+            if (!packet && !hung_up(*watched.session))
+                return;
             if (!packet) {
                 kLog.error("the device proxy at {} has ended; CUDA calls fail from now on",
                            watched.session->socket());
@@ -127,6 +123,10 @@ class Watcher {
             }
             if (!*packet)
                 return;
+            const bool last = (*packet)->type == channel::PacketType::detach;
+            // Before it is handed over: nothing is read from a socket that another thread closes.
+            if (last)
+                watched.session->set_linked(false);
             handle(watched, **packet);
             watched.session->count_packet();
         }
@@ -143,6 +143,12 @@ class Watcher {
             if (const auto what = channel::struct_of<channel::Callback>(packet))
                 watched.caller->add({.ticket = packet.ticket, .what = *what});
             return;
+        case channel::PacketType::pause:
+            return pause_arrived(*watched.session, packet.ticket, packet);
+        case channel::PacketType::resume:
+            return resume_arrived(*watched.session);
+        case channel::PacketType::detach:
+            return detach_arrived(*watched.session);
         case channel::PacketType::farewell: {
             const std::string reason(static_cast<const char *>(static_cast<const void *>(packet.body.data())),
                                      packet.body.size());

@@ -59,9 +59,10 @@ class AddressBook {
 
     [[nodiscard]] std::vector<Range> all() const;
 
-  private:
+    // The range that holds all of this.
     [[nodiscard]] std::optional<Range> around(std::uint64_t address, std::uint64_t size) const;
 
+  private:
     std::uint64_t window_;
     std::uint64_t window_size_;
     mutable std::mutex lock_;

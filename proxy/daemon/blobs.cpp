@@ -74,4 +74,9 @@ std::shared_ptr<const Blob> Blobs::find(std::uint64_t number) {
     return found != blobs_.end() && found->second->complete() ? found->second : nullptr;
 }
 
+std::vector<std::pair<std::uint64_t, std::shared_ptr<const Blob>>> Blobs::all() {
+    const std::scoped_lock lock(lock_);
+    return {blobs_.begin(), blobs_.end()};
+}
+
 } // namespace singularity::proxyd

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace singularity::proxyd {
@@ -37,6 +38,8 @@ class Blobs {
     [[nodiscard]] Expected<bool> put(std::uint64_t number, std::span<const std::byte> data);
     // nullptr: no such blob, or its bytes have not all come. Stays alive with the pointer.
     [[nodiscard]] std::shared_ptr<const Blob> find(std::uint64_t number);
+    // Those that are not complete as well. They do not change as long as no record is carried out.
+    [[nodiscard]] std::vector<std::pair<std::uint64_t, std::shared_ptr<const Blob>>> all();
 
   private:
     std::mutex lock_;

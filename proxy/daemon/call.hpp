@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -72,6 +73,16 @@ class Call {
         return {static_cast<T *>(static_cast<void *>(bytes.data())), count};
     }
 
+    // What the message leaves in the journal; before the answer, behind which the client's next call may be.
+    void will_have(const JournalRule &rule, std::shared_ptr<const Blob> code) {
+        rule_of_effect_ = &rule;
+        code_ = std::move(code);
+    }
+    void note_effect(std::span<const std::byte> message, CUresult result) {
+        if (active_trace != nullptr && rule_of_effect_ != nullptr)
+            session_.note_effect(*rule_of_effect_, header_.context, message, *active_trace, result, 0, code_);
+    }
+
     // The handler has answered by itself (data in place).
     void answered() { answered_ = true; }
     [[nodiscard]] bool has_answered() const { return answered_; }
@@ -82,6 +93,8 @@ class Call {
     bool may_block_;
     bool later_ = false;
     bool answered_ = false;
+    const JournalRule *rule_of_effect_ = nullptr;
+    std::shared_ptr<const Blob> code_;
     std::optional<std::string> rule_;
     std::deque<std::vector<std::byte>> storage_;
 };

@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 namespace singularity::proxyd {
@@ -142,6 +143,14 @@ std::optional<channel::Refusal> Daemon::refuse(channel::RefusalReason reason, st
 
 void Daemon::hear_guest(int fd) {
     auto &guest = guests_.at(fd);
+    {
+        const std::scoped_lock lock(lock_);
+        if (holding_) {
+            // Not read and not watched until release().
+            guest.held = epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr) == 0;
+            return;
+        }
+    }
     auto packet = guest.link.receive();
     if (packet && !*packet)
         return;
@@ -160,6 +169,20 @@ void Daemon::hear_guest(int fd) {
 void Daemon::answer(Guest &guest, const channel::Packet &packet, bool &leaves) {
     if (packet.type == channel::PacketType::identify)
         return identify(guest);
+    if (packet.type == channel::PacketType::attach) {
+        const auto back = channel::struct_of<channel::Attach>(packet);
+        if (!back || !packet.descriptors.empty()) {
+            kLog.warning("pid {} uid {}: broke a rule: an attach of {} bytes", guest.peer.pid, guest.peer.uid,
+                         packet.body.size());
+            return;
+        }
+        if (const auto refusal = attach(guest, *back))
+            if (auto sent = guest.link.send_struct(channel::PacketType::refusal, 0, *refusal,
+                                                   Deadline::after(kToAnswer));
+                !sent)
+                kLog.debug("{}", sent.error().message());
+        return;
+    }
     const auto hello = channel::struct_of<channel::Hello>(packet);
     if (packet.type != channel::PacketType::hello || !hello || !packet.descriptors.empty()) {
         kLog.warning("pid {} uid {}: broke a rule: packet {} of {} bytes is no hello", guest.peer.pid,
@@ -190,6 +213,8 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
         return refuse(
             RefusalReason::no_room,
             fmt::format("this device proxy serves at most {} clients (--max-clients)", options_.max_clients));
+    // No session begins while images are saved.
+    const std::scoped_lock lock(lock_);
     const auto window = windows_.take(hello.window);
     if (!window) {
         switch (window.error()) {
@@ -222,22 +247,136 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
         !sent)
         return fail(sent.error());
     const int fd = guest.link.fd();
-    auto session = std::make_shared<Session>(
-        SessionPlace{.number = welcome.session,
-                     .peer = guest.peer,
-                     .window = *window,
-                     .window_size = windows_.area().window_size},
-        back_end_, output_, std::move(*end), std::move(guest.link), [event = closed_] {
-            const std::uint64_t one = 1;
-            if (write(event->get(), &one, sizeof(one)) != sizeof(one))
-                kLog.error("{}", errno_error("tell", "a session's end").message());
-        });
+    auto session = std::make_shared<Session>(place_for(welcome.session, guest.peer, *window), back_end_,
+                                             output_, std::move(*end), std::move(guest.link), tell_closed());
     session->start();
     sessions_.emplace(fd, std::move(session));
     return std::nullopt;
 }
 
-void Daemon::identify(Guest &guest) const {
+SessionPlace Daemon::place_for(unsigned number, const Peer &peer, std::uint64_t window) const {
+    return {.number = number, .peer = peer, .window = window, .window_size = windows_.area().window_size};
+}
+
+std::function<void()> Daemon::tell_closed() const {
+    return [event = closed_] {
+        const std::uint64_t one = 1;
+        if (write(event->get(), &one, sizeof(one)) != sizeof(one))
+            kLog.error("{}", errno_error("tell", "a session's end").message());
+    };
+}
+
+std::optional<channel::Refusal> Daemon::attach(Guest &guest, const channel::Attach &attach) {
+    using channel::RefusalReason;
+    if (attach.version != channel::kProtocolVersion)
+        return refuse(RefusalReason::version,
+                      fmt::format("the client's library speaks version {}, this device proxy version {}: "
+                                  "both must come from one installation",
+                                  attach.version, channel::kProtocolVersion));
+    const std::scoped_lock lock(lock_);
+    const auto found = waiting_.find(attach.client);
+    if (found == waiting_.end())
+        return refuse(RefusalReason::not_here, "no device image of this client was restored here");
+    const auto &session = found->second.session;
+    channel::Welcome welcome;
+    welcome.session = session->place().number;
+    welcome.geometry = session->channel().geometry();
+    welcome.window = session->place().window;
+    welcome.area = windows_.area();
+    welcome.device = back_end_.identity();
+    const int segment = session->channel().segment_fd();
+    guest.link.count_from(attach.packets);
+    if (auto sent = guest.link.send(channel::PacketType::welcome, 0, channel::body_of(welcome), {&segment, 1},
+                                    Deadline::after(kToAnswer));
+        !sent) {
+        kLog.warning("pid {} cannot attach: {}", guest.peer.pid, sent.error().message());
+        return std::nullopt;
+    }
+    const int fd = guest.link.fd();
+    session->adopt(std::move(guest.link), guest.peer);
+    session->start();
+    sessions_.emplace(fd, session);
+    waiting_.erase(found);
+    return std::nullopt;
+}
+
+std::vector<std::shared_ptr<Session>> Daemon::hold() {
+    const std::scoped_lock lock(lock_);
+    holding_ = true;
+    std::vector<std::shared_ptr<Session>> all;
+    for (const auto &[fd, session] : sessions_)
+        all.push_back(session);
+    return all;
+}
+
+void Daemon::release() {
+    {
+        const std::scoped_lock lock(lock_);
+        holding_ = false;
+    }
+    tell_closed()(); // wakes the main thread
+}
+
+void Daemon::hear_held() {
+    {
+        const std::scoped_lock lock(lock_);
+        if (holding_)
+            return;
+    }
+    for (auto &[fd, guest] : guests_)
+        if (std::exchange(guest.held, false)) {
+            guest.until = Deadline::after(kToSayHello);
+            if (auto watched = watch(fd); !watched)
+                kLog.error("{}", watched.error().message());
+        }
+}
+
+Expected<std::shared_ptr<Session>> Daemon::make(const channel::ClientKey &client,
+                                                const channel::Geometry &geometry, std::uint64_t window) {
+    auto end = channel::ServerEnd::create(geometry);
+    if (!end)
+        return propagate(end);
+    // A socket without another side, until the client is back.
+    int sockets[2] = {-1, -1};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)
+        return std::unexpected(errno_error("make", "a socket"));
+    const UniqueFd other(sockets[1]);
+    auto link = channel::Link::adopt(UniqueFd(sockets[0]));
+    if (!link)
+        return propagate(link);
+    const std::scoped_lock lock(lock_);
+    if (sessions_.size() + waiting_.size() >= options_.max_clients)
+        return failure(
+            "restore", "a session",
+            fmt::format("this device proxy serves at most {} clients (--max-clients)", options_.max_clients));
+    if (waiting_.contains(client))
+        return failure("restore", "a session", "an image of this client was restored here already");
+    if (!windows_.share(window, client.process))
+        return failure(
+            "restore", "a session",
+            fmt::format("its window {:#x} is another client's or none of this device proxy (--window-area)",
+                        window));
+    return std::make_shared<Session>(place_for(next_number_++, {}, window), back_end_, output_,
+                                     std::move(*end), std::move(*link), tell_closed());
+}
+
+void Daemon::expect(const Restored &restored) {
+    const std::scoped_lock lock(lock_);
+    waiting_.emplace(restored.client, restored);
+}
+
+void Daemon::drop(const std::shared_ptr<Session> &session) {
+    session->give_back();
+    const std::scoped_lock lock(lock_);
+    windows_.give_back(session->place().window);
+}
+
+std::size_t Daemon::expected() {
+    const std::scoped_lock lock(lock_);
+    return waiting_.size();
+}
+
+void Daemon::identify(Guest &guest) {
     channel::Identity identity;
     identity.device = back_end_.identity();
     // The driver tells free memory to a context only; what sessions have is known here.
@@ -276,7 +415,10 @@ void Daemon::hear_session(int fd) {
     // Its descriptor stays open until the last thread has left the session; nothing more is read from it.
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr) != 0)
         kLog.error("{}", errno_error("stop watching", session->who()).message());
-    sessions_.erase(found);
+    {
+        const std::scoped_lock lock(lock_);
+        sessions_.erase(found);
+    }
     ending_.push_back({.session = std::move(session), .by = Deadline::after(kToGiveBack)});
 }
 
@@ -285,6 +427,8 @@ void Daemon::reap() {
     std::uint64_t count = 0;
     if (read(closed_->get(), &count, sizeof(count)) < 0 && errno != EAGAIN)
         kLog.error("{}", errno_error("read", "the event of closed sessions").message());
+    hear_held();
+    const std::scoped_lock lock(lock_);
     std::erase_if(ending_, [this](const Ending &ending) {
         if (!ending.session->closed())
             return false;
@@ -299,13 +443,16 @@ void Daemon::look_at_clocks() {
         if (!ending.session->closed() && ending.by.expired() && !std::exchange(ending.told, true))
             kLog.error("{}: the driver has not given back all that it had within {} ms",
                        ending.session->who(), kToGiveBack.count());
-    std::erase_if(guests_, [](const auto &entry) { return entry.second.until.expired(); });
-    if (!sessions_.empty())
+    std::erase_if(guests_,
+                  [](const auto &entry) { return !entry.second.held && entry.second.until.expired(); });
+    if (!sessions_.empty() || expected() != 0)
         last_client_ = std::chrono::steady_clock::now();
 }
 
 bool Daemon::end_sessions() {
     guests_.clear();
+    for (auto &[client, restored] : std::exchange(waiting_, {}))
+        restored.session->give_back();
     for (auto &[fd, session] : sessions_) {
         session->end("the device proxy ends", false);
         ending_.push_back({.session = session, .by = Deadline::after(kToGiveBack)});

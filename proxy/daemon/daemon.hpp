@@ -7,19 +7,24 @@
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 #include "device_output.hpp"
+#include "image_service.hpp"
 #include "listener.hpp"
 #include "options.hpp"
 #include "session.hpp"
 #include "window_area.hpp"
 
 #include <chrono>
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 namespace singularity::proxyd {
 
-class Daemon {
+class Daemon final : public SessionKeeper {
   public:
     Daemon(const Options &options, const BackEnd &back_end, DeviceOutput *output, Listener listener,
            WindowArea windows);
@@ -27,7 +32,7 @@ class Daemon {
     Daemon &operator=(const Daemon &) = delete;
     Daemon(Daemon &&) = delete;
     Daemon &operator=(Daemon &&) = delete;
-    ~Daemon() = default;
+    ~Daemon() override = default;
 
     // Until SIGTERM or SIGINT (which must be blocked in all threads), or nobody has been there for
     // --idle-exit.
@@ -35,12 +40,22 @@ class Daemon {
     // Ends all sessions and waits for them. false: the driver has not given everything back in time.
     [[nodiscard]] bool end_sessions();
 
+    // --- for the thread of the control socket
+    [[nodiscard]] std::vector<std::shared_ptr<Session>> hold() override;
+    void release() override;
+    [[nodiscard]] Expected<std::shared_ptr<Session>>
+    make(const channel::ClientKey &client, const channel::Geometry &geometry, std::uint64_t window) override;
+    void expect(const Restored &restored) override;
+    void drop(const std::shared_ptr<Session> &session) override;
+    [[nodiscard]] std::size_t expected() override;
+
   private:
     // Somebody who has connected and has no session (yet).
     struct Guest {
         channel::Link link;
         Peer peer;
         Deadline until;
+        bool held = false; // is heard when the images are saved
     };
 
     [[nodiscard]] Expected<void> watch(int fd);
@@ -51,7 +66,12 @@ class Daemon {
                                                          std::string_view text) const;
     // The session, or why there is none.
     [[nodiscard]] std::optional<channel::Refusal> open_session(Guest &guest, const channel::Hello &hello);
-    void identify(Guest &guest) const;
+    void identify(Guest &guest);
+    // The restored session of a client that is back, or why there is none.
+    [[nodiscard]] std::optional<channel::Refusal> attach(Guest &guest, const channel::Attach &attach);
+    [[nodiscard]] std::function<void()> tell_closed() const;
+    void hear_held();
+    [[nodiscard]] SessionPlace place_for(unsigned number, const Peer &peer, std::uint64_t window) const;
     void hear_session(int fd);
     void reap();
     void look_at_clocks();
@@ -60,7 +80,11 @@ class Daemon {
     const BackEnd &back_end_;
     DeviceOutput *output_;
     Listener listener_;
+    // What the thread of the control socket uses as well: windows, numbers, sessions, those that wait.
+    std::mutex lock_;
     WindowArea windows_;
+    bool holding_ = false;
+    std::map<channel::ClientKey, Restored> waiting_;
     UniqueFd epoll_;
     UniqueFd signals_;
     std::shared_ptr<UniqueFd> closed_; // an event: some session is closed; sessions may outlive the daemon

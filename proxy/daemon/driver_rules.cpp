@@ -168,16 +168,26 @@ CUresult event_done(Session &session, Bytes message) {
     return session.driver().cuEventQuery(std::bit_cast<CUevent>(*event));
 }
 
+// Without the NUL that travels with it.
+std::string text_of(const api::View &view) {
+    std::string text(static_cast<const char *>(static_cast<const void *>(view.bytes.data())),
+                     view.bytes.size());
+    while (!text.empty() && text.back() == '\0')
+        text.pop_back();
+    return text;
+}
+
 // A managed variable belongs to no context, so the driver could not say later that it is this session's.
 void remember_managed(Session &session, const api::LibraryGetManagedRequest &request) {
     const auto library = session.objects().real(api::kHandleLibrary, request.library);
     CUdeviceptr address = 0;
     std::size_t size = 0;
-    if (library && request.name.present &&
-        session.driver().cuLibraryGetManaged(
-            &address, &size, std::bit_cast<CUlibrary>(*library),
-            static_cast<const char *>(static_cast<const void *>(request.name.bytes.data()))) == CUDA_SUCCESS)
-        session.addresses().remember_foreign(address, size, request.library);
+    const auto name = text_of(request.name);
+    if (!library || session.driver().cuLibraryGetManaged(&address, &size, std::bit_cast<CUlibrary>(*library),
+                                                         name.c_str()) != CUDA_SUCCESS)
+        return;
+    session.addresses().remember_foreign(address, size, request.library);
+    session.journal().seen({.owner = request.library, .managed = true, .name = name});
 }
 
 using Rules = std::array<DriverRule, api::kApiCount>;
@@ -247,7 +257,27 @@ const Rules &rules() {
         set(ApiId::kMemMap,
             {.allowed = &in_reservation<&api::decode_MemMapRequest>,
              .done = &after<&api::decode_MemMapRequest, [](Session &session, const auto &request) {
-                 session.mapped(request.ptr, request.size);
+                 session.mapped(
+                     request.ptr,
+                     {.size = request.size, .offset = request.offset, .allocation = request.handle});
+             }>});
+        set(ApiId::kMemCreate,
+            {.done = &after<&api::decode_MemCreateRequest, [](Session &session, const auto &request) {
+                 session.allocated(request.handle, request.size);
+             }>});
+        set(ApiId::kMemRelease,
+            {.done = &after<&api::decode_MemReleaseRequest, [](Session &session, const auto &request) {
+                 session.released(request.handle);
+             }>});
+        set(ApiId::kModuleGetGlobalV2,
+            {.done = &after<&api::decode_ModuleGetGlobalV2Request, [](Session &session, const auto &request) {
+                 session.journal().seen(
+                     {.owner = request.hmod, .managed = false, .name = text_of(request.name)});
+             }>});
+        set(ApiId::kLibraryGetGlobal,
+            {.done = &after<&api::decode_LibraryGetGlobalRequest, [](Session &session, const auto &request) {
+                 session.journal().seen(
+                     {.owner = request.library, .managed = false, .name = text_of(request.name)});
              }>});
         set(ApiId::kMemUnmap,
             {.waits = true,

@@ -4,6 +4,7 @@
 #include "common/log.hpp"
 #include "daemon.hpp"
 #include "device_output.hpp"
+#include "image_service.hpp"
 #include "listener.hpp"
 #include "log_file.hpp"
 #include "options.hpp"
@@ -13,6 +14,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -80,6 +83,13 @@ int run(int argc, char **argv) {
     auto listener = Listener::open(options->socket);
     if (!listener)
         return give_up(listener.error());
+    std::optional<Listener> control;
+    if (!options->control.empty()) {
+        auto opened = Listener::open(options->control);
+        if (!opened)
+            return give_up(opened.error());
+        control.emplace(std::move(*opened));
+    }
     auto output = DeviceOutput::capture();
     if (!output)
         return give_up(output.error());
@@ -91,10 +101,14 @@ int run(int argc, char **argv) {
               identity.total_memory >> 20, identity.compute_major, identity.compute_minor,
               options->socket.native());
     Daemon daemon(*options, **back_end, output->get(), std::move(*listener), std::move(*windows));
+    std::optional<ImageService> images;
+    if (control)
+        images.emplace(std::move(*control), daemon, **back_end, options->area.window_size);
     if (ready && !say_ready(ready.get(), options->socket))
         kLog.warning("{}", errno_error("write to", "--ready-fd").message());
     ready.reset();
     const auto served = daemon.serve();
+    images.reset();
     if (!daemon.end_sessions()) {
         kLog.error("the driver keeps what some sessions had: ending without waiting for it");
         // Destructors would wait for threads that are in the driver.

@@ -28,6 +28,7 @@ constexpr bool waits(Id id) {
     case Id::load_library:
     case Id::add_link_data:
     case Id::complete_link:
+    case Id::finish_restore:
         return true;
     default:
         return false;
@@ -102,6 +103,7 @@ Expected<void> handle(Call &call, std::span<const std::byte> message) {
         const auto result = handlers::handle(call, *request);
         if (call.broken_rule())
             return failure("carry out", M::kName, *call.broken_rule(), EPROTO);
+        call.note_effect(message, result);
         call.session().note(result);
         return {};
     } else {
@@ -111,6 +113,7 @@ Expected<void> handle(Call &call, std::span<const std::byte> message) {
             return failure("carry out", M::kName, *call.broken_rule(), EPROTO);
         if (call.wants_later())
             return {};
+        call.note_effect(message, result);
         if (call.has_answered())
             return {};
         if constexpr (relays_output(M::kId))

@@ -51,6 +51,7 @@ std::optional<std::uint64_t> ObjectTable::real(unsigned kind, std::uint64_t hand
     const auto found = entries_.find(handle);
     if (found == entries_.end())
         return std::nullopt;
+    trace_used(handle);
     return found->second.real;
 }
 
@@ -66,6 +67,7 @@ void ObjectTable::add(unsigned kind, std::uint64_t handle, std::uint64_t real) {
         return;
     }
     put(kind, handle, real, true);
+    trace_made(handle);
 }
 
 void ObjectTable::put(unsigned kind, std::uint64_t handle, std::uint64_t real, bool made) {
@@ -117,6 +119,7 @@ void ObjectTable::take_out(std::uint64_t handle) {
             kind_of(gone) == driver_api::kHandleStream && streams != streams_.end())
             std::erase(streams->second, found->second.real);
         entries_.erase(found);
+        trace_gone(gone);
     }
 }
 
@@ -124,12 +127,63 @@ std::uint64_t ObjectTable::name_of(unsigned kind, std::uint64_t real) {
     if (real == 0)
         return 0;
     const std::scoped_lock lock(lock_);
-    if (const auto known = names_.find(reverse_key(kind, real)); known != names_.end())
+    auto *const trace = active_trace;
+    if (const auto known = names_.find(reverse_key(kind, real)); known != names_.end()) {
+        if (trace != nullptr)
+            name_again(*trace, known->second);
         return known->second;
-    const auto handle =
-        kHandleBase | (static_cast<std::uint64_t>(kind) << 36) | kDaemonsChoice | (invented_[kind]++ << 4);
+    }
+    auto handle =
+        kHandleBase | (static_cast<std::uint64_t>(kind) << 36) | kDaemonsChoice | (invented_[kind] << 4);
+    if (trace != nullptr) {
+        const auto wanted = name_again(*trace, handle);
+        // What it was called before, unless that is something else now.
+        if (trace->repeating && is_handle(wanted) && kind_of(wanted) == kind && !entries_.contains(wanted)) {
+            put(kind, wanted, real, false);
+            trace->invented.push_back(wanted);
+            return wanted;
+        }
+        if (trace->repeating && !trace->differs)
+            trace->differs =
+                fmt::format("a new {} cannot be {:#x} again", driver_api::handle_kind_name(kind), wanted);
+        trace->invented.push_back(handle);
+    }
+    ++invented_[kind];
     put(kind, handle, real, false);
     return handle;
+}
+
+// Notes the name; while repeating, the name that it had.
+std::uint64_t ObjectTable::name_again(Trace &trace, std::uint64_t handle) {
+    const auto at = trace.named.size();
+    const auto wanted = !trace.repeating ? handle : at < trace.names.size() ? trace.names[at] : 0;
+    trace.named.push_back(wanted);
+    if (!trace.repeating)
+        return handle;
+    const bool new_name = (handle & kDaemonsChoice) != 0 && !entries_.contains(handle);
+    if (wanted != handle && !(new_name && wanted != 0) && !trace.differs)
+        trace.differs = fmt::format("output {} is {:#x} and was {:#x}", at, handle, wanted);
+    return wanted;
+}
+
+std::vector<std::pair<std::uint64_t, std::uint64_t>> ObjectTable::handles(unsigned kind) {
+    const std::scoped_lock lock(lock_);
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> found;
+    for (const auto &[handle, entry] : entries_)
+        if (kind_of(handle) == kind)
+            found.emplace_back(handle, entry.real);
+    std::ranges::sort(found);
+    return found;
+}
+
+std::uint64_t ObjectTable::names_invented() {
+    const std::scoped_lock lock(lock_);
+    return *std::ranges::max_element(invented_);
+}
+
+void ObjectTable::invent_from(std::uint64_t index) {
+    const std::scoped_lock lock(lock_);
+    invented_.fill(index);
 }
 
 void *ObjectTable::host(const driver_api::HostRange &range) {

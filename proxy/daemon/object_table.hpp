@@ -9,6 +9,7 @@
 
 #include "driver_api/handles.hpp"
 #include "proxy/driver-api/dispatch.hpp"
+#include "trace.hpp"
 
 #include <array>
 #include <cstdint>
@@ -57,6 +58,12 @@ class ObjectTable final : public driver_api::Objects {
         std::uint64_t parent_before_;
     };
 
+    // Handles of one kind that stand for something, and the driver's handles behind them.
+    [[nodiscard]] std::vector<std::pair<std::uint64_t, std::uint64_t>> handles(unsigned kind);
+    // Names that the daemon invents begin here: what was invented before is still known to the client.
+    [[nodiscard]] std::uint64_t names_invented();
+    void invent_from(std::uint64_t index);
+
     // The context in which it was made, 0 if none or unknown.
     [[nodiscard]] std::uint64_t context_of(std::uint64_t handle);
     // Everything that was made in the context, but for libraries, graphs and what else outlives one.
@@ -86,6 +93,7 @@ class ObjectTable final : public driver_api::Objects {
 
     void put(unsigned kind, std::uint64_t handle, std::uint64_t real, bool made);
     void take_out(std::uint64_t handle);
+    [[nodiscard]] std::uint64_t name_again(Trace &trace, std::uint64_t handle); // with lock_ held
     [[nodiscard]] static std::uint64_t reverse_key(unsigned kind, std::uint64_t real) {
         return real ^ (static_cast<std::uint64_t>(kind) << 58);
     }

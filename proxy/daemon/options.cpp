@@ -38,6 +38,9 @@ std::string wrong(const Options &options) {
     if (options.socket.native().size() >= sizeof(sockaddr_un::sun_path))
         return fmt::format("--socket: a socket's path has at most {} bytes, this one {}",
                            sizeof(sockaddr_un::sun_path) - 1, options.socket.native().size());
+    if (options.control.native().size() >= sizeof(sockaddr_un::sun_path))
+        return fmt::format("--control: a socket's path has at most {} bytes, this one {}",
+                           sizeof(sockaddr_un::sun_path) - 1, options.control.native().size());
     if (auto area = WindowArea::create(options.area); !area)
         return area.error().message();
     if (auto geometry = channel::check(options.geometry); !geometry)
@@ -71,6 +74,7 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     app.set_version_flag("--version", SINGULARITY_VERSION);
     std::string area;
     std::string socket;
+    std::string control;
     std::string driver = options.driver;
     std::string log_file;
     unsigned idle_exit = 0;
@@ -87,6 +91,8 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
     app.add_option("--socket", socket, "Unix socket to listen on")->required();
+    app.add_option("--control", control,
+                   "Unix socket on which root and this daemon's user save and restore device images");
     app.add_option("--window-area", area,
                    "BEGIN-END: addresses from which each client gets a window for its device memory");
     app.add_option("--window-size", options.area.window_size, "bytes of one client's window")
@@ -123,6 +129,7 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     };
     options.driver = driver;
     options.socket = socket;
+    options.control = control;
     options.log_file = log_file;
     options.idle_exit = std::chrono::seconds(idle_exit);
     options.geometry.ring_size = static_cast<std::uint32_t>(ring_size);

@@ -21,6 +21,7 @@ struct Options {
     std::filesystem::path driver = "libcuda.so.1"; // a name without a slash is looked for as dlopen(3) does
     int device = 0;
     std::filesystem::path socket;
+    std::filesystem::path control; // empty: none
     channel::WindowArea area{
         .begin = 0x2000'0000'0000, .end = 0x5400'0000'0000, .window_size = std::uint64_t{2} << 40};
     unsigned max_clients = 64;

@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -78,6 +79,12 @@ Expected<void> Session::process_record(const channel::Record &record) {
     return check_objects();
 }
 
+// A call that is repeated has a trace already.
+bool Session::is_traced(const JournalRule &rule) const {
+    return active_trace == nullptr &&
+           (rule.effect != Effect::none || captures_.load(std::memory_order_relaxed) != 0);
+}
+
 Expected<void> Session::check_objects() {
     if (auto rule = objects_.broken_rule())
         return broken("a call", std::move(*rule));
@@ -97,6 +104,13 @@ Expected<void> Session::process_message(const channel::RecordHeader &header, std
     }
     const ObjectTable::Origin origin(header.context, 0);
     Call call(*this, header, may_block);
+    const auto &rule = journal_rule(id);
+    std::optional<Trace> own;
+    if (is_traced(rule))
+        own.emplace();
+    const Tracing tracing(own ? &*own : active_trace);
+    if (active_trace != nullptr)
+        call.will_have(rule, code_of(message));
     if (auto done = row->handle(call, message); !done)
         return done;
     if (call.wants_later())
@@ -124,6 +138,12 @@ Expected<void> Session::process_driver_call(const channel::RecordHeader &header,
     const ObjectTable::Origin origin(header.context, rule.parent != nullptr ? rule.parent(message) : 0);
     // A driver without functions makes the dispatch encode a failure.
     static const driver_api::Backend kNoDriver{};
+    const auto &effect = journal_rule(std::to_underlying(info.legacy));
+    std::optional<Trace> own;
+    if (is_traced(effect))
+        own.emplace();
+    const Tracing tracing(own ? &*own : active_trace);
+    const auto capture = active_trace != nullptr ? ending_capture(effect, message) : 0;
     auto result = row.call(message, refused ? kNoDriver : driver(), objects_, out);
     if (!result)
         return propagate(result);
@@ -133,6 +153,8 @@ Expected<void> Session::process_driver_call(const channel::RecordHeader &header,
     }
     if (*result == CUDA_SUCCESS && rule.done != nullptr)
         rule.done(*this, message);
+    if (active_trace != nullptr)
+        note_effect(effect, header.context, message, *active_trace, *result, capture, nullptr);
     if (!row.replies) {
         note(*result);
         return {};

@@ -36,6 +36,11 @@ std::string Session::who() const {
     return fmt::format("session {} (pid {}, uid {})", place_.number, place_.peer.pid, place_.peer.uid);
 }
 
+void Session::adopt(channel::Link link, Peer peer) {
+    link_ = std::move(link);
+    place_.peer = peer;
+}
+
 void Session::start() {
     kLog.info("{}: begins, window {:#x}+{:#x}", who(), place_.window, place_.window_size);
     workers_.start(shared_from_this(), [this] { consume(); });
@@ -63,6 +68,11 @@ Expected<void> Session::deliver(channel::Packet packet) {
         return mailbox_.put(packet.ticket, std::move(packet.descriptors.front()));
     case channel::PacketType::callback_done:
         return callbacks_.done(packet.ticket);
+    case channel::PacketType::paused:
+        return pause_.answered(packet);
+    case channel::PacketType::detached:
+        end("the client has detached: its image is saved", false);
+        return {};
     default:
         return failure("take a packet", fmt::format("{}", std::to_underlying(packet.type)),
                        "a client with an open session does not send it", EPROTO);
@@ -84,6 +94,7 @@ void Session::end(const std::string &reason, bool rule_broken) {
     channel_->interrupt();
     mailbox_.close();
     callbacks_.release_all();
+    pause_.close();
     link_.shut_down();
     // Without an owner there are no threads: who made the session gives back.
     if (auto self = weak_from_this().lock())
@@ -129,8 +140,8 @@ void Session::give_back() {
     destroy_all(driver_api::kHandlePool, driver.cuMemPoolDestroy, "cuMemPoolDestroy");
     {
         const std::scoped_lock lock(mappings_lock_);
-        for (const auto &[address, size] : mappings_)
-            check(driver.cuMemUnmap(address, size), "cuMemUnmap");
+        for (const auto &[address, mapping] : mappings_)
+            check(driver.cuMemUnmap(address, mapping.size), "cuMemUnmap");
         mappings_.clear();
     }
     destroy_all(driver_api::kHandleAllocation, driver.cuMemRelease, "cuMemRelease");
@@ -207,7 +218,7 @@ void Session::relay_output() {
 }
 
 Expected<void> Session::reply(const channel::RecordHeader &header, std::span<const std::byte> message) {
-    return channel_->reply(header, message, link_.sent());
+    return channel().reply(header, message, link_.sent());
 }
 
 } // namespace singularity::proxyd

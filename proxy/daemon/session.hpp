@@ -14,9 +14,11 @@
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "device_output.hpp"
+#include "journal.hpp"
 #include "link_states.hpp"
 #include "mailbox.hpp"
 #include "object_table.hpp"
+#include "pause.hpp"
 #include "proxy/channel/link.hpp"
 #include "proxy/channel/server_end.hpp"
 #include "staging.hpp"
@@ -25,12 +27,12 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
+#include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <sys/types.h>
@@ -74,7 +76,10 @@ class Session : public std::enable_shared_from_this<Session> {
     [[nodiscard]] const SessionPlace &place() const { return place_; }
     [[nodiscard]] const channel::Link &link() const { return link_; }
     [[nodiscard]] channel::Link &link() { return link_; }
-    [[nodiscard]] channel::ServerEnd &channel() { return *channel_; }
+    // Replies to repeated calls go to a channel that nobody reads.
+    [[nodiscard]] channel::ServerEnd &channel() {
+        return active_trace != nullptr && active_trace->repeating ? *unread_ : *channel_;
+    }
     // Bytes of device memory that slabs have now.
     [[nodiscard]] std::uint64_t slab_bytes() const { return slab_bytes_.load(std::memory_order_relaxed); }
     [[nodiscard]] std::string who() const;
@@ -97,6 +102,43 @@ class Session : public std::enable_shared_from_this<Session> {
 
     // What the ring's thread is just carrying out is for this context; only on that thread.
     [[nodiscard]] std::uint64_t current_context() const { return current_; }
+    [[nodiscard]] Journal &journal() { return journal_; }
+
+    // --- for device images (save.cpp, restore.cpp)
+    // A descriptor or a farewell of the client's that has arrived: see Pause.
+    [[nodiscard]] Pause &pause() { return pause_; }
+    [[nodiscard]] bool workers_idle() { return workers_.idle(); }
+    // What the daemon's part of a session without a client's is made of.
+    void adopt(channel::Link link, Peer peer);
+    // Carries out a call of a restored journal on this thread. An error: it cannot be, or not with the same
+    // outcome.
+    [[nodiscard]] Expected<void> repeat(const JournalCall &call);
+    // What is to be made when the client is back, in order.
+    // capture: the number of the one that the call has ended. code: of a message that names a blob.
+    void note_effect(const JournalRule &rule, std::uint64_t context, std::span<const std::byte> message,
+                     const Trace &trace, CUresult result, std::uint64_t capture,
+                     std::shared_ptr<const Blob> code);
+    void set_late(std::vector<JournalCall> calls) { late_ = std::move(calls); }
+    void repeat_over(std::unique_ptr<channel::ServerEnd> unread) { unread_ = std::move(unread); }
+    [[nodiscard]] CUresult finish_restore();
+    // Of the program's mappings: where it begins, its size.
+    struct MappingOf {
+        std::uint64_t size = 0;
+        std::uint64_t offset = 0;
+        std::uint64_t allocation = 0; // the client's handle, which it may have released
+    };
+    [[nodiscard]] std::map<std::uint64_t, MappingOf> mappings();
+    [[nodiscard]] std::optional<std::uint64_t> mapping_at(std::uint64_t address);
+    // Physical memory of the program's by handle: bytes.
+    [[nodiscard]] std::map<std::uint64_t, std::uint64_t> allocations();
+    void allocated(std::uint64_t allocation, std::uint64_t size);
+    void released(std::uint64_t allocation);
+    [[nodiscard]] CUresult noted() const {
+        return static_cast<CUresult>(noted_.load(std::memory_order_acquire));
+    }
+    void make_current_for(std::uint64_t context) { static_cast<void>(make_current_here(context)); }
+    void prepare_thread() const { relax_capture_mode(); }
+
     // Whether memory is this session's, asking the driver about what lies outside of the window.
     [[nodiscard]] bool reaches(std::uint64_t address, std::uint64_t size);
     // Whether the stream is being captured; asks only while a capture is known to be on.
@@ -115,7 +157,7 @@ class Session : public std::enable_shared_from_this<Session> {
     void unmap_slab(const Range &slab);
     void unmap_slabs_of(std::uint64_t context);
     void unmap_host(const Range &memory);
-    void mapped(std::uint64_t address, std::uint64_t size);
+    void mapped(std::uint64_t address, const MappingOf &mapping);
     void unmapped(std::uint64_t address, std::uint64_t size);
     // A context has come or gone: what was current under its handle is not what it was.
     void contexts_changed();
@@ -140,6 +182,12 @@ class Session : public std::enable_shared_from_this<Session> {
     [[nodiscard]] bool done_soon(const DriverRule &rule, std::span<const std::byte> message);
     void hand_over(const channel::RecordHeader &header, std::uint32_t id, std::span<const std::byte> message);
     [[nodiscard]] Expected<void> check_objects();
+    [[nodiscard]] bool is_traced(const JournalRule &rule) const;
+    // The number of the capture that a stream is in; 0: it is not captured.
+    [[nodiscard]] std::uint64_t capture_of(std::uint64_t stream);
+    // The module image that a message names by a blob's number, as long as it is there.
+    [[nodiscard]] std::shared_ptr<const Blob> code_of(std::span<const std::byte> message);
+    [[nodiscard]] std::uint64_t ending_capture(const JournalRule &rule, std::span<const std::byte> message);
 
     SessionPlace place_;
     const BackEnd &back_end_;
@@ -166,7 +214,13 @@ class Session : public std::enable_shared_from_this<Session> {
     std::atomic<unsigned> captures_ = 0;
     std::atomic<std::uint64_t> slab_bytes_ = 0;
     std::mutex mappings_lock_;
-    std::set<std::pair<std::uint64_t, std::uint64_t>> mappings_; // of the program: cuMemMap
+    std::map<std::uint64_t, MappingOf> mappings_;        // of the program: cuMemMap
+    std::map<std::uint64_t, std::uint64_t> allocations_; // of the program: cuMemCreate
+    Journal journal_;
+    Pause pause_;
+    std::vector<JournalCall> late_;
+    std::unique_ptr<channel::ServerEnd> unread_; // while calls are repeated
+    CUresult repeated_ = CUDA_SUCCESS;           // what the repeated call has returned
     std::atomic<bool> ending_ = false;
     std::atomic<bool> closed_ = false;
 };

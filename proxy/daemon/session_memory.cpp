@@ -2,6 +2,7 @@
 // A session's memory in the driver: slabs, mappings of the program, shared host memory, and whose memory it
 // is.
 #include "common/log.hpp"
+#include "host_shares.hpp"
 #include "session.hpp"
 
 #include <algorithm>
@@ -80,23 +81,60 @@ void Session::unmap_slabs_of(std::uint64_t context) {
 void Session::unmap_host(const Range &memory) {
     if (!addresses_.remove(memory))
         return;
-    // Without a context there is nothing left to unregister: registrations end with theirs.
-    if (driver().cuMemHostUnregister != nullptr)
-        static_cast<void>(driver().cuMemHostUnregister(std::bit_cast<void *>(memory.address)));
-    if (munmap(std::bit_cast<void *>(memory.address), memory.size) != 0)
-        kLog.error("{}: {}", who(), errno_error("unmap", "shared host memory").message());
+    HostShares::all().remove(memory.address, [&] {
+        // Without a context there is nothing left to unregister: registrations end with theirs.
+        if (driver().cuMemHostUnregister != nullptr)
+            static_cast<void>(driver().cuMemHostUnregister(std::bit_cast<void *>(memory.address)));
+        if (munmap(std::bit_cast<void *>(memory.address), memory.size) != 0)
+            kLog.error("{}: {}", who(), errno_error("unmap", "shared host memory").message());
+    });
 }
 
-void Session::mapped(std::uint64_t address, std::uint64_t size) {
+void Session::mapped(std::uint64_t address, const MappingOf &mapping) {
+    trace_made(mapping_mark(address));
+    if (const auto range = addresses_.around(address, mapping.size))
+        trace_used(reservation_mark(range->address));
     const std::scoped_lock lock(mappings_lock_);
-    mappings_.emplace(address, size);
+    mappings_[address] = mapping;
 }
 
 void Session::unmapped(std::uint64_t address, std::uint64_t size) {
     const std::scoped_lock lock(mappings_lock_);
     std::erase_if(mappings_, [&](const auto &mapping) {
-        return mapping.first >= address && mapping.first - address < size;
+        const bool inside = mapping.first >= address && mapping.first - address < size;
+        if (inside)
+            trace_gone(mapping_mark(mapping.first));
+        return inside;
     });
+}
+
+std::map<std::uint64_t, Session::MappingOf> Session::mappings() {
+    const std::scoped_lock lock(mappings_lock_);
+    return mappings_;
+}
+
+std::optional<std::uint64_t> Session::mapping_at(std::uint64_t address) {
+    const std::scoped_lock lock(mappings_lock_);
+    const auto after = mappings_.upper_bound(address);
+    if (after == mappings_.begin())
+        return std::nullopt;
+    const auto &[begin, mapping] = *std::prev(after);
+    return address - begin < mapping.size ? std::optional(begin) : std::nullopt;
+}
+
+std::map<std::uint64_t, std::uint64_t> Session::allocations() {
+    const std::scoped_lock lock(mappings_lock_);
+    return allocations_;
+}
+
+void Session::allocated(std::uint64_t allocation, std::uint64_t size) {
+    const std::scoped_lock lock(mappings_lock_);
+    allocations_[allocation] = size;
+}
+
+void Session::released(std::uint64_t allocation) {
+    const std::scoped_lock lock(mappings_lock_);
+    allocations_.erase(allocation);
 }
 
 bool Session::reaches(std::uint64_t address, std::uint64_t size) {

@@ -28,9 +28,9 @@ Expected<WindowArea> WindowArea::create(const channel::WindowArea &area) {
 std::expected<std::uint64_t, WindowRefusal> WindowArea::take(std::uint64_t wish) {
     const auto fits = [this](std::uint64_t window) { return window <= area_.end - area_.window_size; };
     if (wish != 0) {
-        if (wish < area_.begin || !fits(wish) || (wish - area_.begin) % area_.window_size != 0)
+        if (!is_window(wish))
             return std::unexpected(WindowRefusal::invalid);
-        if (!taken_.insert(wish).second)
+        if (!taken_.try_emplace(wish).second)
             return std::unexpected(WindowRefusal::taken);
         return wish;
     }
@@ -38,12 +38,35 @@ std::expected<std::uint64_t, WindowRefusal> WindowArea::take(std::uint64_t wish)
     for (std::uint64_t tried = 0; tried < count; ++tried) {
         const auto window = next_;
         next_ = fits(next_ + area_.window_size) ? next_ + area_.window_size : area_.begin;
-        if (taken_.insert(window).second)
+        if (taken_.try_emplace(window).second)
             return window;
     }
     return std::unexpected(WindowRefusal::none_left);
 }
 
-void WindowArea::give_back(std::uint64_t window) { taken_.erase(window); }
+bool WindowArea::is_window(std::uint64_t window) const {
+    return window >= area_.begin && window <= area_.end - area_.window_size &&
+           (window - area_.begin) % area_.window_size == 0;
+}
+
+bool WindowArea::share(std::uint64_t window, const std::array<std::uint64_t, 2> &process) {
+    if (!is_window(window))
+        return false;
+    const auto [entry, alone] = taken_.try_emplace(window);
+    if (alone) {
+        entry->second.process = process;
+        return true;
+    }
+    if (entry->second.process != process)
+        return false;
+    ++entry->second.sessions;
+    return true;
+}
+
+void WindowArea::give_back(std::uint64_t window) {
+    const auto found = taken_.find(window);
+    if (found != taken_.end() && --found->second.sessions == 0)
+        taken_.erase(found);
+}
 
 } // namespace singularity::proxyd

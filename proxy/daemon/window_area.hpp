@@ -6,8 +6,9 @@
 #include "common/error.hpp"
 #include "proxy/channel/packet.hpp"
 
+#include <array>
 #include <cstdint>
-#include <set>
+#include <map>
 
 namespace singularity::proxyd {
 
@@ -22,14 +23,22 @@ class WindowArea {
     [[nodiscard]] const channel::WindowArea &area() const { return area_; }
     // wish 0: any. The begin of the window.
     [[nodiscard]] std::expected<std::uint64_t, WindowRefusal> take(std::uint64_t wish);
+    // For one more session of a process that has the window already, or has it alone: several of its devices
+    // can be one here. Whether that can be.
+    [[nodiscard]] bool share(std::uint64_t window, const std::array<std::uint64_t, 2> &process);
     void give_back(std::uint64_t window);
 
   private:
+    [[nodiscard]] bool is_window(std::uint64_t window) const;
     explicit WindowArea(const channel::WindowArea &area) : area_(area), next_(area.begin) {}
 
     channel::WindowArea area_;
     std::uint64_t next_; // a window that was given back is used again as late as possible
-    std::set<std::uint64_t> taken_;
+    struct Taken {
+        std::array<std::uint64_t, 2> process{}; // zeros: not known
+        unsigned sessions = 1;
+    };
+    std::map<std::uint64_t, Taken> taken_;
 };
 
 } // namespace singularity::proxyd

@@ -49,9 +49,11 @@ void Workers::work() {
             return;
         auto job = std::move(jobs_.front());
         jobs_.pop_front();
+        ++busy_;
         lock.unlock();
         job();
         lock.lock();
+        --busy_;
     }
 }
 
@@ -59,6 +61,11 @@ void Workers::stop() {
     const std::scoped_lock lock(lock_);
     stopping_ = true;
     changed_.notify_all();
+}
+
+bool Workers::idle() {
+    const std::scoped_lock lock(lock_);
+    return jobs_.empty() && busy_ == 0;
 }
 
 bool Workers::gone(const Deadline &deadline) {

@@ -22,6 +22,8 @@ class Workers {
     void start(std::shared_ptr<void> keep, std::function<void()> whole);
     // No more jobs are begun; those under way end as they do.
     void stop();
+    // Whether no job waits or is under way.
+    [[nodiscard]] bool idle();
     // Whether all threads have ended in time.
     [[nodiscard]] bool gone(const Deadline &deadline);
 
@@ -33,6 +35,7 @@ class Workers {
     std::deque<std::function<void()>> jobs_;
     unsigned idle_ = 0;
     unsigned threads_ = 0;
+    unsigned busy_ = 0; // with a job
     bool stopping_ = false;
 };
 

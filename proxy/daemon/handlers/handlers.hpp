@@ -32,6 +32,8 @@ CUresult handle(Call &call, const Request<protocol::UnmapHostMemory> &request,
 CUresult handle(Call &call, const Request<protocol::MemoryInfo> &request, Reply<protocol::MemoryInfo> &reply);
 CUresult handle(Call &call, const Request<protocol::RetainAllocation> &request,
                 Reply<protocol::RetainAllocation> &reply);
+CUresult handle(Call &call, const Request<protocol::FinishRestore> &request,
+                Reply<protocol::FinishRestore> &reply);
 // copies.cpp
 CUresult handle(Call &call, const Request<protocol::WriteMemory> &request);
 CUresult handle(Call &call, const Request<protocol::ReadMemory> &request, Reply<protocol::ReadMemory> &reply);

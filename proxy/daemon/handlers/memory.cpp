@@ -3,6 +3,7 @@
 // said (a place outside of its window, something that is not there), it breaks a rule.
 #include "common/log.hpp"
 #include "handlers.hpp"
+#include "host_shares.hpp"
 
 #include <bit>
 #include <utility>
@@ -86,6 +87,8 @@ CUresult handle(Call &call, const Request<protocol::ReserveAddress> &request,
     }
     if (result != CUDA_SUCCESS)
         static_cast<void>(addresses.remove(range));
+    else
+        trace_made(reservation_mark(range.address));
     return result;
 }
 
@@ -97,8 +100,10 @@ CUresult handle(Call &call, const Request<protocol::FreeAddress> &request,
     if (!addresses.has(range))
         return call.broken(fmt::format("nothing is reserved at {}", text(request.fixed)));
     const auto result = call.driver().cuMemAddressFree(range.address, range.size);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         static_cast<void>(addresses.remove(range));
+        trace_gone(reservation_mark(range.address));
+    }
     return result;
 }
 
@@ -118,23 +123,31 @@ CUresult handle(Call &call, const Request<protocol::MapHostMemory> &request,
     const Range range{.address = fixed.address, .size = fixed.size, .kind = RangeKind::host};
     if (auto added = session.addresses().add(range); !added)
         return call.broken(added.error().message());
-    void *wanted = std::bit_cast<void *>(fixed.address);
-    void *got = mmap(wanted, fixed.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE,
-                     descriptor->get(), 0);
-    if (got == MAP_FAILED || got != wanted) {
-        kLog.error("{}: {}", session.who(), errno_error("map shared host memory at", text(fixed)).message());
-        if (got != MAP_FAILED)
+    struct stat about{};
+    const auto map = [&]() -> CUresult {
+        void *wanted = std::bit_cast<void *>(fixed.address);
+        void *got = mmap(wanted, fixed.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE,
+                         descriptor->get(), 0);
+        if (got == MAP_FAILED || got != wanted) {
+            kLog.error("{}: {}", session.who(),
+                       errno_error("map shared host memory at", text(fixed)).message());
+            if (got != MAP_FAILED)
+                munmap(got, fixed.size);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        // Portable: the client's memory is one for all its contexts.
+        const auto registered = call.driver().cuMemHostRegister_v2(
+            got, fixed.size, static_cast<unsigned>(fixed.flags) | CU_MEMHOSTREGISTER_PORTABLE);
+        if (registered != CUDA_SUCCESS)
             munmap(got, fixed.size);
+        return registered;
+    };
+    const auto result =
+        fstat(descriptor->get(), &about) != 0
+            ? CUDA_ERROR_OPERATING_SYSTEM
+            : HostShares::all().add(fixed.address, fixed.size, about.st_dev, about.st_ino, map);
+    if (result != CUDA_SUCCESS)
         static_cast<void>(session.addresses().remove(range));
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    // Portable: the client's memory is one for all its contexts.
-    const auto result = call.driver().cuMemHostRegister_v2(
-        got, fixed.size, static_cast<unsigned>(fixed.flags) | CU_MEMHOSTREGISTER_PORTABLE);
-    if (result != CUDA_SUCCESS) {
-        munmap(got, fixed.size);
-        static_cast<void>(session.addresses().remove(range));
-    }
     return result;
 }
 
@@ -165,12 +178,19 @@ CUresult handle(Call &call, const Request<protocol::RetainAllocation> &request,
         return CUDA_ERROR_NOT_SUPPORTED;
     if (!call.session().addresses().reserved(request.fixed.address, 1))
         return CUDA_ERROR_INVALID_VALUE;
+    if (const auto mapping = call.session().mapping_at(request.fixed.address))
+        trace_used(mapping_mark(*mapping));
     CUmemGenericAllocationHandle allocation{};
     const auto result =
         call.driver().cuMemRetainAllocationHandle(&allocation, std::bit_cast<void *>(request.fixed.address));
     if (result == CUDA_SUCCESS)
         call.add(driver_api::kHandleAllocation, request.fixed.allocation, allocation);
     return result;
+}
+
+CUresult handle(Call &call, const Request<protocol::FinishRestore> & /*request*/,
+                Reply<protocol::FinishRestore> & /*reply*/) {
+    return call.session().finish_restore();
 }
 
 } // namespace singularity::proxyd::handlers

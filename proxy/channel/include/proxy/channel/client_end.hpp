@@ -24,6 +24,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 
 namespace singularity::channel {
 
@@ -38,6 +39,9 @@ struct Answer {
 
 // Says Hello and waits for the answer. After a refusal the same link may be used for another Hello.
 [[nodiscard]] Expected<Answer> say_hello(Link &link, const Hello &hello, const Deadline &deadline);
+
+// The same with Attach.
+[[nodiscard]] Expected<Answer> say_attach(Link &link, const Attach &attach, const Deadline &deadline);
 
 struct Reply {
     std::span<const std::byte> message; // in the segment; the client believes the daemon
@@ -144,6 +148,32 @@ class ClientEnd {
     // nullopt: all are in use.
     [[nodiscard]] Expected<std::optional<Pending>> try_prepare_reply(std::size_t expected);
 
+    // --- While an image of the session is saved or restored
+    // Calls stop in front of begin() until the gate opens; those that have begun go on. The ring's position
+    // behind the last of them.
+    [[nodiscard]] std::uint64_t close_gate();
+    void open_gate();
+    // While one lives, the thread's calls go through closed gates.
+    class PassGate {
+      public:
+        PassGate() : before_(std::exchange(passes_gate, true)) {}
+        ~PassGate() { passes_gate = before_; }
+        PassGate(const PassGate &) = delete;
+        PassGate &operator=(const PassGate &) = delete;
+        PassGate(PassGate &&) = delete;
+        PassGate &operator=(PassGate &&) = delete;
+
+      private:
+        bool before_;
+    };
+    // With a closed gate, and nobody else using the link. The segment becomes memory of this process, in
+    // which replies can still be read; the socket is closed.
+    [[nodiscard]] Expected<void> detach();
+    // Another daemon's, of the same geometry.
+    [[nodiscard]] Expected<void> attach(Segment segment, Link link);
+    // The daemon that was to be attached to is gone: what waits for it fails, the gate stays closed.
+    void lose_link() noexcept;
+
     // The daemon is gone: every wait, now and later, ends with an error. Async-safe against all other
     // members.
     void mark_dead() noexcept;
@@ -158,9 +188,12 @@ class ClientEnd {
     [[nodiscard]] static std::uint64_t low_bits(std::uint32_t count) {
         return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
     }
-    // With order_ held: waits until [head_, head_ + span) is free; false: the daemon died.
+    // With order_ held: waits until [head_, head_ + span) is free, the gate closes or the daemon dies;
+    // whether it is free.
     [[nodiscard]] bool wait_for_room(std::uint64_t span);
+    [[nodiscard]] bool shut_out() const { return gated_.load(std::memory_order_acquire) && !passes_gate; }
     void publish(std::uint64_t head);
+    void wake_all() noexcept;
     [[nodiscard]] Expected<bool> needs_piece(std::size_t expected) const;
     [[nodiscard]] std::unexpected<Error> death() const;
     [[nodiscard]] std::optional<Pending> take(bool with_piece); // with free_ held
@@ -170,6 +203,9 @@ class ClientEnd {
     Segment segment_;
     Link link_;
     std::atomic<bool> dead_ = false;
+    std::atomic<bool> gated_ = false;
+    std::condition_variable gate_opened_; // with order_
+    static thread_local bool passes_gate;
 
     mutable std::mutex order_; // the ring's producer side
     std::uint64_t head_ = 0;

@@ -53,6 +53,8 @@ struct Geometry {
     std::uint32_t inline_size = 4U << 10;                 // bytes of a reply that fit in its slot
     std::uint32_t pieces = 8;                             // at most kMaximumPieces
     std::uint32_t piece_size = (256U << 10) + (4U << 10); // 256 KiB of payload and the reply's fixed part
+
+    bool operator==(const Geometry &) const = default;
 };
 static_assert(std::is_trivially_copyable_v<Geometry>);
 

@@ -56,6 +56,14 @@ class Link {
     // Packets sent so far; a daemon puts it into its replies.
     [[nodiscard]] std::uint64_t sent() const { return sender_->sent.load(std::memory_order_acquire); }
 
+    // Packets that were sent to the same client over an earlier socket.
+    void count_from(std::uint64_t sent) { sender_->sent.store(sent, std::memory_order_release); }
+
+    // Nobody else uses the link.
+    void close();
+    // Goes on with another one's socket.
+    void take_over(Link other);
+
     // From any thread: the other side and whoever polls here see a hang-up.
     void shut_down() const noexcept;
 

@@ -7,6 +7,7 @@
 #include "proxy/channel/layout.hpp"
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -24,6 +25,9 @@ enum class PacketType : std::uint32_t { // NOLINT(performance-enum-size): as on 
     descriptor = 2,    // one descriptor; a later record names it by the packet's ticket
     callback_done = 3, // the host function of the callback with this ticket has returned
     identify = 4,      // instead of hello: only tell what the device is; no session begins
+    paused = 5,        // Paused and a descriptor, answer to pause, with its ticket
+    detached = 6,      // the last: the client has let go of the session, whose image has been saved
+    attach = 7,        // Attach, instead of hello: the session goes on whose image was restored here
     // daemon -> client
     welcome = 16,  // Welcome and the segment's descriptor
     refusal = 17,  // Refusal; the client may say hello again on the same connection
@@ -31,6 +35,9 @@ enum class PacketType : std::uint32_t { // NOLINT(performance-enum-size): as on 
     output = 19,   // text that the device printed, for the client's standard output
     farewell = 20, // the reason in words why the daemon ends this session; the hang-up follows
     identity = 21, // Identity, answer to identify; the hang-up follows
+    pause = 22,    // Pause: no more records until resume or detach
+    resume = 23,   // records again
+    detach = 24,   // the session's image is complete: let go of everything and say detached
 };
 
 struct PacketHeader {
@@ -61,6 +68,7 @@ enum class RefusalReason : std::uint32_t { // NOLINT(performance-enum-size): as 
     not_permitted = 4,  // another user's daemon
     no_room = 5,        // as many clients as --max-clients allows
     failed = 6,         // the daemon could not set the session up; text says why
+    not_here = 7,       // no image of this client was restored here (yet)
 };
 
 struct WindowArea {
@@ -127,6 +135,44 @@ struct Identity {
     DeviceIdentity device;
 };
 static_assert(std::is_trivially_copyable_v<Identity> && sizeof(Identity) <= kPacketLimit);
+
+// The client's threads are to stop in front of the next record.
+struct Pause {
+    std::uint64_t within = 0; // milliseconds; later nobody wants the answer
+};
+static_assert(sizeof(Pause) == 8 && std::is_trivially_copyable_v<Pause>);
+
+// Which client process and which of its devices, wherever its image goes: random numbers that the process has
+// made up, and the device's ordinal in it.
+struct ClientKey {
+    std::array<std::uint64_t, 2> process{};
+    std::uint64_t ordinal = 0;
+    auto operator<=>(const ClientKey &) const = default;
+};
+
+// No more records come. The descriptor: a memfd with `ranges` AddressRange, the device memory that is in use,
+// by address.
+struct Paused {
+    ClientKey client;
+    std::uint64_t head = 0;    // the ring's position behind the last record
+    std::uint64_t packets = 0; // received from the daemon so far
+    std::uint64_t ranges = 0;
+    std::array<char, 120> problem{}; // why it could not stop; empty: it has
+};
+static_assert(std::is_trivially_copyable_v<Paused>);
+
+struct AddressRange {
+    std::uint64_t address = 0;
+    std::uint64_t size = 0;
+};
+
+struct Attach {
+    std::uint32_t version = kProtocolVersion;
+    std::uint32_t reserved = 0;
+    ClientKey client;
+    std::uint64_t packets = 0; // received so far: the count goes on
+};
+static_assert(std::is_trivially_copyable_v<Attach>);
 
 // Host function or stream callback. function and data are the client's own numbers: the daemon never follows
 // them.

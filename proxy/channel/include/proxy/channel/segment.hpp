@@ -32,6 +32,11 @@ class Segment {
     Segment &operator=(const Segment &) = delete;
     ~Segment();
 
+    // From shared to this process's own memory, in place: replies keep their bytes, the ring is empty.
+    [[nodiscard]] Expected<void> make_private();
+    // Takes the memory of another one, of the same geometry, to where this one is: replies keep their bytes.
+    [[nodiscard]] Expected<void> replace(Segment other);
+
     [[nodiscard]] const Geometry &geometry() const { return geometry_; }
     [[nodiscard]] Control &control() const;
     [[nodiscard]] SlotHeader &slot(std::uint32_t index) const;
@@ -41,6 +46,8 @@ class Segment {
 
   private:
     Segment(std::byte *base, const Geometry &geometry);
+    // Moves memory of the segment's size here, with the replies.
+    [[nodiscard]] Expected<void> move_here(std::byte *memory);
 
     std::byte *base_ = nullptr;
     Geometry geometry_;

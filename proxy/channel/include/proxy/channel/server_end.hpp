@@ -54,6 +54,8 @@ class ServerEnd {
     }
     // The record's room may be used again. In any order; the client gets room back in the ring's order.
     void release(const Record &record);
+    // Whether everything before this position has been read, and its room given back.
+    [[nodiscard]] bool consumed(std::uint64_t position);
     // Makes next() return nullopt soon, now and ever after.
     void interrupt() noexcept;
     [[nodiscard]] bool interrupted() const { return interrupted_.load(std::memory_order_acquire); }

@@ -17,7 +17,7 @@ using AllMessages =
                AddLinkData, CompleteLink, FunctionLayout, FunctionName, FunctionOwner, LaunchKernel,
                LaunchHostFunction, OccupancyOfClusters, GetStreamAttribute, SetStreamAttribute, CaptureInfo,
                AddNode, SetNode, GetNode, GetNodeAttribute, SetNodeAttribute, InstantiateGraph,
-               UpdateGraphExec, PrintGraph, CreateTexture, CreateSurface>;
+               UpdateGraphExec, PrintGraph, CreateTexture, CreateSurface, FinishRestore>;
 
 inline constexpr std::size_t kMessageCount = std::tuple_size_v<AllMessages>;
 static_assert(kMessageCount == std::to_underlying(Id::end) - std::to_underlying(Id::first));

@@ -62,6 +62,8 @@ enum class Id : std::uint32_t {
     // textures and surfaces
     create_texture,
     create_surface,
+    // device images
+    finish_restore,
     end
 };
 

@@ -159,4 +159,13 @@ struct RetainAllocation {
     std::uint64_t address = 0;    // mapped by cuMemMap
 };
 
+// The first of a session that goes on after its image was restored, when the client has shared its host
+// memory again: what needs it (graphs that copy from or to it) is made now.
+struct FinishRestore {
+    static constexpr Id kId = Id::finish_restore;
+    static constexpr const char *kName = "FinishRestore";
+    static constexpr std::array<Buffer, 0> kBuffers{};
+    using Reply = Nothing;
+};
+
 } // namespace singularity::protocol

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What a client does for device images: it stops in front of its next calls, goes on, or lets go of a daemon
+// and waits for the one where its image is restored. A thread of its own does it, which begins with the first
+// such packet; the watcher hands packets over and never waits.
+//
+// Shared host memory stays in its memfds, at its addresses, with its content: while a session is detached
+// nobody but this process has them, and the next daemon gets the same ones. (Copied into private memory and
+// back, what the program's threads write in the meantime would be lost.)
+#pragma once
+
+#include "proxy/channel/packet.hpp"
+#include "session.hpp"
+
+#include <cstdint>
+
+namespace singularity::client {
+
+// From the watcher.
+void pause_arrived(Session &session, std::uint64_t ticket, const channel::Packet &packet);
+void resume_arrived(Session &session);
+void detach_arrived(Session &session);
+// The daemon has hung up; link_lock is held. Whether the session is over (else it waits for another daemon).
+[[nodiscard]] bool hung_up(Session &session);
+
+// While one lives the thread does things that must not be divided between two daemons; where a session is
+// paused, making one waits. For operations that use the socket as well as the ring.
+class Undivided {
+  public:
+    Undivided();
+    ~Undivided();
+    Undivided(const Undivided &) = delete;
+    Undivided &operator=(const Undivided &) = delete;
+    Undivided(Undivided &&) = delete;
+    Undivided &operator=(Undivided &&) = delete;
+};
+
+// host_memory.cpp: the memory that a daemon had, for the one that follows it.
+[[nodiscard]] CUresult share_host_memory_again(Session &session);
+
+} // namespace singularity::client

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// For whoever moves programs from one device proxy to another: a node agent, a test.
+#pragma once
+
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "proxy/control/messages.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+
+namespace singularity::proxy_control {
+
+// Bytes of the stream so far; called now and then.
+using Progress = std::function<void(std::uint64_t bytes)>;
+
+struct SaveOptions {
+    Afterwards afterwards = Afterwards::run_on;
+    // For the clients to stop in front of their next calls and the device to finish what it has. A kernel
+    // that takes longer is an error, and the clients run on.
+    std::chrono::milliseconds quiesce{10'000};
+    Progress progress;
+};
+
+// control_socket: singularity-proxyd --control. What is written to the descriptor is an image only if this
+// succeeds. After Afterwards::detach no client knows the proxy any more: it may be ended.
+[[nodiscard]] Expected<Answer> save(const std::filesystem::path &control_socket, int descriptor,
+                                    const SaveOptions &options, const Deadline &deadline);
+
+// Several streams may be restored into one proxy, one after the other. On success the proxy holds the
+// sessions until their clients attach, by themselves, to their sockets.
+[[nodiscard]] Expected<Answer> restore(const std::filesystem::path &control_socket, int descriptor,
+                                       const Progress &progress, const Deadline &deadline);
+
+// All clients of restored sessions have attached.
+[[nodiscard]] Expected<Answer> await_attached(const std::filesystem::path &control_socket,
+                                              const Deadline &deadline);
+
+} // namespace singularity::proxy_control

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The control socket: one thread that saves and restores device images, one request at a time.
+#pragma once
+
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+#include "listener.hpp"
+#include "proxy/control/messages.hpp"
+#include "restore.hpp"
+#include "save.hpp"
+#include "session.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace singularity::proxyd {
+
+// What the service needs of the daemon; any thread may call it.
+class SessionKeeper {
+  public:
+    SessionKeeper() = default;
+    SessionKeeper(const SessionKeeper &) = delete;
+    SessionKeeper &operator=(const SessionKeeper &) = delete;
+    SessionKeeper(SessionKeeper &&) = delete;
+    SessionKeeper &operator=(SessionKeeper &&) = delete;
+    virtual ~SessionKeeper() = default;
+
+    // All that live; until release() no new ones begin.
+    [[nodiscard]] virtual std::vector<std::shared_ptr<Session>> hold() = 0;
+    virtual void release() = 0;
+    [[nodiscard]] virtual Expected<std::shared_ptr<Session>>
+    make(const channel::ClientKey &client, const channel::Geometry &geometry, std::uint64_t window) = 0;
+    // From now on its client may attach.
+    virtual void expect(const Restored &restored) = 0;
+    // Of a session that was made and is not wanted.
+    virtual void drop(const std::shared_ptr<Session> &session) = 0;
+    // Clients that are expected and have not come.
+    [[nodiscard]] virtual std::size_t expected() = 0;
+};
+
+class ImageService {
+  public:
+    ImageService(Listener listener, SessionKeeper &keeper, const BackEnd &back_end,
+                 std::uint64_t window_size);
+    ImageService(const ImageService &) = delete;
+    ImageService &operator=(const ImageService &) = delete;
+    ImageService(ImageService &&) = delete;
+    ImageService &operator=(ImageService &&) = delete;
+    // What is under way is given up.
+    ~ImageService();
+
+  private:
+    struct Job {
+        int socket = -1;
+        UniqueFd descriptor;
+        proxy_control::Request request;
+        Deadline deadline;
+        Deadline::Clock::time_point begin;
+        Deadline::Clock::time_point told;
+    };
+
+    void run();
+    void serve(const Listener::Connection &connection);
+    [[nodiscard]] Expected<proxy_control::Answer> carry_out(Job &job);
+    [[nodiscard]] Expected<proxy_control::Answer> save(Job &job);
+    [[nodiscard]] Expected<proxy_control::Answer> restore(Job &job);
+    [[nodiscard]] Expected<proxy_control::Answer> await_attached(Job &job);
+    // Whether the caller still wants it; tells how far it is.
+    [[nodiscard]] Expected<void> go_on(Job &job, std::uint64_t bytes) const;
+
+    struct Held {
+        std::shared_ptr<Session> session;
+        PausedClient client;
+    };
+    // Clients stopped, device quiet, nothing in the way. On an error they run again.
+    [[nodiscard]] Expected<std::vector<Held>> quiesce(Job &job,
+                                                      const std::vector<std::shared_ptr<Session>> &sessions);
+    [[nodiscard]] Expected<void> write(Job &job, std::vector<Held> &held,
+                                       proxy_control::Answer &answer) const;
+    [[nodiscard]] static Expected<void> detach(const std::vector<Held> &held, const Deadline &deadline);
+
+    Listener listener_;
+    SessionKeeper &keeper_;
+    const BackEnd &back_end_;
+    std::uint64_t window_size_;
+    UniqueFd stop_;
+    std::atomic<bool> stopping_ = false;
+    std::thread thread_;
+};
+
+} // namespace singularity::proxyd

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Sessions from device images. An image is a user's: nothing in it is believed, and what is wrong with it is
+// said by the number of the record.
+#pragma once
+
+#include "common/error.hpp"
+#include "proxy/channel/packet.hpp"
+#include "proxy/image/reader.hpp"
+#include "session.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace singularity::proxyd {
+
+struct Restored {
+    channel::ClientKey client;
+    std::shared_ptr<Session> session;
+    std::uint64_t packets = 0; // sent to the client so far
+    std::int32_t pid = 0;      // where it was saved
+    std::uint64_t content_bytes = 0;
+};
+
+// Makes a session without a client, with this geometry, in this window; see Daemon.
+using MakeSession = std::function<Expected<std::shared_ptr<Session>>(
+    const channel::ClientKey &client, const channel::Geometry &geometry, std::uint64_t window)>;
+
+// All sessions of a stream, or an error; then those that were made already are in `restored`, to be ended.
+[[nodiscard]] Expected<void> restore_sessions(image::Reader &reader, const BackEnd &back_end,
+                                              std::uint64_t window_size, const MakeSession &make,
+                                              std::vector<Restored> &restored);
+
+} // namespace singularity::proxyd

@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "save.hpp"
+
+#include "device_copier.hpp"
+#include "module_variables.hpp"
+#include "proxy/protocol/all.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace singularity::proxyd {
+
+namespace {
+
+using image::RecordType;
+
+// What is compared with zeros, and left out where it is nothing else.
+constexpr std::size_t kGrain = 4096;
+constexpr std::chrono::milliseconds kLook{2};
+
+bool all_zero(std::span<const std::byte> bytes) {
+    // An overlapping comparison with itself: the C library's speed.
+    return bytes.empty() ||
+           (bytes[0] == std::byte{0} && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
+}
+
+std::unexpected<Error> cannot(std::string what, const driver_api::Backend &driver, CUresult result) {
+    return failure("save", std::move(what), result_name(driver, result), EIO);
+}
+
+class Save {
+  public:
+    Save(Session &session, const PausedClient &client, image::Writer &writer)
+        : session_(session), client_(client), writer_(writer), driver_(session.driver()),
+          copier_(driver_, image::kPiece) {}
+
+    [[nodiscard]] Expected<Saved> run();
+
+  private:
+    [[nodiscard]] Expected<void> client();
+    [[nodiscard]] Expected<void> calls();
+    [[nodiscard]] Expected<void> call(const JournalCall &call, std::uint32_t flags);
+    [[nodiscard]] Expected<void> code(const Blob &blob);
+    [[nodiscard]] Expected<void> slabs();
+    [[nodiscard]] Expected<void> memory();
+    [[nodiscard]] Expected<void> mappings();
+    [[nodiscard]] Expected<void> unmapped_allocations();
+    [[nodiscard]] Expected<void> variables();
+    [[nodiscard]] Expected<void> variables_of(std::uint64_t owner, std::uint64_t real, std::uint64_t context,
+                                              const std::vector<std::string> &names);
+    [[nodiscard]] Expected<void> managed_variables();
+    [[nodiscard]] Expected<void> events();
+    [[nodiscard]] Expected<void> blobs();
+    [[nodiscard]] Expected<void> place(image::PlaceRecord place, std::string_view name, std::uint64_t from);
+    [[nodiscard]] std::uint64_t any_context() const {
+        return contexts_.empty() ? 0 : contexts_.front().first;
+    }
+
+    Session &session_;
+    const PausedClient &client_;
+    image::Writer &writer_;
+    const driver_api::Backend &driver_;
+    DeviceCopier copier_;
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> contexts_; // handle, real
+    std::map<image::Digest, bool> codes_;
+    Saved saved_;
+    image::ClientEndRecord counts_;
+};
+
+Expected<Saved> Save::run() {
+    contexts_ = session_.objects().handles(driver_api::kHandleContext);
+    session_.make_current_for(any_context());
+    using Part = Expected<void> (Save::*)();
+    constexpr std::array<Part, 10> kParts{&Save::client,    &Save::calls,
+                                          &Save::slabs,     &Save::memory,
+                                          &Save::mappings,  &Save::unmapped_allocations,
+                                          &Save::variables, &Save::managed_variables,
+                                          &Save::events,    &Save::blobs};
+    for (const auto part : kParts)
+        if (auto done = (this->*part)(); !done)
+            return propagate(done);
+    if (auto done = writer_.put(RecordType::client_end, counts_); !done)
+        return propagate(done);
+    saved_.calls = counts_.calls;
+    saved_.content_bytes = counts_.content_bytes;
+    return saved_;
+}
+
+Expected<void> Save::client() {
+    const auto &place = session_.place();
+    const auto &device = session_.back_end().identity();
+    const auto &geometry = session_.channel().geometry();
+    image::ClientRecord record;
+    record.key = {.process = client_.said.client.process, .ordinal = client_.said.client.ordinal};
+    record.window = place.window;
+    record.window_size = place.window_size;
+    record.packets = client_.said.packets;
+    record.geometry = {geometry.ring_size,   geometry.record_limit, geometry.slots,
+                       geometry.inline_size, geometry.pieces,       geometry.piece_size};
+    record.pid = place.peer.pid;
+    record.noted = static_cast<std::int32_t>(session_.noted());
+    record.device_ordinal = device.ordinal;
+    record.compute_major = device.compute_major;
+    record.compute_minor = device.compute_minor;
+    record.names = session_.objects().names_invented();
+    record.device_name = device.name;
+    return writer_.put(RecordType::client, record);
+}
+
+Expected<void> Save::code(const Blob &blob) {
+    const auto bytes = std::span(blob.bytes).first(blob.size);
+    const auto digest = image::digest_of(bytes);
+    if (!codes_.emplace(digest, true).second)
+        return {};
+    saved_.code_bytes += bytes.size();
+    if (auto done = writer_.put(RecordType::code, image::CodeRecord{.digest = digest, .size = bytes.size()});
+        !done)
+        return done;
+    return writer_.put_pieces(RecordType::code_data, bytes);
+}
+
+Expected<void> Save::call(const JournalCall &call, std::uint32_t flags) {
+    image::CallRecord record{.context = call.context,
+                             .digest = {},
+                             .flags = flags,
+                             .names = static_cast<std::uint32_t>(call.names.size()),
+                             .message_size = call.message.size()};
+    if (call.code != nullptr) {
+        if (auto done = code(*call.code); !done)
+            return done;
+        record.digest = image::digest_of(std::span(call.code->bytes).first(call.code->size));
+    }
+    ++counts_.calls;
+    return writer_.put(RecordType::call, record, call.names, call.message);
+}
+
+// Early calls need nothing of the client's; the others wait for its host memory, and what has ended ends
+// behind them.
+Expected<void> Save::calls() {
+    for (const auto *entry : session_.journal().entries())
+        for (std::size_t at = 0; at < entry->calls.size(); ++at) {
+            const std::uint32_t late = entry->of_graphs || entry->ends ? image::kCallLate : 0;
+            const std::uint32_t continues = at + 1 < entry->calls.size() ? image::kCallContinues : 0;
+            if (auto done = call(entry->calls[at], late | continues); !done)
+                return done;
+        }
+    return {};
+}
+
+Expected<void> Save::slabs() {
+    for (const auto &range : session_.addresses().all()) {
+        if (range.kind != RangeKind::slab)
+            continue;
+        ++counts_.slabs;
+        if (auto done = writer_.put(
+                RecordType::slab,
+                image::SlabRecord{.address = range.address, .size = range.size, .context = range.context});
+            !done)
+            return done;
+    }
+    return {};
+}
+
+// from: where the memory is now.
+Expected<void> Save::place(image::PlaceRecord place, std::string_view name, std::uint64_t from) {
+    ++counts_.places;
+    // Without a context nothing can have written to it, and nothing can read it.
+    if (contexts_.empty())
+        place.flags |= image::kUntouched;
+    if (auto done = writer_.put(RecordType::place, place, name); !done)
+        return done;
+    if ((place.flags & image::kUntouched) != 0)
+        return {};
+    for (std::uint64_t at = 0; at < place.size; at += image::kPiece) {
+        const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(image::kPiece, place.size - at));
+        const auto piece = copier_.read(from + at, size);
+        if (!piece)
+            return std::unexpected(piece.error());
+        saved_.memory_bytes += size;
+        for (std::size_t begin = 0; begin < size;) {
+            const auto grain = [&](std::size_t offset) {
+                return piece->subspan(offset, std::min(kGrain, size - offset));
+            };
+            if (all_zero(grain(begin))) {
+                begin += kGrain;
+                continue;
+            }
+            std::size_t end = begin;
+            while (end < size && !all_zero(grain(end)))
+                end += kGrain;
+            const auto run = piece->subspan(begin, std::min(end, size) - begin);
+            counts_.content_bytes += run.size();
+            if (auto done = writer_.put(RecordType::content, image::ContentRecord{.offset = at + begin}, run);
+                !done)
+                return done;
+            begin = end;
+        }
+    }
+    return {};
+}
+
+// What the client says is allocated, as far as it lies in the session's slabs.
+Expected<void> Save::memory() {
+    std::vector<Range> slabs;
+    for (const auto &range : session_.addresses().all())
+        if (range.kind == RangeKind::slab)
+            slabs.push_back(range);
+    auto slab = slabs.begin();
+    for (const auto &range : client_.ranges) {
+        auto begin = range.address;
+        const auto end = range.address + range.size;
+        while (slab != slabs.end() && slab->address + slab->size <= begin)
+            ++slab;
+        for (auto at = slab; at != slabs.end() && at->address < end; ++at) {
+            begin = std::max(begin, at->address);
+            const auto stop = std::min(end, at->address + at->size);
+            if (begin >= stop)
+                continue;
+            if (auto done = place({.kind = std::to_underlying(image::PlaceKind::memory),
+                                   .context = at->context,
+                                   .address = begin,
+                                   .size = stop - begin},
+                                  {}, begin);
+                !done)
+                return done;
+        }
+    }
+    return {};
+}
+
+Expected<void> Save::mappings() {
+    const auto device = session_.back_end().device();
+    for (const auto &[address, mapping] : session_.mappings()) {
+        const CUmemLocation location{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+        unsigned long long flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        if (driver_.cuMemGetAccess != nullptr)
+            if (const auto result = driver_.cuMemGetAccess(&flags, &location, address);
+                result != CUDA_SUCCESS)
+                return cannot(fmt::format("the access to the mapping at {:#x}", address), driver_, result);
+        const auto set = [&](unsigned long long access) {
+            const CUmemAccessDesc desc{.location = location, .flags = static_cast<CUmemAccess_flags>(access)};
+            return driver_.cuMemSetAccess(address, mapping.size, &desc, 1);
+        };
+        if (flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+            if (const auto result = set(CU_MEM_ACCESS_FLAGS_PROT_READWRITE); result != CUDA_SUCCESS)
+                return cannot(fmt::format("the mapping at {:#x}", address), driver_, result);
+        auto done = place({.kind = std::to_underlying(image::PlaceKind::memory),
+                           .context = any_context(),
+                           .address = address,
+                           .size = mapping.size},
+                          {}, address);
+        if (flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+            static_cast<void>(set(flags));
+        if (done)
+            done = writer_.put(RecordType::access,
+                               image::AccessRecord{.address = address, .size = mapping.size, .flags = flags});
+        if (!done)
+            return done;
+    }
+    return {};
+}
+
+// Physical memory that no mapping shows as a whole: mapped somewhere for a moment.
+Expected<void> Save::unmapped_allocations() {
+    const auto mappings = session_.mappings();
+    for (const auto &[handle, size] : session_.allocations()) {
+        const bool shown = std::ranges::any_of(mappings, [&](const auto &entry) {
+            return entry.second.allocation == handle && entry.second.offset == 0 && entry.second.size == size;
+        });
+        if (shown)
+            continue;
+        const auto real = session_.objects().real(driver_api::kHandleAllocation, handle);
+        if (!real)
+            continue;
+        CUdeviceptr address = 0;
+        if (const auto result = driver_.cuMemAddressReserve(&address, size, 0, 0, 0); result != CUDA_SUCCESS)
+            return cannot(fmt::format("allocation {:#x}", handle), driver_, result);
+        auto result =
+            driver_.cuMemMap(address, size, 0, std::bit_cast<CUmemGenericAllocationHandle>(*real), 0);
+        Expected<void> done;
+        if (result == CUDA_SUCCESS) {
+            CUmemAccessDesc desc{};
+            desc.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = session_.back_end().device()};
+            desc.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+            result = driver_.cuMemSetAccess(address, size, &desc, 1);
+            if (result == CUDA_SUCCESS)
+                done = place({.kind = std::to_underlying(image::PlaceKind::allocation),
+                              .owner = handle,
+                              .context = any_context(),
+                              .size = size},
+                             {}, address);
+            static_cast<void>(driver_.cuMemUnmap(address, size));
+        }
+        static_cast<void>(driver_.cuMemAddressFree(address, size));
+        if (result != CUDA_SUCCESS)
+            return cannot(fmt::format("allocation {:#x}", handle), driver_, result);
+        if (!done)
+            return done;
+    }
+    return {};
+}
+
+Expected<void> Save::variables_of(std::uint64_t owner, std::uint64_t real, std::uint64_t context,
+                                  const std::vector<std::string> &names) {
+    const bool library = kind_of(owner) == driver_api::kHandleLibrary;
+    session_.make_current_for(context);
+    std::set<std::string_view> done_already;
+    for (const auto &name : names) {
+        if (!done_already.insert(name).second)
+            continue;
+        CUdeviceptr address = 0;
+        std::size_t size = 0;
+        auto result = CUDA_ERROR_NOT_SUPPORTED;
+        if (library && driver_.cuLibraryGetGlobal != nullptr)
+            result =
+                driver_.cuLibraryGetGlobal(&address, &size, std::bit_cast<CUlibrary>(real), name.c_str());
+        else if (!library && driver_.cuModuleGetGlobal_v2 != nullptr)
+            result =
+                driver_.cuModuleGetGlobal_v2(&address, &size, std::bit_cast<CUmodule>(real), name.c_str());
+        // Names of images are more than names of variables.
+        if (result == CUDA_ERROR_NOT_FOUND || (result == CUDA_SUCCESS && size == 0))
+            continue;
+        if (result != CUDA_SUCCESS)
+            return cannot(fmt::format("variable {}", name), driver_, result);
+        const bool seen = session_.journal().is_seen({.owner = owner, .managed = false, .name = name});
+        if (auto done = place({.kind = std::to_underlying(image::PlaceKind::variable),
+                               .flags = seen ? image::kAddressSeen : 0,
+                               .owner = owner,
+                               .context = context,
+                               .address = address,
+                               .size = size,
+                               .name_size = name.size()},
+                              name, address);
+            !done)
+            return done;
+    }
+    return {};
+}
+
+Expected<void> Save::variables() {
+    const auto capability = static_cast<unsigned>(session_.back_end().identity().compute_major * 10 +
+                                                  session_.back_end().identity().compute_minor);
+    for (const auto *entry : session_.journal().entries())
+        for (const auto &call : entry->calls) {
+            if (call.code == nullptr)
+                continue;
+            const auto id = static_cast<protocol::Id>(protocol::peek_id(call.message));
+            if (id != protocol::Id::load_module && id != protocol::Id::load_library)
+                continue;
+            std::uint64_t owner = 0;
+            std::memcpy(&owner, call.message.data() + sizeof(driver_api::MessageHeader), sizeof(owner));
+            const auto real = session_.objects().real(kind_of(owner), owner);
+            if (!real)
+                continue; // gone, and only needed by what it has left behind
+            const auto names =
+                names_of_module(std::span(call.code->bytes).first(call.code->size), capability);
+            if (names.allocates)
+                return failure("save",
+                               fmt::format("{} {:#x}", driver_api::handle_kind_name(kind_of(owner)), owner),
+                               "its kernels call malloc, and nobody can find such memory", ENOTSUP);
+            if (id == protocol::Id::load_module) {
+                if (auto done =
+                        variables_of(owner, *real, session_.objects().context_of(owner), names.variables);
+                    !done)
+                    return done;
+                continue;
+            }
+            for (const auto &[context, real_context] : contexts_)
+                if (auto done = variables_of(owner, *real, context, names.variables); !done)
+                    return done;
+        }
+    return {};
+}
+
+// Of no context; only those that were asked for matter to anybody.
+Expected<void> Save::managed_variables() {
+    for (const auto &seen : session_.journal().all_seen()) {
+        const auto library = session_.objects().real(driver_api::kHandleLibrary, seen.owner);
+        if (!seen.managed || !library || driver_.cuLibraryGetManaged == nullptr)
+            continue;
+        CUdeviceptr address = 0;
+        std::size_t size = 0;
+        if (const auto result = driver_.cuLibraryGetManaged(
+                &address, &size, std::bit_cast<CUlibrary>(*library), seen.name.c_str());
+            result != CUDA_SUCCESS)
+            return cannot(fmt::format("managed variable {}", seen.name), driver_, result);
+        if (auto done = place({.kind = std::to_underlying(image::PlaceKind::variable),
+                               .flags = image::kAddressSeen | image::kManaged,
+                               .owner = seen.owner,
+                               .context = any_context(),
+                               .address = address,
+                               .size = size,
+                               .name_size = seen.name.size()},
+                              seen.name, address);
+            !done)
+            return done;
+    }
+    return {};
+}
+
+// An event of which the driver can tell the time has been recorded; whether one without a time was makes no
+// difference once everything is done.
+Expected<void> Save::events() {
+    if (driver_.cuEventElapsedTime == nullptr)
+        return {};
+    for (const auto &[handle, real] : session_.objects().handles(driver_api::kHandleEvent)) {
+        const auto context = session_.objects().context_of(handle);
+        session_.make_current_for(context);
+        const auto event = std::bit_cast<CUevent>(real);
+        float none = 0;
+        if (driver_.cuEventElapsedTime(&none, event, event) != CUDA_SUCCESS)
+            continue;
+        if (auto done =
+                writer_.put(RecordType::event, image::EventRecord{.event = handle, .context = context});
+            !done)
+            return done;
+    }
+    return {};
+}
+
+Expected<void> Save::blobs() {
+    for (const auto &[number, blob] : session_.blobs().all()) {
+        const auto held = std::min<std::uint64_t>(blob->bytes.size(), blob->size);
+        if (auto done = writer_.put(RecordType::blob,
+                                    image::BlobRecord{.number = number, .size = blob->size, .held = held});
+            !done)
+            return done;
+        if (auto done = writer_.put_pieces(RecordType::blob_data, std::span(blob->bytes).first(held)); !done)
+            return done;
+    }
+    return {};
+}
+
+} // namespace
+
+Expected<void> settle(Session &session, const PausedClient &client, const Deadline &deadline) {
+    const auto carried_out = [&] {
+        return session.channel().consumed(client.said.head) && session.workers_idle();
+    };
+    if (auto waited = wait_until([&] { return carried_out() || session.ending(); }, deadline,
+                                 session.who() + " to have its calls carried out", kLook);
+        !waited)
+        return waited;
+    if (session.ending())
+        return failure("save", session.who(), "its session has ended", ECONNRESET);
+    return {};
+}
+
+Expected<void> drain(Session &session, const Deadline &deadline) {
+    const auto &driver = session.driver();
+    if (driver.cuStreamQuery == nullptr)
+        return failure("save", session.who(), "the driver has no cuStreamQuery", ENOSYS);
+    std::optional<Error> failed;
+    const auto idle = [&](std::uint64_t context, CUstream stream) {
+        session.make_current_for(context);
+        const auto result = driver.cuStreamQuery(stream);
+        if (result == CUDA_ERROR_NOT_READY)
+            return false;
+        if (result != CUDA_SUCCESS && !failed)
+            failed = Error{"save", session.who(),
+                           fmt::format("its context has failed: {}", result_name(driver, result)), EIO};
+        return true;
+    };
+    // All of a context's work is done when all its streams are, the legacy one included.
+    const auto done = [&] {
+        for (const auto &[context, real] : session.objects().handles(driver_api::kHandleContext))
+            if (!idle(context, nullptr))
+                return false;
+        for (const auto &[stream, real] : session.objects().handles(driver_api::kHandleStream))
+            if (!idle(session.objects().context_of(stream), std::bit_cast<CUstream>(real)))
+                return false;
+        return true;
+    };
+    if (auto waited = wait_until([&] { return session.ending() || done(); }, deadline,
+                                 session.who() + " to finish what runs on the device", kLook);
+        !waited)
+        return waited;
+    if (session.ending())
+        return failure("save", session.who(), "its session has ended", ECONNRESET);
+    if (failed)
+        return std::unexpected(*failed);
+    // Nothing waits any more: this brings out what kernels have printed.
+    for (const auto &[context, real] : session.objects().handles(driver_api::kHandleContext)) {
+        session.make_current_for(context);
+        if (const auto result = driver.cuCtxSynchronize == nullptr ? CUDA_SUCCESS : driver.cuCtxSynchronize();
+            result != CUDA_SUCCESS)
+            return failure("save", session.who(),
+                           fmt::format("its context has failed: {}", result_name(driver, result)), EIO);
+    }
+    session.relay_output();
+    return {};
+}
+
+std::optional<Obstacle> obstacle(Session &session) {
+    const auto &driver = session.driver();
+    if (driver.cuStreamIsCapturing != nullptr)
+        for (const auto &[handle, real] : session.objects().handles(driver_api::kHandleStream)) {
+            auto status = CU_STREAM_CAPTURE_STATUS_NONE;
+            session.make_current_for(session.objects().context_of(handle));
+            if (driver.cuStreamIsCapturing(std::bit_cast<CUstream>(real), &status) == CUDA_SUCCESS &&
+                status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+                return Obstacle{.what = fmt::format("stream {:#x} is being captured", handle), .soon = true};
+        }
+    struct Kind {
+        unsigned kind;
+        const char *what;
+    };
+    static constexpr std::array kNot{Kind{driver_api::kHandleArray, "arrays"},
+                                     Kind{driver_api::kHandleMipmap, "mipmapped arrays"}};
+    for (const auto &[kind, what] : kNot)
+        if (const auto handles = session.objects().handles(kind); !handles.empty())
+            return Obstacle{.what = fmt::format("{} ({:#x}) cannot be saved", what, handles.front().first)};
+    return std::nullopt;
+}
+
+Expected<Saved> save_session(Session &session, const PausedClient &client, image::Writer &writer) {
+    return Save(session, client, writer).run();
+}
+
+} // namespace singularity::proxyd

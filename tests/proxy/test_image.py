@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Device images: programs that are saved, lose their proxy, and go on with another one, and notice nothing."""
+
+import os
+import random
+import struct
+import subprocess
+import time
+
+import pytest
+
+import image_proxy
+from image_proxy import PATIENCE, Place, proxied, running
+
+SEED = int(os.environ.get("SINGULARITY_TEST_SEED", "0")) or random.randrange(1, 1 << 30)
+MOVES = 3  # of one program in one run
+DEVICES = {"multi_device": 2, "two_runtimes": 1}
+PROBE = "singularity-probe"
+
+
+def workloads():
+    with open(os.path.join(proxied.BUILD, "workloads", "programs.txt"), encoding="utf-8") as names:
+        return names.read().split()
+
+
+def direct(name, devices):
+    environment = dict(os.environ, LD_LIBRARY_PATH=proxied.program("softgpu"), SINGULARITY_SOFTGPU_DEVICES=str(devices),
+                       WORKLOADS_DATA=image_proxy.WORKLOADS_DATA)
+    start = time.monotonic()
+    done = subprocess.run([proxied.program("workloads", name)], env=environment, capture_output=True, timeout=PATIENCE,
+                          check=False)
+    return done, time.monotonic() - start
+
+
+def move(place, device, file):
+    """One virtual device to another proxy; whether a client was there to be moved."""
+    done = place.save(file, "--detach", device=device, check=False)
+    if done.returncode != 0:
+        # What the program itself would be told by its next call; it must go on as if nothing had been asked.
+        assert "its context has failed" in done.stderr, done.stderr
+        return None
+    saved = image_proxy.numbers(done.stdout)
+    if saved["clients"] == 0:
+        return None
+    place.kill(device)
+    place.start(device)
+    place.restore(file, device=device)
+    return saved
+
+
+@pytest.mark.parametrize("name", workloads())
+def test_workload(name):
+    """Saved at random points, its proxy killed, restored in a new one: the output is that of an undisturbed run."""
+    rng = random.Random(f"{SEED} {name}")
+    devices = DEVICES.get(name, 1)
+    reference, seconds = direct(name, devices)
+    assert reference.returncode == 0, reference.stderr
+    with Place(devices).start_all() as place:
+        with running([proxied.program("workloads", name)], place.environment()) as program:
+            moves = []
+            deadline = time.monotonic() + PATIENCE
+            while len(moves) < MOVES and program.poll() is None and time.monotonic() < deadline:
+                time.sleep(rng.uniform(0, seconds / 2))
+                for device in range(devices):
+                    saved = move(place, device, f"{len(moves)}.{device}")
+                    if saved is not None:
+                        moves.append(saved)
+            status, out, err = program.result()
+        print(f"seed {SEED}: {len(moves)} moves, {[(one['bytes'], one['pause_us'] // 1000) for one in moves]} (bytes, ms)")
+        assert status == 0, f"seed {SEED}\n{err}\n{place.log()}"
+        assert out == reference.stdout, f"seed {SEED}\n{err}\n{place.log()}"
+
+
+# --- What goes wrong. tests/proxy/probe.cpp is the client: "steady" launches a kernel for each line that it reads.
+
+def steady(place):
+    return subprocess.Popen([proxied.program("proxy", PROBE), "steady"], env=place.environment(), stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)
+
+
+def works(client):
+    client.stdin.write("\n")
+    client.stdin.flush()
+    line = client.stdout.readline()
+    assert line.split() == ["value", "7"], f"{line} {client.stderr.read() if client.poll() is not None else ''}"
+
+
+@pytest.fixture(name="place")
+def one_place():
+    with Place().start_all() as place:
+        yield place
+
+
+@pytest.fixture(name="client")
+def steady_client(place):
+    client = steady(place)
+    try:
+        assert client.stdout.readline().split() == ["ready", "1"]
+        works(client)
+        yield client
+    finally:
+        client.kill()
+        client.wait()
+        for pipe in (client.stdin, client.stdout, client.stderr):
+            pipe.close()
+
+
+def maps_and_files(pid):
+    """Mappings and descriptors of a process by what they are of."""
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+        mapped = {line.split(None, 5)[5].strip() for line in maps if len(line.split(None, 5)) == 6}
+    files = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+    return mapped, files
+
+
+def test_saved_and_run_on(place, client):
+    """With the same proxy; the image can be restored all the same, but its window is taken."""
+    for _ in range(3):
+        assert place.save("image")["clients"] == 1
+        works(client)
+    refused = place.restore("image", check=False)
+    assert refused.returncode == 1 and "window" in refused.stderr
+    works(client)
+
+
+def test_a_detached_client_is_an_ordinary_process(place, client):
+    """Nothing of the proxy is left in it: no channel, no socket."""
+    before, sockets = maps_and_files(client.pid)
+    assert any("singularity-channel" in name for name in before) and any(name.startswith("socket:") for name in sockets)
+    place.save("image", "--detach")
+    place.kill()
+    os.unlink(place.socket(0))
+    mapped, files = maps_and_files(client.pid)
+    assert not any("singularity-channel" in name for name in mapped)
+    assert not any(name.startswith("socket:") for name in files), files
+    place.start()
+    place.restore("image")
+    place.awaited()
+    works(client)
+
+
+def test_a_client_that_waits_in_vain_gets_errors(place):
+    client = subprocess.Popen([proxied.program("proxy", PROBE), "calls"],
+                              env=dict(place.environment(), SINGULARITY_PROXY_ATTACH_TIMEOUT="1"), stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert client.stdout.readline().split() == ["ready", "1"]
+        place.save("image", "--detach")
+        out, err = client.communicate(timeout=PATIENCE)
+        assert {line.split()[1] for line in out.splitlines()} == {"CUDA_ERROR_DEVICE_UNAVAILABLE"}, out
+        assert "SINGULARITY_PROXY_ATTACH_TIMEOUT" in err
+    finally:
+        client.kill()
+        client.wait()
+
+
+def test_a_kernel_without_an_end_is_refused(place):
+    client = subprocess.Popen([proxied.program("proxy", PROBE), "endless"], env=place.environment(), stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert client.stdout.readline().split() == ["ready", "1"]
+        refused = place.save("image", "--detach", "--quiesce", "500", check=False)
+        assert refused.returncode == 1 and "cannot wait any longer for session" in refused.stderr, refused.stderr
+        assert client.poll() is None
+    finally:
+        client.kill()
+        client.communicate()
+
+
+def image_of(place):
+    place.save("image", "--detach")
+    place.kill()
+    place.start()
+    with open(place.path("image"), "rb") as file:
+        return bytearray(file.read())
+
+
+def refuses(place, content):
+    with open(place.path("bad"), "wb") as file:
+        file.write(content)
+    done = place.restore("bad", check=False)
+    assert done.returncode == 1 and "record" in done.stderr, done.stderr
+
+
+def test_damaged_images_are_refused_by_record(place, client):
+    """Cut anywhere, any bit changed; then the same proxy takes the good one."""
+    rng = random.Random(SEED)
+    good = image_of(place)
+    for _ in range(20):
+        refuses(place, good[:rng.randrange(len(good))])
+    for _ in range(40):
+        bad = bytearray(good)
+        bad[rng.randrange(len(bad))] ^= 1 << rng.randrange(8)
+        refuses(place, bad)
+    refuses(place, rng.randbytes(10_000))
+    refuses(place, b"")
+    place.restore("image")
+    works(client)
+
+
+def test_a_killed_proxy_in_the_middle_of_a_restore(place, client):
+    """The client still waits, and another proxy takes the image."""
+    rng = random.Random(SEED)
+    image_of(place)
+    for _ in range(5):
+        restoring = subprocess.Popen([proxied.program("proxy", "singularity-images"), "restore", place.control(0),
+                                      place.path("image")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(rng.uniform(0, 0.03))
+        place.kill()
+        restoring.wait(PATIENCE)
+        if client.poll() is not None or place.path("image") is None:
+            break
+        place.start()
+        if restoring.returncode == 0:
+            break  # the client may have attached to the proxy that is gone
+    else:
+        place.restore("image")
+        works(client)
+
+
+def test_a_killed_client_in_the_middle_of_a_save(place):
+    rng = random.Random(SEED)
+    for _ in range(10):
+        client = steady(place)
+        try:
+            assert client.stdout.readline().split() == ["ready", "1"]
+            saving = subprocess.Popen([proxied.program("proxy", "singularity-images"), "save", place.control(0),
+                                       place.path("image"), "--detach"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(rng.uniform(0, 0.02))
+        finally:
+            client.kill()
+            client.communicate()
+        saving.wait(PATIENCE)  # either way, but it ends
+    assert place.save("image")["clients"] == 0
+    last = steady(place)
+    try:
+        assert last.stdout.readline().split() == ["ready", "1"]
+        works(last)
+    finally:
+        last.kill()
+        last.communicate()
+
+
+def test_two_virtual_devices_on_one_proxy():
+    """Saved from two proxies, restored into one; the paths of both sockets lead there."""
+    name = "multi_device"
+    reference, seconds = direct(name, 2)
+    with Place(2).start_all() as place:
+        with running([proxied.program("workloads", name)], place.environment()) as program:
+            deadline = time.monotonic() + PATIENCE
+            saved = [0, 0]
+            while min(saved) == 0 and program.poll() is None and time.monotonic() < deadline:
+                time.sleep(seconds / 10)
+                for device in range(2):
+                    if saved[device] == 0:
+                        saved[device] = place.save(f"image.{device}", "--detach", device=device)["clients"]
+            assert min(saved) == 1, "the program has ended too early"
+            for device in range(2):
+                place.kill(device)
+            place.start(0)
+            os.unlink(place.socket(1))
+            os.symlink(place.socket(0), place.socket(1))
+            for device in range(2):
+                tool_result = image_proxy.tool("restore", place.control(0), place.path(f"image.{device}"))
+                assert tool_result["clients"] == 1
+            status, out, err = program.result()
+        assert status == 0, f"{err}\n{place.log()}"
+        assert out == reference.stdout
+
+
+def test_requests_that_are_none(place, client):
+    """Whatever comes in, the proxy goes on serving."""
+    import socket
+    for content in (b"", b"x", struct.pack("=IIIIQQ", 9, 1, 0, 0, 1, 1), struct.pack("=IIIIQQ", 1, 77, 0, 0, 1, 1000),
+                    struct.pack("=IIIIQQ", 1, 1, 0, 0, 1000, 1000)):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
+            link.settimeout(PATIENCE)
+            link.connect(place.control(0))
+            if content:
+                link.send(content)
+                link.recv(4096)
+    works(client)
+    assert place.save("image")["clients"] == 1
