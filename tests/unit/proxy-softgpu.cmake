@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Tests of what is in proxy/softgpu/. Those on compiled programs need nvcc; the others run everywhere.
-if(NOT TARGET singularity_ptx)
+if(NOT TARGET singularity_engine)
     return()
 endif()
 
