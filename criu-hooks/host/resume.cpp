@@ -14,8 +14,9 @@ Expected<void> resume(pid_t init) {
         return propagate(node);
     if (auto ended = end_tcp_repair(*node); !ended)
         return propagate(ended);
+    // Also those that are not stopped yet: SIGCONT takes back a SIGSTOP that is on its way.
     for (const Process &each : *node)
-        if (each.state == 'T' && kill(each.pid, SIGCONT) != 0 && errno != ESRCH)
+        if (each.state != 'Z' && kill(each.pid, SIGCONT) != 0 && errno != ESRCH)
             return std::unexpected(errno_error("continue", each.title()));
     return {};
 }

@@ -19,7 +19,7 @@ def program(name):
 
 DRIVER = program("host-image-driver")
 HERE = os.path.dirname(os.path.abspath(__file__))
-PATIENCE = 60  # against hangs: the machine may be busy
+PATIENCE = 120  # against hangs: the machine may be busy
 USER = 1001
 PIVOT_ROOT = 155  # its number on x86-64
 MNT_DETACH = 2
