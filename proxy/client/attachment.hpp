@@ -9,6 +9,7 @@
 #pragma once
 
 #include "proxy/channel/packet.hpp"
+#include "proxy/libcuda/cuda.hpp"
 #include "session.hpp"
 
 #include <cstdint>

@@ -130,7 +130,7 @@ std::uint64_t ObjectTable::name_of(unsigned kind, std::uint64_t real) {
     auto *const trace = active_trace;
     if (const auto known = names_.find(reverse_key(kind, real)); known != names_.end()) {
         if (trace != nullptr)
-            name_again(*trace, known->second);
+            (void)name_again(*trace, known->second); // noted; it has its name already
         return known->second;
     }
     auto handle =
