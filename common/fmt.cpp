@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The functions of the fmt library, compiled once. Its header-only form compiles them again in every source file, which
-// took most of a build's time; its shared library is not wanted (see CMakeLists.txt). Debian has no static one.
+// The functions of the fmt library, compiled once. Its header-only form compiles them again in every source
+// file, which took most of a build's time; its shared library is not wanted (see CMakeLists.txt). Debian has
+// no static one.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -23,8 +23,10 @@ if(CMAKE_BUILD_TYPE MATCHES "Rel" AND NOT SINGULARITY_SANITIZE)
 endif()
 target_link_options(singularity_flags INTERFACE -Wl,--as-needed -Wl,-z,relro -Wl,-z,noexecstack)
 if(SINGULARITY_SANITIZE)
+    # function: a driver's functions come from dlsym, with types that only look alike to Clang.
     target_compile_options(singularity_flags INTERFACE
-        -fsanitize=${SINGULARITY_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+        -fsanitize=${SINGULARITY_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
+        $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=function>)
     target_link_options(singularity_flags INTERFACE -fsanitize=${SINGULARITY_SANITIZE})
 endif()
 

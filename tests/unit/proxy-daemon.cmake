@@ -37,10 +37,9 @@ set_tests_properties(unit.proxy_fuzz_replay PROPERTIES LABELS unit TIMEOUT 120)
 option(SINGULARITY_FUZZ "build libFuzzer's targets (needs Clang)" OFF)
 if(SINGULARITY_FUZZ)
     proxyd_fuzz_target(proxy_fuzz_records ${proxyd_tests}/fuzz_libfuzzer.cpp)
-    # The driver's functions are called through pointers of other types.
     foreach(target IN ITEMS proxy_fuzz_records singularity_proxyd_parts singularity_channel singularity_protocol
                             singularity_driver_dispatch singularity_driver_api)
-        target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link -fno-sanitize=function)
+        target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
     endforeach()
     target_link_options(proxy_fuzz_records PRIVATE -fsanitize=fuzzer)
 endif()
