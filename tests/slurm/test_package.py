@@ -50,5 +50,7 @@ def test_install_and_remove(make, package):
     cluster.restart_slurm()
     for host in cluster.hosts.values():
         host.run(["dpkg", "-r", "slurm-singularity"])
-        assert host.run("find / -xdev -name '*singularity*' -not -path '/var/*' -not -path '/proc/*'").stdout == ""
+        # sympy, which PyTorch needs, knows singularities of its own.
+        left = host.run("find / -xdev -name '*singularity*' -not -path '/var/*' -not -path '/proc/*' -not -path '*/sympy/*'")
+        assert left.stdout == ""
     cluster.wait_job(cluster.submit("-N2", "--wrap=srun true"))
