@@ -153,8 +153,8 @@ class Ring {
         if (const auto left = bytes_.size() - head_ % bytes_.size(); span > left)
             span = left; // a broken record: there is no room for it here
         std::memcpy(bytes_.data() + head_ % bytes_.size(), &header, sizeof(header));
-        std::memcpy(bytes_.data() + head_ % bytes_.size() + sizeof(header), part.message.data(),
-                    std::min<std::size_t>(size, span - sizeof(header)));
+        if (const auto fits = std::min<std::size_t>(size, span - sizeof(header)); fits > 0)
+            std::memcpy(bytes_.data() + head_ % bytes_.size() + sizeof(header), part.message.data(), fits);
         head_ += span;
         segment_.control().head.store(head_);
     }
