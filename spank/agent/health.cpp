@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "health.hpp"
 
-#include "../node_checks.hpp"
 #include "common/log.hpp"
+#include "node_checks.hpp"
 
 #include <chrono>
 #include <csignal>

@@ -2,8 +2,8 @@
 // The life of a virtual node's first process.
 #pragma once
 
-#include "../node/init_messages.hpp"
-#include "../node/seqpacket.hpp"
+#include "node/init_messages.hpp"
+#include "node/seqpacket.hpp"
 #include "spawn.hpp"
 
 #include <map>

@@ -2,7 +2,7 @@
 // A new process of the node, from fork to exec.
 #pragma once
 
-#include "../node/init_messages.hpp"
+#include "node/init_messages.hpp"
 
 #include <array>
 

@@ -42,7 +42,7 @@ void spoil(const fs::path &path, Check check, std::size_t flips) {
     for (std::size_t i = 0; i < flips; ++i) {
         Bytes changed = original;
         // The first bytes each once: that is where headers are.
-        constexpr std::size_t kFirst{64 * 8};
+        constexpr std::size_t kFirst = 512; // bits
         const std::size_t bit = i < kFirst && flips > kFirst ? i : random() % (changed.size() * 8);
         changed[(bit / 8) % changed.size()] ^= static_cast<std::byte>(1U << (bit % 8));
         replace(path, changed);
