@@ -101,14 +101,12 @@ std::optional<CUresult> capture(Context &context, Stream &stream, const Operatio
     return std::nullopt;
 }
 
-CUresult unsafe_while_capturing(const Context *context) {
+CUresult unsafe_while_capturing() {
     if (captures.load(std::memory_order_acquire) == 0 || thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_SUCCESS;
     const std::scoped_lock lock(graph_mutex());
     CUresult result = CUDA_SUCCESS;
     for (const auto &session : sessions()) {
-        if (platform().config().isolate_contexts && context != nullptr && session->context != context->id())
-            continue;
         const bool own =
             session->thread == std::this_thread::get_id() && session->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
         const bool other =
@@ -184,6 +182,19 @@ Result<std::shared_ptr<Graph>> end_capture(Stream &stream) {
         return refused(result);
     }
     return graph;
+}
+
+void end_capture_with(Stream &stream) {
+    std::shared_ptr<Graph> dropped; // ends without the lock
+    if (captures.load(std::memory_order_acquire) == 0)
+        return;
+    const std::scoped_lock lock(graph_mutex());
+    if (stream.capture == nullptr || stream.capture->session->origin != stream.id())
+        return;
+    const auto session = stream.capture->session;
+    finish(session);
+    if (!session->graph_is_the_programs)
+        dropped = graphs().take(session->graph->handle);
 }
 
 std::optional<CUresult> capture_record(Stream &stream, const std::shared_ptr<Event> &event, bool external) {

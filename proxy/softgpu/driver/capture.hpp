@@ -39,13 +39,15 @@ struct StreamCapture {
 [[nodiscard]] std::optional<CUresult> capture(Context &context, Stream &stream, const Operation &operation,
                                               bool asynchronous);
 // For calls that may not be made while a capture goes on, by the modes of captures and of the calling thread.
-[[nodiscard]] CUresult unsafe_while_capturing(const Context *context);
+[[nodiscard]] CUresult unsafe_while_capturing();
 // For calls that wait for the stream or ask how far it is.
 [[nodiscard]] CUresult waiting_while_capturing(Stream &stream);
 
 [[nodiscard]] CUresult begin_capture(Stream &stream, CUstreamCaptureMode mode, std::shared_ptr<Graph> into,
                                      std::vector<std::shared_ptr<GraphNode>> dependencies);
 [[nodiscard]] Result<std::shared_ptr<Graph>> end_capture(Stream &stream);
+// A capture ends with the stream it began in. What another one did stays in the graph.
+void end_capture_with(Stream &stream);
 // Records the event in a capture / makes the stream come after it. Nothing: no capture is concerned.
 [[nodiscard]] std::optional<CUresult> capture_record(Stream &stream, const std::shared_ptr<Event> &event,
                                                      bool external);

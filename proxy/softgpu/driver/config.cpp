@@ -75,7 +75,6 @@ struct Version {};
     return found;
 }
 
-using settings::Boolean;
 using settings::Integer;
 using settings::Key;
 using settings::Text;
@@ -91,7 +90,6 @@ constexpr std::tuple kKeys{
     Key{"name",               Text{1, 255},     std::string_view("Singularity Software GPU"), [](auto &c) -> auto & { return c.name; }},
     Key{"compute_capability", Version{},        kCapability,             [](auto &c) -> auto & { return c.compute_capability; }},
     Key{"threads",            Integer{0, 1024}, std::int64_t{0},         [](auto &c) -> auto & { return c.threads; }},
-    Key{"isolate_contexts",   Boolean{},        false,                   [](auto &c) -> auto & { return c.isolate_contexts; }},
 };
 // clang-format on
 

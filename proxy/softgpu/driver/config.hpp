@@ -29,7 +29,6 @@ struct Config {
     std::int64_t threads = 0; // that run blocks; 0: as many as the process may run on
     // Contexts made by cuCtxCreate do not see each other's pinned, managed and mapped memory. For a process
     // in which each context belongs to somebody else; not what NVIDIA's driver does.
-    bool isolate_contexts = false;
 
     bool operator==(const Config &) const = default;
 };

@@ -80,7 +80,6 @@ Context::Context(Device &device, CUcontext handle, bool primary, unsigned contex
                   allocation.address = (*mapping)->address();
                   allocation.size = (*mapping)->size();
                   allocation.owner = id_;
-                  allocation.owner_is_primary = primary_;
                   allocation.context = handle_;
                   allocation.device = device_.ordinal();
                   allocation.mapping = *mapping;

@@ -319,7 +319,6 @@ CUresult allocate_for_graph(Context &context, const AllocationOperation &operati
     allocation.size = operation.description.bytesize;
     allocation.kind = MemoryKind::pool;
     allocation.owner = context.id();
-    allocation.owner_is_primary = context.primary();
     allocation.context = context.handle();
     allocation.device = (*device)->ordinal();
     allocation.readable = allocation.writable = std::uint64_t{1} << (*device)->ordinal();

@@ -13,12 +13,6 @@ namespace singularity::softgpu::driver {
 
 namespace {
 
-// Whether what is not bound to its owner's address space is hidden from the context all the same.
-bool isolated(const Allocation &allocation, const Context &context) {
-    return platform().config().isolate_contexts && !allocation.owner_is_primary &&
-           allocation.owner != context.id() && allocation.device == context.device().ordinal();
-}
-
 bool writable(const Allocation &allocation, const Context &context) {
     if (allocation.kind == MemoryKind::mapped || allocation.kind == MemoryKind::pool)
         return (allocation.writable >> context.device().ordinal() & 1U) != 0;
@@ -125,11 +119,11 @@ bool visible(const Allocation &allocation, const Context &context) {
         return allocation.owner == context.id() || context.has_peer(allocation.owner);
     case MemoryKind::pool:
     case MemoryKind::mapped:
-        return (allocation.readable & bit) != 0 && !isolated(allocation, context);
+        return (allocation.readable & bit) != 0;
     case MemoryKind::managed:
     case MemoryKind::pinned:
     case MemoryKind::registered:
-        return !isolated(allocation, context);
+        return true;
     }
     return false;
 }

@@ -33,7 +33,6 @@ struct Allocation {
     MemoryKind kind = MemoryKind::device;
     std::uint64_t id = 0;    // given by MemoryMap::add, never used again
     std::uint64_t owner = 0; // id of the context; 0: none
-    bool owner_is_primary = true;
     CUcontext context = nullptr; // the owner's handle
     unsigned device = 0;         // ordinal
     unsigned flags = 0;          // of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged

@@ -95,7 +95,6 @@ CUresult Module::place(const ptx::Variable &variable, Placed &out) {
     allocation.size = std::max<std::uint64_t>(variable.size, 1);
     allocation.kind = variable.managed ? MemoryKind::managed : MemoryKind::device;
     allocation.owner = context_->id();
-    allocation.owner_is_primary = context_->primary();
     allocation.context = context_->handle();
     allocation.device = context_->device().ordinal();
     allocation.constant = variable.space == ptx::Space::constant;

@@ -35,7 +35,6 @@ void Pool::enter(const Context &context, const Block &block, std::uint64_t size)
     allocation.size = size;
     allocation.kind = MemoryKind::pool;
     allocation.owner = context.id();
-    allocation.owner_is_primary = context.primary();
     allocation.context = context.handle();
     allocation.device = device_.ordinal();
     allocation.pool = handle;

@@ -183,7 +183,7 @@ CUresult get_limit(const Context &context, std::size_t *out, CUlimit limit) {
 }
 
 CUresult synchronize(Context &context) {
-    if (const CUresult unsafe = unsafe_while_capturing(&context); unsafe != CUDA_SUCCESS)
+    if (const CUresult unsafe = unsafe_while_capturing(); unsafe != CUDA_SUCCESS)
         return unsafe;
     const CUresult result = context.synchronize();
     trim_pools(context.device());

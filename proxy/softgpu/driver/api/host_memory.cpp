@@ -25,7 +25,6 @@ Allocation of(const Context &context, std::uint64_t address, std::size_t size, M
     allocation.size = size;
     allocation.kind = kind;
     allocation.owner = context.id();
-    allocation.owner_is_primary = context.primary();
     allocation.context = context.handle();
     allocation.device = context.device().ordinal();
     allocation.flags = flags;
@@ -35,7 +34,7 @@ Allocation of(const Context &context, std::uint64_t address, std::size_t size, M
 CUresult allocate(Context &context, void **out, std::size_t size, unsigned flags) {
     if (out == nullptr || size == 0 || (flags & ~kAllocFlags) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult unsafe = unsafe_while_capturing(&context); unsafe != CUDA_SUCCESS)
+    if (const CUresult unsafe = unsafe_while_capturing(); unsafe != CUDA_SUCCESS)
         return unsafe;
     auto block = context.host_heap().allocate(size);
     if (!block)
@@ -48,10 +47,10 @@ CUresult allocate(Context &context, void **out, std::size_t size, unsigned flags
     return CUDA_SUCCESS;
 }
 
-CUresult free(Context &context, const void *pointer) {
+CUresult free_host(const void *pointer) {
     if (pointer == nullptr)
         return CUDA_SUCCESS;
-    if (const CUresult unsafe = unsafe_while_capturing(&context); unsafe != CUDA_SUCCESS)
+    if (const CUresult unsafe = unsafe_while_capturing(); unsafe != CUDA_SUCCESS)
         return unsafe;
     const auto found = memory_map().at(address_of(pointer));
     if (!found || found->kind != MemoryKind::pinned || !memory_map().remove(found->address, found->id))
@@ -73,7 +72,7 @@ CUresult enroll(Context &context, const void *pointer, std::size_t size, unsigne
         return CUDA_ERROR_NOT_SUPPORTED;
     if (pointer == nullptr || size == 0 || size > UINT64_MAX - address || (flags & ~kRegisterFlags) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult unsafe = unsafe_while_capturing(&context); unsafe != CUDA_SUCCESS)
+    if (const CUresult unsafe = unsafe_while_capturing(); unsafe != CUDA_SUCCESS)
         return unsafe;
     if (!is_mapped(address, size))
         return CUDA_ERROR_INVALID_VALUE;
@@ -88,10 +87,10 @@ CUresult enroll(Context &context, const void *pointer, std::size_t size, unsigne
 }
 
 // The program may unmap the memory as soon as this has returned, so nothing may use it any more.
-CUresult dismiss(Context &context, const void *pointer) {
+CUresult dismiss(const void *pointer) {
     if (pointer == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult unsafe = unsafe_while_capturing(&context); unsafe != CUDA_SUCCESS)
+    if (const CUresult unsafe = unsafe_while_capturing(); unsafe != CUDA_SUCCESS)
         return unsafe;
     auto found = memory_map().at(address_of(pointer));
     if (!found || found->kind != MemoryKind::registered)
@@ -140,7 +139,7 @@ CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags) {
     return with_context([&](Context &context) { return allocate(context, pp, bytesize, Flags); });
 }
 CUresult cuMemFreeHost(void *p) {
-    return with_context([&](Context &context) { return free(context, p); });
+    return with_context([&](Context &) { return free_host(p); });
 }
 CUresult cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags) {
     return with_context([&](Context &context) { return enroll(context, p, bytesize, Flags); });
@@ -149,7 +148,7 @@ CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags) {
     return with_context([&](Context &context) { return enroll(context, p, bytesize, Flags); });
 }
 CUresult cuMemHostUnregister(void *p) {
-    return with_context([&](Context &context) { return dismiss(context, p); });
+    return with_context([&](Context &) { return dismiss(p); });
 }
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags) {
     return with_context([&](Context &) { return device_pointer(pdptr, p, Flags); });

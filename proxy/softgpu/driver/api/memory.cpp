@@ -31,7 +31,6 @@ Allocation owned(const Context &context, const Block &block, MemoryKind kind) {
     allocation.size = block.size;
     allocation.kind = kind;
     allocation.owner = context.id();
-    allocation.owner_is_primary = context.primary();
     allocation.context = context.handle();
     allocation.device = context.device().ordinal();
     allocation.mapping = block.slab;
@@ -41,7 +40,7 @@ Allocation owned(const Context &context, const Block &block, MemoryKind kind) {
 CUresult allocate(Context &context, CUdeviceptr *out, std::size_t size) {
     if (out == nullptr || size == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult unsafe = unsafe_while_capturing(&context); unsafe != CUDA_SUCCESS)
+    if (const CUresult unsafe = unsafe_while_capturing(); unsafe != CUDA_SUCCESS)
         return unsafe;
     auto block = context.device_heap().allocate(size);
     if (!block && block.error() == CUDA_ERROR_OUT_OF_MEMORY) {
@@ -73,7 +72,7 @@ CUresult allocate_pitch(Context &context, CUdeviceptr *out, std::size_t *pitch, 
 CUresult allocate_managed(Context &context, CUdeviceptr *out, std::size_t size, unsigned flags) {
     if (out == nullptr || size == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
         return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult unsafe = unsafe_while_capturing(&context); unsafe != CUDA_SUCCESS)
+    if (const CUresult unsafe = unsafe_while_capturing(); unsafe != CUDA_SUCCESS)
         return unsafe;
     const auto block = context.managed_heap().allocate(size);
     if (!block)
@@ -86,10 +85,10 @@ CUresult allocate_managed(Context &context, CUdeviceptr *out, std::size_t size, 
     return CUDA_SUCCESS;
 }
 
-CUresult free(Context &current, CUdeviceptr address) {
+CUresult free(CUdeviceptr address) {
     if (address == 0)
         return CUDA_SUCCESS;
-    if (const CUresult unsafe = unsafe_while_capturing(&current); unsafe != CUDA_SUCCESS)
+    if (const CUresult unsafe = unsafe_while_capturing(); unsafe != CUDA_SUCCESS)
         return unsafe;
     const auto found = memory_map().at(address);
     const auto freeable = [](const Allocation &one) {
@@ -362,7 +361,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInByt
     });
 }
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
-    return with_context([&](Context &context) { return free(context, dptr); });
+    return with_context([&](Context &) { return free(dptr); });
 }
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
     return with_context([&](Context &) { return address_range(pbase, psize, dptr); });

@@ -32,7 +32,7 @@ CUresult refuse(const ImageError &error, JitOptions &options) {
 CUresult load(Context &context, CUmodule *out, const void *data, std::size_t size, JitOptions options) {
     if (out == nullptr || data == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult unsafe = unsafe_while_capturing(&context); unsafe != CUDA_SUCCESS)
+    if (const CUresult unsafe = unsafe_while_capturing(); unsafe != CUDA_SUCCESS)
         return unsafe;
     auto image = Image::open(data, size, context.device().capability().sm(), false);
     if (!image)
@@ -60,13 +60,13 @@ CUresult load_file(Context &context, CUmodule *out, const char *path) {
     return load(context, out, bytes->c_str(), bytes->size(), {});
 }
 
-CUresult unload(Context &context, CUmodule handle) {
+CUresult unload(CUmodule handle) {
     const auto module = modules().find(handle);
     if (module == nullptr)
         return CUDA_ERROR_INVALID_HANDLE;
     if (module->of_library)
         return CUDA_ERROR_NOT_PERMITTED;
-    if (const CUresult unsafe = unsafe_while_capturing(&context); unsafe != CUDA_SUCCESS)
+    if (const CUresult unsafe = unsafe_while_capturing(); unsafe != CUDA_SUCCESS)
         return unsafe;
     const CUresult result = module->context().synchronize();
     if (modules().take(handle) == nullptr)
@@ -237,7 +237,7 @@ CUresult cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin) {
     return with_context([&](Context &context) { return load(context, module, fatCubin, 0, {}); });
 }
 CUresult cuModuleUnload(CUmodule hmod) {
-    return with_context([&](Context &context) { return unload(context, hmod); });
+    return with_context([&](Context &) { return unload(hmod); });
 }
 CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name) {
     return with_context([&](Context &) { return get_function(hfunc, hmod, name); });

@@ -35,8 +35,7 @@ CUresult destroy(CUstream handle) {
     const auto stream = streams().take(handle);
     if (stream == nullptr)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (const CUresult capturing = waiting_while_capturing(*stream); capturing != CUDA_SUCCESS)
-        (void)capturing; // the capture is invalid now
+    end_capture_with(*stream);
     const std::scoped_lock lock(stream->context().submission_mutex());
     stream->ended = true;
     return CUDA_SUCCESS;

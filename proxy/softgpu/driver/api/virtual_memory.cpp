@@ -149,7 +149,6 @@ CUresult map(CUdeviceptr address, std::size_t size, std::size_t offset, CUmemGen
     allocation.mapping = *std::move(mapping);
     if (const auto context = current_context()) {
         allocation.owner = (*context)->id();
-        allocation.owner_is_primary = (*context)->primary();
         allocation.context = (*context)->handle();
     }
     memory_map().add(std::move(allocation));
