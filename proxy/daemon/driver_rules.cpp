@@ -190,6 +190,10 @@ void remember_managed(Session &session, const api::LibraryGetManagedRequest &req
     session.journal().seen({.owner = request.library, .managed = true, .name = name});
 }
 
+constexpr auto begin_capture = [](Session &session, const auto &request) {
+    session.capture_began(request.hStream);
+};
+
 using Rules = std::array<DriverRule, api::kApiCount>;
 
 // By id; what is not named here has no rule.
@@ -287,10 +291,14 @@ const Rules &rules() {
              }>});
         set(ApiId::kMemSetAccess, {.allowed = &in_reservation<&api::decode_MemSetAccessRequest>});
 
-        for (const auto id :
-             {ApiId::kStreamBeginCaptureV2, ApiId::kStreamBeginCapture, ApiId::kStreamBeginCaptureToGraph})
-            set(id, {.done = [](Session &session, Bytes) { session.capture_began(); }});
-        set(ApiId::kStreamEndCapture, {.done = [](Session &session, Bytes) { session.capture_ended(); }});
+        set(ApiId::kStreamBeginCapture,
+            {.done = &after<&api::decode_StreamBeginCaptureRequest, begin_capture>});
+        set(ApiId::kStreamBeginCaptureV2,
+            {.done = &after<&api::decode_StreamBeginCaptureV2Request, begin_capture>});
+        set(ApiId::kStreamBeginCaptureToGraph,
+            {.done = &after<&api::decode_StreamBeginCaptureToGraphRequest, begin_capture>});
+        for (const auto id : {ApiId::kStreamEndCapture, ApiId::kStreamDestroy, ApiId::kStreamDestroyV2})
+            set(id, {.tried = [](Session &session) { session.recount_captures(); }});
 
         set(ApiId::kModuleGetFunction,
             child_rule<&api::decode_ModuleGetFunctionRequest, &api::ModuleGetFunctionRequest::hmod>());

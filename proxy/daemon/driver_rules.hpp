@@ -31,6 +31,8 @@ struct DriverRule {
     bool (*allowed)(Session &session, std::span<const std::byte> message) = nullptr;
     // After the driver has done it.
     void (*done)(Session &session, std::span<const std::byte> message) = nullptr;
+    // After the driver has been asked, whatever it has said.
+    void (*tried)(Session &session) = nullptr;
 };
 
 [[nodiscard]] const DriverRule &driver_rule(driver_api::ApiId api);

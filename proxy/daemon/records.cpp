@@ -153,6 +153,8 @@ Expected<void> Session::process_driver_call(const channel::RecordHeader &header,
     }
     if (*result == CUDA_SUCCESS && rule.done != nullptr)
         rule.done(*this, message);
+    if (rule.tried != nullptr)
+        rule.tried(*this);
     if (active_trace != nullptr)
         note_effect(effect, header.context, message, *active_trace, *result, capture, nullptr);
     if (!row.replies) {

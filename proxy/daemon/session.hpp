@@ -31,6 +31,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -145,8 +146,10 @@ class Session : public std::enable_shared_from_this<Session> {
     [[nodiscard]] bool capturing(CUstream stream);
     // Whether any of the session's streams may be being captured.
     [[nodiscard]] bool captures() const { return captures_.load(std::memory_order_relaxed) != 0; }
-    void capture_began() { captures_.fetch_add(1, std::memory_order_relaxed); }
-    void capture_ended() { captures_.fetch_sub(1, std::memory_order_relaxed); }
+    void capture_began(std::uint64_t stream);
+    // Asks the driver which captures are still on: one ends with its stream, and with most calls that fail to
+    // end it.
+    void recount_captures();
 
     // The first failure of an asynchronous call, kept for the next reply that can report it.
     void note(CUresult result);
@@ -211,7 +214,9 @@ class Session : public std::enable_shared_from_this<Session> {
     std::atomic<bool> current_known_ = false;
 
     std::atomic<int> noted_ = 0;
-    std::atomic<unsigned> captures_ = 0;
+    std::mutex captures_lock_;
+    std::set<std::uint64_t> captured_streams_;
+    std::atomic<std::size_t> captures_ = 0; // how many these are
     std::atomic<std::uint64_t> slab_bytes_ = 0;
     std::mutex mappings_lock_;
     std::map<std::uint64_t, MappingOf> mappings_;        // of the program: cuMemMap

@@ -4,6 +4,7 @@
 #include "common/log.hpp"
 #include "host_shares.hpp"
 #include "session.hpp"
+#include "trace.hpp"
 
 #include <algorithm>
 #include <array>
@@ -164,6 +165,22 @@ bool Session::reaches(std::uint64_t address, std::uint64_t size) {
         return false;
     addresses_.remember_foreign(start, length);
     return addresses_.knows_foreign(address, size);
+}
+
+void Session::capture_began(std::uint64_t stream) {
+    const std::scoped_lock lock(captures_lock_);
+    captured_streams_.insert(stream);
+    captures_.store(captured_streams_.size(), std::memory_order_relaxed);
+}
+
+void Session::recount_captures() {
+    const Tracing unseen(nullptr); // no part of the call that it follows
+    const std::scoped_lock lock(captures_lock_);
+    std::erase_if(captured_streams_, [this](std::uint64_t stream) {
+        const auto real = objects_.real(driver_api::kHandleStream, stream);
+        return !real || !capturing(std::bit_cast<CUstream>(*real));
+    });
+    captures_.store(captured_streams_.size(), std::memory_order_relaxed);
 }
 
 bool Session::capturing(CUstream stream) {

@@ -162,6 +162,38 @@ void asynchronous(workload::Report &report) {
     stays(report, {cudaErrorIllegalAddress});
 }
 
+void broken_capture(workload::Report &report) {
+    // Of work in a second stream that never comes back to the first, there is no graph; both streams go on.
+    cudaStream_t first = nullptr;
+    cudaStream_t second = nullptr;
+    cudaEvent_t forked = nullptr;
+    CHECK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
+    CHECK(cudaEventCreateWithFlags(&forked, cudaEventDisableTiming));
+    workload::Buffer<int> value(32);
+    value.clear();
+    CHECK(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal));
+    CHECK(cudaEventRecord(forked, first));
+    CHECK(cudaStreamWaitEvent(second, forked, 0));
+    count_to<<<1, 32, 0, second>>>(100, value.data());
+    cudaGraph_t graph = nullptr;
+    answer(report, "the end of the capture", cudaStreamEndCapture(first, &graph),
+           {cudaErrorStreamCaptureUnjoined});
+    for (cudaStream_t stream : {first, second}) {
+        cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;
+        CHECK(cudaStreamIsCapturing(stream, &status));
+        report.expect(status == cudaStreamCaptureStatusNone, "no capture after its end");
+        count_to<<<1, 32, 0, stream>>>(10, value.data());
+        CHECK(cudaStreamSynchronize(stream));
+    }
+    // One whose stream is destroyed is gone with it.
+    CHECK(cudaStreamBeginCapture(second, cudaStreamCaptureModeThreadLocal));
+    CHECK(cudaStreamDestroy(second));
+    CHECK(cudaDeviceSynchronize());
+    report.equal("value", value.read(), std::vector<int>(32, 90));
+    still_works(report);
+}
+
 struct Case {
     const char *name;
     void (*run)(workload::Report &report);
@@ -178,6 +210,7 @@ constexpr Case cases[] = {
     {"trap", trap},
     {"reset", reset},
     {"asynchronous", asynchronous},
+    {"broken capture", broken_capture},
 };
 
 int main() {
