@@ -25,6 +25,8 @@ FIGURES = {
     "clients_8_ratio": f"{CLIENTS} clients of one proxy at once, time over that of one after the other",
     "client_rss_mb": "memory of a client process that CUDA through the proxy adds, MB (aim 32)",
     "proxy_rss_mb_per_client": "memory of the proxy that a client adds, beyond what the driver takes for it alone, MB (aim 64)",
+    "client_death_ms": f"from a client's kill -9 until all its memory is free, ms, median of {RUNS} (promise 1000)",
+    "proxy_death_ms": f"from the proxy's kill -9 until a client's call has failed, ms, median of {RUNS} (promise 1000)",
 }
 
 
@@ -109,6 +111,48 @@ def clients(calls):
         return time.monotonic() - start, alone
 
 
+class Watcher:
+    """A client that says when it sees something: (what, value, time.monotonic() of it)."""
+
+    def __init__(self, calls, environment):
+        self.process = subprocess.Popen([calls, "watch"], env=environment, stdout=subprocess.PIPE, text=True)
+
+    def next(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the watching client ended with {self.process.wait()}")
+        what, value, when = line.split()
+        return what, float(value), float(when)
+
+    def when(self, what, least=0.0):
+        """Waits for `what` with a value of at least `least`."""
+        while True:
+            seen, value, when = self.next()
+            if seen == what and value >= least:
+                return when
+
+
+def deaths(calls):
+    """Milliseconds until the other side notices: of a client, of the proxy."""
+    client, own = [], []
+    for _ in range(RUNS):
+        with Proxy() as proxy:
+            watcher = Watcher(calls, proxy.environment())
+            alone = watcher.next()[1]
+            held, _ = hold([calls, "hold"], proxy.environment())
+            while watcher.next()[1] >= alone:
+                pass
+            killed = time.monotonic()
+            held.kill()
+            client.append((watcher.when("free_mb", alone) - killed) * 1000)
+            held.wait()
+            killed = time.monotonic()
+            proxy.process.kill()
+            own.append((watcher.when("failed") - killed) * 1000)
+            watcher.process.wait(30)
+    return statistics.median(client), statistics.median(own)
+
+
 def run(say):
     calls = proxied.program("bench", "singularity-driver-calls")
     say("calls and copies")
@@ -127,6 +171,8 @@ def run(say):
     say(f"{CLIENTS} clients")
     together, alone = clients(calls)
     out["clients_8_ratio"] = together / alone
+    say("deaths")
+    out["client_death_ms"], out["proxy_death_ms"] = deaths(calls)
     say("memory")
     out["client_rss_mb"], per_client = memory(calls)
     own, figures = hold(*proxied.direct([calls, "hold"]))

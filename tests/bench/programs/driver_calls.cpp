@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What driver calls cost, on whatever libcuda.so.1 this program is started with. Prints "name value" lines;
 // tests/bench/proxy.py compares runs. Times are medians; ratios are taken within the run.
-//     driver_calls costs            launches, calls with a reply, copies against memcpy, memory of this
-//     process driver_calls work             a fixed amount of small work, for several clients at once
-//     driver_calls hold             opens a context, does a little, prints "ready", ends when stdin ends
+//     driver_calls costs   launches, calls with a reply, copies against memcpy, memory of this process
+//     driver_calls work    a fixed amount of small work, for several clients at once
+//     driver_calls hold    opens a context, does a little, prints "ready", ends when stdin ends
+//     driver_calls watch   prints "free_mb MB SECONDS" when the device's free memory changes, and "failed 1 SECONDS"
+//                          when a call fails, which ends it; SECONDS are CLOCK_MONOTONIC's
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -15,6 +17,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <cuda.h>
@@ -185,6 +188,26 @@ void hold() {
     }
 }
 
+void say_when(const char *name, double value) {
+    const double now = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+    std::printf("%s %.0f %.6f\n", name, value, now);
+    std::fflush(stdout);
+}
+
+void watch() {
+    const Session session;
+    std::size_t before = 0;
+    std::size_t free = 0;
+    std::size_t total = 0;
+    while (cuMemGetInfo(&free, &total) == CUDA_SUCCESS) {
+        if (free != before)
+            say_when("free_mb", static_cast<double>(free >> 20));
+        before = free;
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    say_when("failed", 1);
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -195,8 +218,10 @@ int main(int argc, char **argv) {
         work();
     else if (what == "hold")
         hold();
+    else if (what == "watch")
+        watch();
     else {
-        std::fprintf(stderr, "usage: driver_calls costs|work|hold\n");
+        std::fprintf(stderr, "usage: driver_calls costs|work|hold|watch\n");
         return EXIT_FAILURE;
     }
     return EXIT_SUCCESS;

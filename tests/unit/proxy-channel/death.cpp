@@ -20,7 +20,7 @@ using singularity::Deadline;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAtMost{1000};
+constexpr milliseconds kAtMost{10'000}; // a deadline; what it really takes is measured by the bench
 
 pid_t start(const std::function<void()> &run) {
     const pid_t child = fork();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Death on either side, kernels that never end, clients that write nonsense. A client that must die is a
-// process.
+// process. How long the other side takes to notice is measured by the bench.
 #include "proxy_process.hpp"
 
 #include <csignal>
@@ -19,10 +19,7 @@ using namespace singularity::test;
 namespace channel = singularity::channel;
 namespace driver_api = singularity::driver_api;
 namespace protocol = singularity::protocol;
-using Clock = std::chrono::steady_clock;
 using singularity::Deadline;
-
-constexpr std::chrono::milliseconds kWithin{1000};
 
 // What a client leaves behind when it is killed: a kernel that never ends, memory, a stream, a wait for it.
 [[noreturn]] void be_a_client(const std::filesystem::path &socket, int ready) {
@@ -42,7 +39,7 @@ constexpr std::chrono::milliseconds kWithin{1000};
         pause();
 }
 
-void killed_client_is_cleaned_up_within_a_second(void **) {
+void killed_client_is_cleaned_up(void **) {
     const Scratch scratch;
     const ProxyProcess proxy(scratch.path(), {"--max-clients", "4"});
     for (int round = 0; round < 3; ++round) {
@@ -58,19 +55,16 @@ void killed_client_is_cleaned_up_within_a_second(void **) {
         Client witness(proxy.socket());
         witness.make_context();
         const auto before = witness.free_memory();
-        const auto start = Clock::now();
         kill(child, SIGKILL);
         assert_int_equal(waitpid(child, nullptr, 0), child);
         assert_true(wait_until([&] { return witness.free_memory() == before + 8 * protocol::kSlabUnit; },
-                               Deadline::after(std::chrono::seconds(5)), "the memory",
-                               std::chrono::milliseconds(5))
+                               soon(), "the memory", std::chrono::milliseconds(5))
                         .has_value());
-        assert_true(Clock::now() - start < kWithin);
     }
     proxy.expect_log("everything was given back");
 }
 
-void killed_daemon_fails_all_calls_within_a_second(void **) {
+void killed_daemon_fails_all_calls(void **) {
     const Scratch scratch;
     ProxyProcess proxy(scratch.path());
     Client client(proxy.socket());
@@ -90,12 +84,10 @@ void killed_daemon_fails_all_calls_within_a_second(void **) {
     });
     // The daemon has it when the next call is answered.
     static_cast<void>(client.free_memory());
-    const auto start = Clock::now();
     proxy.end(SIGKILL);
     client.expect_end();
     waiter.join();
     assert_true(failed);
-    assert_true(Clock::now() - start < kWithin);
     assert_false(client.end().begin(0, 8).has_value());
 }
 
@@ -258,8 +250,8 @@ void nonsense_instead_of_a_hello(void **) {
 
 int main() {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(killed_client_is_cleaned_up_within_a_second),
-        cmocka_unit_test(killed_daemon_fails_all_calls_within_a_second),
+        cmocka_unit_test(killed_client_is_cleaned_up),
+        cmocka_unit_test(killed_daemon_fails_all_calls),
         cmocka_unit_test(orderly_end_frees_the_socket),
         cmocka_unit_test(garbage_ends_only_its_own_session),
         cmocka_unit_test(nonsense_instead_of_a_hello),
