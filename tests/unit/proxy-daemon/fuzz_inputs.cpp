@@ -164,12 +164,19 @@ std::vector<std::vector<Part>> all_seeds() {
                      record_of(protocol::Message<protocol::WriteBox>{
                          .fixed = {.destination = place, .box = box, .stream = stream}, .buffers = {data}}),
                      record_of(protocol::Message<protocol::CopyBox>{
-                         .fixed = {.destination = place, .source = place, .box = box, .stream = stream}})});
+                         .fixed = {.destination = place, .source = place, .box = box, .stream = stream}}),
+                     record_of(protocol::Message<protocol::ReadBox>{
+                         .fixed = {.source = place, .box = box, .stream = stream}})});
+    found.push_back({record_of(protocol::Message<protocol::LaunchHostFunction>{
+        .fixed = {.stream = stream, .function = 1, .data = 1, .kind = 1, .flags = 0}})});
     // What is made under a handle of the client's choice.
     found.push_back({record_of(protocol::Message<protocol::CreateContext>{
                          .fixed = {.context = fuzz_handle(api::kHandleContext, 100)}}),
                      record_of(protocol::Message<protocol::CreateLink>{
-                         .fixed = {.link = fuzz_handle(api::kHandleLink, 100)}})});
+                         .fixed = {.link = fuzz_handle(api::kHandleLink, 100)}}),
+                     record_of(protocol::Message<protocol::CreateSurface>{
+                         .fixed = {.surface = fuzz_handle(api::kHandleSurface, 100),
+                                   .resource = {.object = fuzz_handle(api::kHandleArray, 1)}}})});
     static constexpr std::array<std::byte, sizeof(protocol::EmptyBody)> kEmptyBody{};
     const api::View empty{.bytes = kEmptyBody, .present = true};
     const auto of_type = std::to_underlying(protocol::NodeType::empty);
