@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "proxy/channel/link.hpp"
 
-#include <algorithm>
+#include "common/unix_socket.hpp"
+
 #include <array>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 namespace singularity::channel {
 
@@ -56,31 +56,10 @@ Expected<Link> Link::adopt(UniqueFd socket) {
 }
 
 Expected<Link> Link::connect(const std::filesystem::path &path, const Deadline &deadline) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const auto &text = path.native();
-    if (text.empty() || text.size() >= sizeof(address.sun_path))
-        return failure("connect to", text,
-                       fmt::format("a socket's path has 1 to {} bytes", sizeof(address.sun_path) - 1),
-                       EINVAL);
-    std::ranges::copy(text, address.sun_path);
-    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    auto socket = connect_unix(path, deadline);
     if (!socket)
-        return std::unexpected(errno_error("make a socket for", text));
-    // A full backlog is the one thing worth waiting for: connect(2) says EAGAIN and no poll would tell the
-    // end.
-    int code = 0;
-    const auto connected = [&] {
-        code = ::connect(socket.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)) == 0
-                   ? 0
-                   : errno;
-        return code != EAGAIN && code != EINTR;
-    };
-    if (auto waited = wait_until(connected, deadline, text); !waited)
-        return propagate(waited);
-    if (code != 0)
-        return std::unexpected(errno_error("connect to", text, code));
-    return Link(std::move(socket));
+        return propagate(socket);
+    return Link(std::move(*socket));
 }
 
 Expected<void> Link::send(PacketType type, std::uint64_t ticket, std::span<const std::byte> body,

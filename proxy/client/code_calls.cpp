@@ -269,6 +269,29 @@ CUresult add_to_link(CUlinkState state, CUjitInputType type, std::span<const std
         });
 }
 
+// Where a global of what `field` names is and how long; either may not be wanted.
+template <class Call, auto decode, auto field>
+CUresult global_of(ApiId api, unsigned kind, auto owner, const char *name, CUdeviceptr *dptr, size_t *bytes) {
+    CUdeviceptr address = 0;
+    size_t size = 0;
+    auto request = Call::request(api, &address, &size, owner, name);
+    if (!request)
+        return refused(request.error());
+    if (const auto bad = check_handle(kind, (*request).*field); bad != CUDA_SUCCESS)
+        return bad;
+    const auto result = send_sync(
+        *request, [&](std::span<const std::byte> encoded) { return decode(*request, encoded); },
+        [&](const auto &reply) { Call::finish(*request, reply, &address, &size); });
+    if (result != CUDA_SUCCESS)
+        return result;
+    note(&address, &size);
+    if (dptr != nullptr)
+        *dptr = address;
+    if (bytes != nullptr)
+        *bytes = size;
+    return CUDA_SUCCESS;
+}
+
 } // namespace
 
 extern "C" {
@@ -423,57 +446,15 @@ CUresult cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel ker
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name) {
-    CUdeviceptr address = 0;
-    size_t size = 0;
-    auto request =
-        driver_api::ModuleGetGlobalV2Call::request(ApiId::kModuleGetGlobalV2, &address, &size, hmod, name);
-    if (!request)
-        return refused(request.error());
-    if (const auto bad = check_handle(driver_api::kHandleModule, request->hmod); bad != CUDA_SUCCESS)
-        return bad;
-    const auto result = send_sync(
-        *request,
-        [&](std::span<const std::byte> encoded) {
-            return driver_api::decode_ModuleGetGlobalV2Reply(*request, encoded);
-        },
-        [&](const auto &reply) {
-            driver_api::ModuleGetGlobalV2Call::finish(*request, reply, &address, &size);
-        });
-    if (result != CUDA_SUCCESS)
-        return result;
-    note(&address, &size);
-    if (dptr != nullptr)
-        *dptr = address;
-    if (bytes != nullptr)
-        *bytes = size;
-    return CUDA_SUCCESS;
+    return global_of<driver_api::ModuleGetGlobalV2Call, &driver_api::decode_ModuleGetGlobalV2Reply,
+                     &driver_api::ModuleGetGlobalV2Request::hmod>(
+        ApiId::kModuleGetGlobalV2, driver_api::kHandleModule, hmod, name, dptr, bytes);
 }
 
 CUresult cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name) {
-    CUdeviceptr address = 0;
-    size_t size = 0;
-    auto request =
-        driver_api::LibraryGetGlobalCall::request(ApiId::kLibraryGetGlobal, &address, &size, library, name);
-    if (!request)
-        return refused(request.error());
-    if (const auto bad = check_handle(driver_api::kHandleLibrary, request->library); bad != CUDA_SUCCESS)
-        return bad;
-    const auto result = send_sync(
-        *request,
-        [&](std::span<const std::byte> encoded) {
-            return driver_api::decode_LibraryGetGlobalReply(*request, encoded);
-        },
-        [&](const auto &reply) {
-            driver_api::LibraryGetGlobalCall::finish(*request, reply, &address, &size);
-        });
-    if (result != CUDA_SUCCESS)
-        return result;
-    note(&address, &size);
-    if (dptr != nullptr)
-        *dptr = address;
-    if (bytes != nullptr)
-        *bytes = size;
-    return CUDA_SUCCESS;
+    return global_of<driver_api::LibraryGetGlobalCall, &driver_api::decode_LibraryGetGlobalReply,
+                     &driver_api::LibraryGetGlobalRequest::library>(
+        ApiId::kLibraryGetGlobal, driver_api::kHandleLibrary, library, name, dptr, bytes);
 }
 
 CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, void **optionValues,

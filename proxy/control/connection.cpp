@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "proxy/control/connection.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 namespace singularity::proxy_control {
@@ -30,32 +28,6 @@ void wait_for(int socket, short events, const Deadline &deadline) {
 }
 
 } // namespace
-
-Expected<UniqueFd> connect_to(const std::filesystem::path &socket, const Deadline &deadline) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const auto &text = socket.native();
-    if (text.empty() || text.size() >= sizeof(address.sun_path))
-        return failure("connect to", text,
-                       fmt::format("a socket's path has 1 to {} bytes", sizeof(address.sun_path) - 1),
-                       EINVAL);
-    std::ranges::copy(text, address.sun_path);
-    UniqueFd made(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!made)
-        return std::unexpected(errno_error("make a socket for", text));
-    int code = 0;
-    const auto connected = [&] {
-        code = ::connect(made.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)) == 0
-                   ? 0
-                   : errno;
-        return code != EAGAIN && code != EINTR;
-    };
-    if (auto waited = wait_until(connected, deadline, text); !waited)
-        return propagate(waited);
-    if (code != 0)
-        return std::unexpected(errno_error("connect to", text, code));
-    return made;
-}
 
 Expected<void> send_packet(int socket, std::span<const std::byte> bytes, int descriptor,
                            const Deadline &deadline) {

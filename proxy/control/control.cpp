@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "proxy/control/control.hpp"
 
+#include "common/unix_socket.hpp"
 #include "proxy/control/connection.hpp"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ std::uint64_t milliseconds(const Deadline &deadline) {
 
 Expected<Answer> ask(const std::filesystem::path &control_socket, const Request &request, int descriptor,
                      const char *doing, const Progress &progress, const Deadline &deadline) {
-    auto socket = connect_to(control_socket, deadline);
+    auto socket = connect_unix(control_socket, deadline);
     if (!socket)
         return propagate(socket);
     if (auto sent = send_packet(socket->get(), std::as_bytes(std::span(&request, 1)), descriptor, deadline);

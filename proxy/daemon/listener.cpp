@@ -2,9 +2,9 @@
 #include "listener.hpp"
 
 #include "common/log.hpp"
+#include "common/unix_socket.hpp"
 #include "proxy/channel/link.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include <fcntl.h>
@@ -12,7 +12,6 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 namespace singularity::proxyd {
@@ -76,12 +75,10 @@ Expected<Listener> Listener::open(const std::filesystem::path &path) {
     UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket)
         return std::unexpected(errno_error("make a socket for", path.native()));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.native().size() >= sizeof(address.sun_path))
-        return failure("listen on", path.native(), "the path is too long for a socket", ENAMETOOLONG);
-    std::ranges::copy(path.native(), address.sun_path);
-    if (bind(socket.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)) != 0)
+    auto address = unix_address(path);
+    if (!address)
+        return propagate(address);
+    if (bind(socket.get(), reinterpret_cast<const sockaddr *>(&*address), sizeof(*address)) != 0)
         return std::unexpected(errno_error("make the socket", path.native()));
     // Who may connect is decided by who connects: another user's programs get an answer that says why not.
     if (chmod(path.c_str(), 0666) != 0 || listen(socket.get(), kBacklog) != 0)

@@ -2,6 +2,7 @@
 #include "options.hpp"
 
 #include "common/text.hpp"
+#include "common/unix_socket.hpp"
 #include "proxy/channel/segment.hpp"
 #include "window_area.hpp"
 
@@ -11,7 +12,6 @@
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 namespace singularity::proxyd {
@@ -35,12 +35,10 @@ Expected<std::uint64_t> parse_address(const std::string &text, const std::string
 
 // What CLI11 cannot check one by one. The text of what is wrong; empty: nothing.
 std::string wrong(const Options &options) {
-    if (options.socket.native().size() >= sizeof(sockaddr_un::sun_path))
-        return fmt::format("--socket: a socket's path has at most {} bytes, this one {}",
-                           sizeof(sockaddr_un::sun_path) - 1, options.socket.native().size());
-    if (options.control.native().size() >= sizeof(sockaddr_un::sun_path))
-        return fmt::format("--control: a socket's path has at most {} bytes, this one {}",
-                           sizeof(sockaddr_un::sun_path) - 1, options.control.native().size());
+    if (auto address = unix_address(options.socket); !address)
+        return fmt::format("--socket: {}", address.error().message());
+    if (auto address = unix_address(options.control); !options.control.empty() && !address)
+        return fmt::format("--control: {}", address.error().message());
     if (auto area = WindowArea::create(options.area); !area)
         return area.error().message();
     if (auto geometry = channel::check(options.geometry); !geometry)

@@ -4,7 +4,8 @@
 //     driver_calls costs   launches, calls with a reply, copies against memcpy, memory of this process
 //     driver_calls work    a fixed amount of small work, for several clients at once
 //     driver_calls hold    opens a context, does a little, prints "ready", ends when stdin ends
-//     driver_calls watch   prints "free_mb MB SECONDS" when the device's free memory changes, and "failed 1 SECONDS"
+//     driver_calls watch   prints "free_mb MB SECONDS" when the device's free memory changes, and "failed 1
+//     SECONDS"
 //                          when a call fails, which ends it; SECONDS are CLOCK_MONOTONIC's
 #include <algorithm>
 #include <chrono>

@@ -250,10 +250,8 @@ void nonsense_instead_of_a_hello(void **) {
 
 int main() {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(killed_client_is_cleaned_up),
-        cmocka_unit_test(killed_daemon_fails_all_calls),
-        cmocka_unit_test(orderly_end_frees_the_socket),
-        cmocka_unit_test(garbage_ends_only_its_own_session),
+        cmocka_unit_test(killed_client_is_cleaned_up),  cmocka_unit_test(killed_daemon_fails_all_calls),
+        cmocka_unit_test(orderly_end_frees_the_socket), cmocka_unit_test(garbage_ends_only_its_own_session),
         cmocka_unit_test(nonsense_instead_of_a_hello),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

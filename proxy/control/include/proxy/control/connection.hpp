@@ -7,13 +7,10 @@
 #include "common/unique_fd.hpp"
 
 #include <cstddef>
-#include <filesystem>
 #include <optional>
 #include <span>
 
 namespace singularity::proxy_control {
-
-[[nodiscard]] Expected<UniqueFd> connect_to(const std::filesystem::path &socket, const Deadline &deadline);
 
 // descriptor -1: none
 [[nodiscard]] Expected<void> send_packet(int socket, std::span<const std::byte> bytes, int descriptor,

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "common/unix_socket.hpp"
+
+#include <cerrno>
+
+#include <fmt/core.h>
+#include <sys/socket.h>
+
+namespace singularity {
+
+Expected<sockaddr_un> unix_address(const std::filesystem::path &path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const auto &text = path.native();
+    if (text.empty() || text.size() >= sizeof(address.sun_path))
+        return failure("use as a socket", text,
+                       fmt::format("its path has {} bytes, possible are 1 to {}", text.size(),
+                                   sizeof(address.sun_path) - 1),
+                       ENAMETOOLONG);
+    text.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    return address;
+}
+
+Expected<UniqueFd> connect_unix(const std::filesystem::path &path, const Deadline &deadline) {
+    auto address = unix_address(path);
+    if (!address)
+        return propagate(address);
+    UniqueFd made(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!made)
+        return std::unexpected(errno_error("make a socket for", path.native()));
+    // connect(2) says EAGAIN where the backlog is full, and poll(2) does not tell when it no longer is.
+    int code = 0;
+    const auto connected = [&] {
+        const auto *generic = static_cast<const sockaddr *>(static_cast<const void *>(&*address));
+        code = ::connect(made.get(), generic, sizeof(*address)) == 0 ? 0 : errno;
+        return code != EAGAIN && code != EINTR;
+    };
+    if (auto waited = wait_until(connected, deadline, path.native()); !waited)
+        return propagate(waited);
+    if (code != 0)
+        return std::unexpected(errno_error("connect to", path.native(), code));
+    return made;
+}
+
+} // namespace singularity
