@@ -16,8 +16,8 @@ CONF = {
     "PriorityWeightPartition": "1000",
     "PriorityWeightJobSize": "1000",
     # A requeued job may start again after this many seconds and one, instead of two minutes.
-    "AuthInfo": "cred_expire=5",
-    "SlurmdTimeout": "5",
+    # Not less than a busy machine may need to start a job.
+    "AuthInfo": "cred_expire=10",
 }
 PARTITIONS = [
     "PartitionName=low Nodes=ALL Default=YES PriorityTier=1 PriorityJobFactor=1 MaxTime=INFINITE State=UP",
@@ -25,11 +25,16 @@ PARTITIONS = [
 ]
 
 # A job that waits for the test, and ends by itself should the test die.
-WAIT = "for i in $(seq 600); do [ -e /shared/go-$SLURM_JOB_ID ] && exit 0; sleep 0.1; done; exit 9"
+WAIT = "for i in $(seq 1200); do [ -e /shared/go-$SLURM_JOB_ID ] && exit 0; sleep 0.1; done; exit 9"
 
 
 def go(cluster, job):
     cluster.controller.run(["touch", f"/shared/go-{job}"])
+
+
+def wait_started(cluster, name):
+    """Until the job's script has written to /shared/NAME: Slurm says RUNNING earlier."""
+    wait_for(lambda: cluster.controller.run(["cat", f"/shared/{name}"], check=False).stdout, 20, f"a script to write {name}")
 
 
 def result(cluster, job):
@@ -59,8 +64,9 @@ def failing_batch(cluster):
 
 
 def time_limit_and_cancel(cluster):
-    running, pending = cluster.submit(f"--wrap={WAIT}"), cluster.submit("--hold", "--wrap=true")
-    cluster.wait_job(running, ("RUNNING",))
+    running = cluster.submit(f"--wrap=echo start > /shared/cancelled; {WAIT}")
+    pending = cluster.submit("--hold", "--wrap=true")
+    wait_started(cluster, "cancelled")
     cluster.slurm("scancel", str(running), str(pending), user="alice")
     return finish(cluster, running, ("CANCELLED",)), finish(cluster, pending, ("CANCELLED",))
 
@@ -86,9 +92,9 @@ def heterogeneous(cluster):
 
 def gpus(cluster):
     """Three jobs of 3 GPUs on two nodes of 4: two run, the third waits for one of them."""
-    jobs = [cluster.submit("--gpus-per-node=3", "-N1", f"--wrap=echo $CUDA_VISIBLE_DEVICES > /shared/gpus-{i}; {WAIT}") for i in range(3)]
-    for job in jobs[:2]:
-        cluster.wait_job(job, ("RUNNING",))
+    jobs = [cluster.submit("--gpus-per-node=3", "-N1", f"--wrap=echo on $CUDA_VISIBLE_DEVICES > /shared/gpus-{i}; {WAIT}") for i in range(3)]
+    for i in range(2):
+        wait_started(cluster, f"gpus-{i}")
     wait_for(lambda: cluster.job(jobs[2])["Reason"] == "Resources", 20, "the third job to wait for resources")
     nodes = [re.search(r"AllocTRES=(\S*)", cluster.slurm("scontrol", "-o", "show", "node", node)).group(1) for node in ("n1", "n2")]
     for job in jobs:
@@ -100,7 +106,7 @@ def gpus(cluster):
 def preempted(cluster):
     """A job of the high partition takes all GPUs; the low one is requeued and runs again."""
     low = cluster.submit("-N2", "--gpus-per-node=4", "--requeue", f"--wrap=echo start >> /shared/low; {WAIT}")
-    cluster.wait_job(low, ("RUNNING",))
+    wait_started(cluster, "low")
     high = cluster.submit("-N2", "--gpus-per-node=4", "-p", "high", f"--wrap={WAIT}")
     cluster.wait_job(high, ("RUNNING",))
     state = cluster.job(low)["JobState"]
@@ -111,8 +117,7 @@ def preempted(cluster):
 
 def requeued(cluster):
     job = cluster.submit("--requeue", f"--wrap=echo start >> /shared/requeued; {WAIT}")
-    cluster.wait_job(job, ("RUNNING",))
-    wait_for(lambda: cluster.controller.run(["cat", "/shared/requeued"], check=False).stdout, 10, "the script to start")
+    wait_started(cluster, "requeued")
     cluster.slurm("scontrol", "requeue", str(job), user="alice")
     wait_for(lambda: cluster.job(job)["Restarts"] == "1", 20, f"job {job} to be requeued")
     go(cluster, job)
