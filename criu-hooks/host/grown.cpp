@@ -72,21 +72,17 @@ Expected<Places> places_of(const RestoreRequest &request) {
     for (const std::string &name : *names) {
         if (!name.starts_with("mountpoints-"))
             continue;
-        auto reader = RecordReader::open(request.images, name, Magic::kMounts);
-        if (!reader)
-            return propagate(reader);
-        for (;;) {
-            auto message = reader->next();
-            if (!message)
-                return propagate(message);
-            if (!*message)
-                break;
-            auto fields = fields_of(**message);
-            if (!fields)
-                return propagate(fields);
-            if (const Field *const id = find(*fields, mounts::kId); id != nullptr)
-                places[id->value] = {text_of(*fields, mounts::kMountPoint), outside_of(request, *fields)};
-        }
+        auto read =
+            for_each_record(request.images, name, Magic::kMounts, [&](Bytes message) -> Expected<void> {
+                auto fields = fields_of(message);
+                if (!fields)
+                    return propagate(fields);
+                if (const Field *const id = find(*fields, mounts::kId); id != nullptr)
+                    places[id->value] = {text_of(*fields, mounts::kMountPoint), outside_of(request, *fields)};
+                return {};
+            });
+        if (!read)
+            return propagate(read);
     }
     return places;
 }
@@ -158,27 +154,19 @@ Expected<void> accept_grown_files(const RestoreRequest &request) {
     auto places = places_of(request);
     if (!places)
         return propagate(places);
-    auto reader = RecordReader::open(request.images, kFiles, Magic::kFiles);
-    if (!reader)
-        return propagate(reader);
     std::vector<std::string> entries;
     bool changed = false;
-    for (;;) {
-        auto message = reader->next();
-        if (!message)
-            return propagate(message);
-        if (!*message)
-            break;
-        auto present = with_present_size(request, *places, **message);
+    auto read = for_each_record(request.images, kFiles, Magic::kFiles, [&](Bytes message) -> Expected<void> {
+        auto present = with_present_size(request, *places, message);
         if (!present)
             return propagate(present);
         changed |= present->has_value();
-        const Bytes same = **message;
         entries.push_back(
-            present->value_or(std::string(reinterpret_cast<const char *>(same.data()), same.size())));
-    }
-    if (!changed)
+            present->value_or(std::string(reinterpret_cast<const char *>(message.data()), message.size())));
         return {};
+    });
+    if (!read || !changed)
+        return read;
     if (auto written = write_file_at(request.images, kNew, framed(Magic::kFiles, entries)); !written)
         return written;
     if (renameat(request.images, kNew, request.images, kFiles) != 0)

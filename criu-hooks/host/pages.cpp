@@ -90,30 +90,25 @@ Expected<std::map<std::string, std::vector<std::uint64_t>>> page_cuts(int images
     for (const std::string &name : *names) {
         if (!name.starts_with("pagemap-"))
             continue;
-        auto reader = RecordReader::open(images, name, Magic::kPagemap);
-        if (!reader)
-            return propagate(reader);
         std::string pages;
         std::vector<Window> windows;
         std::uint64_t offset = 0;
-        for (;;) {
-            auto message = reader->next();
-            if (!message)
-                return propagate(message);
-            if (!*message)
-                break;
+        auto read = for_each_record(images, name, Magic::kPagemap, [&](Bytes message) -> Expected<void> {
             if (pages.empty()) {
-                auto fields = fields_of(**message);
+                auto fields = fields_of(message);
                 if (!fields)
                     return propagate(fields);
                 pages = fmt::format("pages-{}.img", number(*fields, head::kPagesId));
-                continue;
+                return {};
             }
-            auto run = run_of(**message, page_size, name);
+            auto run = run_of(message, page_size, name);
             if (!run)
                 return propagate(run);
             add(windows, *run, offset);
-        }
+            return {};
+        });
+        if (!read)
+            return propagate(read);
         cuts[pages] = cuts_of(windows);
     }
     return cuts;

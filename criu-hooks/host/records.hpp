@@ -48,6 +48,24 @@ class RecordReader {
     std::vector<std::byte> message_;
 };
 
+// Hands every message of the file to `work(Bytes) -> Expected<void>`, until one fails.
+template <class Work>
+[[nodiscard]] Expected<void> for_each_record(int directory, const std::string &name, Magic magic,
+                                             Work &&work) {
+    auto reader = RecordReader::open(directory, name, magic);
+    if (!reader)
+        return propagate(reader);
+    for (;;) {
+        auto message = reader->next();
+        if (!message)
+            return propagate(message);
+        if (!*message)
+            return {};
+        if (auto done = work(**message); !done)
+            return done;
+    }
+}
+
 // A whole image file again, from its messages.
 [[nodiscard]] std::string framed(Magic magic, const std::vector<std::string> &messages);
 

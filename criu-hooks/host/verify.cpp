@@ -132,17 +132,9 @@ struct ProcessEntry {
 
 Expected<std::vector<ProcessEntry>> processes_in(int images) {
     constexpr const char *kFile = "pstree.img";
-    auto reader = RecordReader::open(images, kFile, Magic::kProcesses);
-    if (!reader)
-        return propagate(reader);
     std::vector<ProcessEntry> entries;
-    for (;;) {
-        auto message = reader->next();
-        if (!message)
-            return propagate(message);
-        if (!*message)
-            break;
-        auto fields = fields_of(**message);
+    auto read = for_each_record(images, kFile, Magic::kProcesses, [&](Bytes message) -> Expected<void> {
+        auto fields = fields_of(message);
         if (!fields)
             return propagate(fields);
         auto threads = repeated(*fields, processes::kThreads);
@@ -152,7 +144,10 @@ Expected<std::vector<ProcessEntry>> processes_in(int images) {
         if (pid == nullptr)
             return refused(kFile, "a process has no id");
         entries.push_back({pid->value, std::move(*threads)});
-    }
+        return {};
+    });
+    if (!read)
+        return propagate(read);
     if (entries.empty())
         return refused(kFile, "it has no process");
     return entries;
