@@ -38,20 +38,6 @@ constexpr std::chrono::seconds kSend{10};
 // A process that was stored for a month has not waited for a month.
 constexpr std::chrono::seconds kLongestStep{1};
 
-std::chrono::milliseconds attach_timeout() {
-    const char *const text = std::getenv(kVariable);
-    if (text == nullptr || *text == '\0')
-        return kDefaultTimeout;
-    unsigned seconds = 0;
-    const auto *const end = text + std::strlen(text);
-    if (const auto [at, error] = std::from_chars(text, end, seconds); error != std::errc() || at != end) {
-        kLog.warning("{} is '{}'; a number of seconds was expected, {} are used", kVariable, text,
-                     kDefaultTimeout.count());
-        return kDefaultTimeout;
-    }
-    return std::chrono::seconds(seconds);
-}
-
 // --- Undivided operations
 
 struct Divisions {
@@ -215,7 +201,7 @@ class Attachment {
         if (auto done = detach(session); !done)
             return give_up(session, done.error().message());
         kLog.debug("detached from {}", session.socket());
-        waiting_[&session] = {.left = attach_timeout(), .looked = Deadline::Clock::now(), .said = {}};
+        waiting_[&session] = {.left = patience().span, .looked = Deadline::Clock::now(), .said = {}};
     }
 
     static Expected<void> detach(Session &session) {
@@ -322,6 +308,20 @@ Attachment &attachment() {
 }
 
 } // namespace
+
+Patience patience() {
+    const char *const text = std::getenv(kVariable);
+    if (text == nullptr || *text == '\0')
+        return {.span = kDefaultTimeout};
+    unsigned seconds = 0;
+    const auto *const end = text + std::strlen(text);
+    if (const auto [at, error] = std::from_chars(text, end, seconds); error != std::errc() || at != end) {
+        kLog.warning("{} is '{}'; a number of seconds was expected, {} are used", kVariable, text,
+                     kDefaultTimeout.count());
+        return {.span = kDefaultTimeout};
+    }
+    return {.span = std::chrono::seconds(seconds), .asked_for = true};
+}
 
 Undivided::Undivided() {
     if (depth++ != 0)

@@ -12,6 +12,7 @@
 #include "proxy/libcuda/cuda.hpp"
 #include "session.hpp"
 
+#include <chrono>
 #include <cstdint>
 
 namespace singularity::client {
@@ -22,6 +23,14 @@ void resume_arrived(Session &session);
 void detach_arrived(Session &session);
 // The daemon has hung up; link_lock is held. Whether the session is over (else it waits for another daemon).
 [[nodiscard]] bool hung_up(Session &session);
+
+// How long to wait for a device proxy that comes back, and whether whoever started this process has said so:
+// SINGULARITY_PROXY_ATTACH_TIMEOUT.
+struct Patience {
+    std::chrono::milliseconds span{};
+    bool asked_for = false;
+};
+[[nodiscard]] Patience patience();
 
 // While one lives the thread does things that must not be divided between two daemons; where a session is
 // paused, making one waits. For operations that use the socket as well as the ring.

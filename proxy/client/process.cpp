@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "process.hpp"
 
+#include "attachment.hpp"
 #include "common/log.hpp"
 #include "sockets.hpp"
 #include "statistics.hpp"
@@ -8,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <random>
+#include <thread>
 
 #include <fmt/format.h>
 #include <pthread.h>
@@ -24,9 +26,13 @@ constexpr int kWindowTries = 64;
 struct Opened {
     std::vector<std::unique_ptr<Session>> sessions;
     Range window;
+    std::string why;         // not, if a daemon is away
+    bool comes_back = false; // it has said so
 };
 
-enum class Try : std::uint8_t { done, other_window, failed };
+enum class Try : std::uint8_t { done, other_window, away, failed };
+
+constexpr std::chrono::milliseconds kBetweenTries{30};
 
 std::uint64_t random_number() {
     std::random_device device;
@@ -38,12 +44,16 @@ Expected<channel::Answer> greet(channel::Link &link, std::uint64_t window) {
 }
 
 // One attempt to open all sessions with one window. `wish`: 0 lets the first daemon choose; on other_window
-// the address of another one to try.
+// the address of another one to try; on away it says why in `opened`.
 Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opened &opened) {
     opened = {};
     for (std::size_t ordinal = 0; ordinal < sockets.size(); ++ordinal) {
         const auto &socket = sockets[ordinal];
         auto link = channel::Link::connect(socket, Deadline::after(kHandshake));
+        if (!link && (link.error().code == ENOENT || link.error().code == ECONNREFUSED)) {
+            opened.why = link.error().message();
+            return Try::away;
+        }
         if (!link) {
             kLog.error("{}; start the device proxy of this socket, or correct SINGULARITY_PROXY_SOCKETS",
                        link.error().message());
@@ -63,6 +73,11 @@ Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opene
                                      random_number());
                 if (wish != 0)
                     return Try::other_window;
+            }
+            if (static_cast<channel::RefusalReason>(refusal.reason) == channel::RefusalReason::moved) {
+                opened.why = fmt::format("the device proxy at {}: {}", socket, refusal.text.data());
+                opened.comes_back = true;
+                return Try::away;
             }
             kLog.error("the device proxy at {} refuses this process: {}", socket, refusal.text.data());
             return Try::failed;
@@ -122,10 +137,23 @@ CUresult connect_all(Process &mine) {
         return CUDA_ERROR_NO_DEVICE;
     std::uint64_t wish = 0;
     Opened opened;
+    const auto wait = patience();
+    const auto deadline = Deadline::after(wait.span);
     for (int attempt = 0;; ++attempt) {
         const auto outcome = open_all(*sockets, wish, opened);
         if (outcome == Try::done)
             break;
+        // Its place is taken by another one while the job is moved.
+        if (outcome == Try::away && (opened.comes_back || wait.asked_for) && !deadline.expired()) {
+            std::this_thread::sleep_for(kBetweenTries);
+            attempt = -1;
+            continue;
+        }
+        if (outcome == Try::away) {
+            kLog.error("{}; start the device proxy of this socket, or correct SINGULARITY_PROXY_SOCKETS",
+                       opened.why);
+            return CUDA_ERROR_NO_DEVICE;
+        }
         if (outcome == Try::failed)
             return CUDA_ERROR_NO_DEVICE;
         if (attempt == kWindowTries) {

@@ -215,6 +215,8 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
             fmt::format("this device proxy serves at most {} clients (--max-clients)", options_.max_clients));
     // No session begins while images are saved.
     const std::scoped_lock lock(lock_);
+    if (moved_)
+        return refuse(RefusalReason::moved, "its clients have been saved for another device proxy");
     const auto window = windows_.take(hello.window);
     if (!window) {
         switch (window.error()) {
@@ -309,10 +311,11 @@ std::vector<std::shared_ptr<Session>> Daemon::hold() {
     return all;
 }
 
-void Daemon::release() {
+void Daemon::release(bool moved) {
     {
         const std::scoped_lock lock(lock_);
         holding_ = false;
+        moved_ = moved;
     }
     tell_closed()(); // wakes the main thread
 }

@@ -42,7 +42,7 @@ class Daemon final : public SessionKeeper {
 
     // --- for the thread of the control socket
     [[nodiscard]] std::vector<std::shared_ptr<Session>> hold() override;
-    void release() override;
+    void release(bool moved) override;
     [[nodiscard]] Expected<std::shared_ptr<Session>>
     make(const channel::ClientKey &client, const channel::Geometry &geometry, std::uint64_t window) override;
     void expect(const Restored &restored) override;
@@ -84,6 +84,7 @@ class Daemon final : public SessionKeeper {
     std::mutex lock_;
     WindowArea windows_;
     bool holding_ = false;
+    bool moved_ = false;
     std::map<channel::ClientKey, Restored> waiting_;
     UniqueFd epoll_;
     UniqueFd signals_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "driver_rules.hpp"
 
+#include "batch_operation.hpp"
 #include "driver_api/messages.hpp"
 #include "session.hpp"
 
@@ -92,23 +93,8 @@ constexpr DriverRule batch_rule() {
                      at += sizeof(CUstreamBatchMemOpParams)) {
                     CUstreamBatchMemOpParams operation{};
                     std::memcpy(&operation, request.paramArray.bytes.data() + at, sizeof(operation));
-                    switch (operation.operation) {
-                    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-                    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-                        if (!session.reaches(operation.waitValue.address, sizeof(std::uint32_t)))
-                            return false;
-                        break;
-                    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-                    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-                        if (!session.reaches(operation.waitValue.address, sizeof(std::uint64_t)))
-                            return false;
-                        break;
-                    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-                    case CU_STREAM_MEM_OP_BARRIER:
-                        break;
-                    default:
+                    if (!is_allowed(session, operation))
                         return false;
-                    }
                 }
                 return true;
             }>};

@@ -279,18 +279,20 @@ Expected<Answer> ImageService::save(Job &job) {
     class Holding {
       public:
         explicit Holding(SessionKeeper &keeper) : keeper_(keeper), sessions_(keeper.hold()) {}
-        ~Holding() { keeper_.release(); }
+        ~Holding() { keeper_.release(moved_); }
         Holding(const Holding &) = delete;
         Holding &operator=(const Holding &) = delete;
         Holding(Holding &&) = delete;
         Holding &operator=(Holding &&) = delete;
         [[nodiscard]] const std::vector<std::shared_ptr<Session>> &sessions() const { return sessions_; }
+        void moved() { moved_ = true; }
 
       private:
         SessionKeeper &keeper_;
         std::vector<std::shared_ptr<Session>> sessions_;
+        bool moved_ = false;
     };
-    const Holding holding(keeper_);
+    Holding holding(keeper_);
     const auto begin = Deadline::Clock::now();
     auto held = quiesce(job, holding.sessions());
     if (!held)
@@ -303,6 +305,8 @@ Expected<Answer> ImageService::save(Job &job) {
         return propagate(done);
     }
     if (static_cast<Afterwards>(job.request.afterwards) == Afterwards::detach) {
+        // From the first that has let go.
+        holding.moved();
         if (auto done = detach(*held, job.deadline); !done)
             return propagate(done);
     } else {
@@ -336,6 +340,7 @@ Expected<Answer> ImageService::restore(Job &job) {
         kLog.info("{}: restored (was pid {}), {} bytes of content; it waits for its client",
                   one.session->who(), one.pid, one.content_bytes);
     }
+    keeper_.release(false); // should this be the device proxy that they have left
     return answer;
 }
 

@@ -30,9 +30,9 @@ class SessionKeeper {
     SessionKeeper &operator=(SessionKeeper &&) = delete;
     virtual ~SessionKeeper() = default;
 
-    // All that live; until release() no new ones begin.
+    // All that live; until release() no new ones begin, and after it only if these have not `moved`.
     [[nodiscard]] virtual std::vector<std::shared_ptr<Session>> hold() = 0;
-    virtual void release() = 0;
+    virtual void release(bool moved) = 0;
     [[nodiscard]] virtual Expected<std::shared_ptr<Session>>
     make(const channel::ClientKey &client, const channel::Geometry &geometry, std::uint64_t window) = 0;
     // From now on its client may attach.

@@ -3,6 +3,7 @@
 
 import os
 import random
+import signal
 import struct
 import subprocess
 import time
@@ -34,6 +35,8 @@ def direct(name, devices):
 
 def move(place, device, file):
     """One virtual device to another proxy; whether a client was there to be moved."""
+    if not place.save(file, device=device)["clients"]:
+        return None  # one that has not come yet would find no proxy that lives long enough
     done = place.save(file, "--detach", device=device, check=False)
     if done.returncode != 0:
         # What the program itself would be told by its next call, or it has come to its end just then; it must go on
@@ -41,12 +44,10 @@ def move(place, device, file):
         assert "its context has failed" in done.stderr or "has ended in the middle" in done.stderr, done.stderr
         return None
     saved = image_proxy.numbers(done.stdout)
-    if saved["clients"] == 0:
-        return None
     place.kill(device)
     place.start(device)
     place.restore(file, device=device)
-    return saved
+    return saved if saved["clients"] else None
 
 
 @pytest.mark.parametrize("name", workloads())
@@ -199,24 +200,87 @@ def test_damaged_images_are_refused_by_record(place, client):
     works(client)
 
 
+def started(place, what, *options):
+    """An operation of singularity-images on device 0, under way."""
+    return subprocess.Popen([proxied.program("proxy", "singularity-images"), what, place.control(0), place.path("image"), *options],
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def test_a_killed_proxy_in_the_middle_of_a_restore(place, client):
     """The client still waits, and another proxy takes the image."""
     rng = random.Random(SEED)
     image_of(place)
-    for _ in range(5):
-        restoring = subprocess.Popen([proxied.program("proxy", "singularity-images"), "restore", place.control(0),
-                                      place.path("image")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(rng.uniform(0, 0.03))
+    client.send_signal(signal.SIGSTOP)  # it does not attach to one that is about to be killed
+    begin = time.monotonic()
+    place.restore("image")
+    seconds = time.monotonic() - begin
+    for _ in range(8):
+        place.kill()
+        place.start()
+        restoring = started(place, "restore")
+        time.sleep(rng.uniform(0, seconds))
         place.kill()
         restoring.wait(PATIENCE)
-        if client.poll() is not None or place.path("image") is None:
-            break
         place.start()
-        if restoring.returncode == 0:
-            break  # the client may have attached to the proxy that is gone
-    else:
+    place.restore("image")
+    client.send_signal(signal.SIGCONT)
+    works(client)
+
+
+@pytest.mark.parametrize("options", [[], ["--detach"]])
+def test_a_killed_proxy_in_the_middle_of_a_save(place, options):
+    """An image that is complete can be restored and the client goes on; without one it is told that its device is gone."""
+    rng = random.Random(SEED)
+    saves = restored = 0
+    for _ in range(8):
+        client = subprocess.Popen([proxied.program("proxy", PROBE), "calls"],
+                                  env=dict(place.environment(), SINGULARITY_PROXY_ATTACH_TIMEOUT="3"), stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            assert client.stdout.readline().split() == ["ready", "1"]
+            saving = started(place, "save", *options)
+            time.sleep(rng.uniform(0, 0.02))
+            place.kill()
+            complete = saving.wait(PATIENCE) == 0
+            place.start()
+            again = place.restore("image", check=False)
+            saves += complete
+            if complete:
+                assert again.returncode == 0, again.stderr
+            if complete and options:
+                place.awaited()
+                restored += 1
+            # The image may be complete without anybody knowing, and the client here: in the end it has nobody.
+            time.sleep(0.1)
+            place.kill()
+            place.start()
+            out, _ = client.communicate(timeout=PATIENCE)
+            assert {line.split()[1] for line in out.splitlines()} == {"CUDA_ERROR_DEVICE_UNAVAILABLE"}, out
+        finally:
+            client.kill()
+            client.wait()
+        place.kill()
+        place.start()
+    print(f"seed {SEED}: 8 saves, {saves} complete, {restored} restored")
+
+
+def test_a_client_that_comes_while_another_proxy_is_awaited(place, client):
+    """It gets its session from the one that takes the place, not from the one that is about to end."""
+    place.save("image", "--detach")
+    late = steady(place)
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            late.wait(0.5)
+        place.kill()
+        os.unlink(place.socket(0))
+        place.start()
         place.restore("image")
+        assert late.stdout.readline().split() == ["ready", "1"]
+        works(late)
         works(client)
+    finally:
+        late.kill()
+        late.communicate()
 
 
 def test_a_killed_client_in_the_middle_of_a_save(place):
@@ -225,13 +289,14 @@ def test_a_killed_client_in_the_middle_of_a_save(place):
         client = steady(place)
         try:
             assert client.stdout.readline().split() == ["ready", "1"]
-            saving = subprocess.Popen([proxied.program("proxy", "singularity-images"), "save", place.control(0),
-                                       place.path("image"), "--detach"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            saving = started(place, "save", "--detach")
             time.sleep(rng.uniform(0, 0.02))
         finally:
             client.kill()
             client.communicate()
-        saving.wait(PATIENCE)  # either way, but it ends
+        if saving.wait(PATIENCE) == 0:
+            place.kill()  # its clients have moved
+            place.start()
     assert place.save("image")["clients"] == 0
     last = steady(place)
     try:
@@ -253,7 +318,7 @@ def test_two_virtual_devices_on_one_proxy():
             while min(saved) == 0 and program.poll() is None and time.monotonic() < deadline:
                 time.sleep(seconds / 10)
                 for device in range(2):
-                    if saved[device] == 0:
+                    if saved[device] == 0 and place.save(f"image.{device}", device=device)["clients"] != 0:
                         saved[device] = place.save(f"image.{device}", "--detach", device=device)["clients"]
             assert min(saved) == 1, "the program has ended too early"
             for device in range(2):

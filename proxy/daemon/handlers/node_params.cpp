@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "node_params.hpp"
 
+#include "batch_operation.hpp"
 #include "places.hpp"
 #include "proxy/driver-api/wire.hpp"
 
@@ -72,11 +73,7 @@ CUresult NodeParams::read_batch(Call &call, const protocol::BatchMemOpBody &body
          ++index) {
         const auto &operation =
             operations_.emplace_back(protocol::element<CUstreamBatchMemOpParams>(parameters, index));
-        const bool word = operation.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
-                          operation.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
-                          operation.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ||
-                          operation.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
-        if (word && !call.session().reaches(operation.waitValue.address, sizeof(std::uint64_t)))
+        if (!is_allowed(call.session(), operation))
             return CUDA_ERROR_INVALID_VALUE;
     }
     params.memOp = {.ctx = *in_context,

@@ -69,6 +69,7 @@ enum class RefusalReason : std::uint32_t { // NOLINT(performance-enum-size): as 
     no_room = 5,        // as many clients as --max-clients allows
     failed = 6,         // the daemon could not set the session up; text says why
     not_here = 7,       // no image of this client was restored here (yet)
+    moved = 8,          // what was here has been saved for another daemon, which will come: ask again
 };
 
 struct WindowArea {
