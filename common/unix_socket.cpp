@@ -14,8 +14,8 @@ Expected<sockaddr_un> unix_address(const std::filesystem::path &path) {
     const auto &text = path.native();
     if (text.empty() || text.size() >= sizeof(address.sun_path))
         return failure("use as a socket", text,
-                       fmt::format("its path has {} bytes, possible are 1 to {}", text.size(),
-                                   sizeof(address.sun_path) - 1),
+                       fmt::format("a path of 1 to {} bytes is possible, this one has {}",
+                                   sizeof(address.sun_path) - 1, text.size()),
                        ENAMETOOLONG);
     text.copy(address.sun_path, sizeof(address.sun_path) - 1);
     return address;

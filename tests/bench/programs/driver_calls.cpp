@@ -4,8 +4,9 @@
 //     driver_calls costs   launches, calls with a reply, copies against memcpy, memory of this process
 //     driver_calls work    a fixed amount of small work, for several clients at once
 //     driver_calls hold    opens a context, does a little, prints "ready", ends when stdin ends
-//     driver_calls watch   prints "free_mb MB SECONDS" when the device's free memory changes, and "failed 1
-//     SECONDS"
+//     driver_calls keep N  fills N MiB of device memory with noise, prints "ready", then only looks whether
+//     it is done driver_calls watch   prints "free_mb MB SECONDS" when the device's free memory changes, and
+//     "failed 1 SECONDS"
 //                          when a call fails, which ends it; SECONDS are CLOCK_MONOTONIC's
 #include <algorithm>
 #include <chrono>
@@ -16,6 +17,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -189,6 +191,25 @@ void hold() {
     }
 }
 
+// The same noise in every process.
+void keep(std::size_t mebibytes) {
+    const Session session;
+    CUdeviceptr memory = 0;
+    CHECK(cuMemAlloc(&memory, mebibytes << 20));
+    std::mt19937_64 noise(1);
+    std::vector<std::uint64_t> piece((std::size_t{1} << 20) / sizeof(std::uint64_t));
+    for (std::size_t at = 0; at < mebibytes; ++at) {
+        std::ranges::generate(piece, std::ref(noise));
+        CHECK(cuMemcpyHtoD(memory + (at << 20), piece.data(), std::size_t{1} << 20));
+    }
+    std::puts("ready");
+    std::fflush(stdout);
+    for (;;) {
+        CHECK(cuCtxSynchronize());
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+}
+
 void say_when(const char *name, double value) {
     const double now = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
     std::printf("%s %.0f %.6f\n", name, value, now);
@@ -212,7 +233,7 @@ void watch() {
 } // namespace
 
 int main(int argc, char **argv) {
-    const std::string_view what = argc == 2 ? argv[1] : "";
+    const std::string_view what = argc >= 2 ? argv[1] : "";
     if (what == "costs")
         costs();
     else if (what == "work")
@@ -221,8 +242,10 @@ int main(int argc, char **argv) {
         hold();
     else if (what == "watch")
         watch();
+    else if (what == "keep" && argc == 3)
+        keep(std::strtoul(argv[2], nullptr, 10));
     else {
-        std::fprintf(stderr, "usage: driver_calls costs|work|hold|watch\n");
+        std::fprintf(stderr, "usage: driver_calls costs|work|hold|watch|keep N\n");
         return EXIT_FAILURE;
     }
     return EXIT_SUCCESS;

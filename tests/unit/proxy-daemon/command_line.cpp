@@ -46,7 +46,7 @@ void options_are_checked(void **) {
     refused({"--socket", socket, "--device", "-1"}, "--device");
     refused({"--socket", socket, "--max-clients", "0"}, "--max-clients");
     refused({"--socket", socket, "--ready-fd", "77"}, "descriptor 77 is not open");
-    refused({"--socket", std::string(200, 'a')}, "at most 107 bytes");
+    refused({"--socket", std::string(200, 'a')}, "1 to 107 bytes");
     refused({"--socket", socket, "--driver", "/nonexistent/libcuda.so.1"}, "/nonexistent/libcuda.so.1");
     refused({"--socket", socket, "--driver", "libc.so.6"}, "it has no cuInit");
     refused({"--socket", socket, "--driver", driver, "--device", "7"}, "the driver has 2 devices");

@@ -15,8 +15,8 @@ namespace singularity::test {
 
 using Bytes = std::vector<std::uint8_t>;
 
-inline constexpr std::uint64_t kFuzzWindow = 0x3000'0000'0000;
-inline constexpr std::uint64_t kFuzzWindowSize = std::uint64_t{1} << 40;
+inline constexpr std::uint64_t kFuzzWindow = 0x5500'0000'0000; // where ThreadSanitizer lets it be
+inline constexpr std::uint64_t kFuzzWindowSize = std::uint64_t{1} << 38;
 inline constexpr std::uint64_t kFuzzFileSize = std::uint64_t{64} << 10;
 inline constexpr std::uint8_t kNothing = 0xff; // no slot, no piece
 

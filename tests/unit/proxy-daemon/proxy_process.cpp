@@ -61,10 +61,20 @@ ProxyProcess::ProxyProcess(const std::filesystem::path &scratch, std::vector<std
     : scratch_(scratch) {
     int ends[2];
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    std::vector<std::string> arguments{
-        "--driver",   SINGULARITY_FAKE_DRIVER, "--socket",          socket().native(),
-        "--ready-fd", std::to_string(ends[1]), "--die-with-parent", "--log-level",
-        "debug"};
+    // Windows where ThreadSanitizer lets them be.
+    std::vector<std::string> arguments{"--driver",
+                                       SINGULARITY_FAKE_DRIVER,
+                                       "--socket",
+                                       socket().native(),
+                                       "--ready-fd",
+                                       std::to_string(ends[1]),
+                                       "--die-with-parent",
+                                       "--log-level",
+                                       "debug",
+                                       "--window-area",
+                                       "0x550000000000-0x555000000000",
+                                       "--window-size",
+                                       "16GiB"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     pid_ = start(scratch_, std::move(arguments), ends[1]);
     close(ends[1]);
@@ -141,8 +151,13 @@ void Client::watch() {
         }
         const std::string text(static_cast<const char *>(static_cast<const void *>(packet->body.data())),
                                packet->body.size());
-        if (packet->type == channel::PacketType::callback && on_callback)
-            on_callback(packet->ticket, need(channel::struct_of<channel::Callback>(*packet)));
+        if (packet->type == channel::PacketType::callback) {
+            std::unique_lock lock(lock_);
+            const auto call = on_callback_;
+            lock.unlock();
+            if (call)
+                call(packet->ticket, need(channel::struct_of<channel::Callback>(*packet)));
+        }
         const std::scoped_lock lock(lock_);
         ++received_;
         if (packet->type == channel::PacketType::output)
@@ -161,6 +176,11 @@ void Client::wait_for_packets(std::uint64_t count) {
 void Client::expect_end() {
     std::unique_lock lock(lock_);
     need(wait_until(lock, changed_, [&] { return ended_; }, soon(), "the session's end"));
+}
+
+void Client::on_callback(OnCallback call) {
+    const std::scoped_lock lock(lock_);
+    on_callback_ = std::move(call);
 }
 
 std::string Client::printed() {

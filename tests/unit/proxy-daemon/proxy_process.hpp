@@ -96,7 +96,8 @@ class Client {
     void expect_end();
     [[nodiscard]] std::string farewell() const { return farewell_; }
     [[nodiscard]] std::string printed();
-    std::function<void(std::uint64_t ticket, const channel::Callback &)> on_callback;
+    using OnCallback = std::function<void(std::uint64_t ticket, const channel::Callback &)>;
+    void on_callback(OnCallback call);
 
     // --- records of the context `context`
     std::uint64_t context = handle(driver_api::kHandleContext, 1);
@@ -182,6 +183,7 @@ class Client {
     std::uint64_t received_ = 1; // the welcome
     bool ended_ = false;
     std::string printed_;
+    OnCallback on_callback_;
     std::string farewell_;
     std::uint64_t next_ = 10;
 };
