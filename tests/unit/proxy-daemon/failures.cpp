@@ -70,6 +70,7 @@ void killed_daemon_fails_all_calls(void **) {
     Client client(proxy.socket());
     client.make_context();
     client.launch(client.load("spin"));
+    std::atomic<bool> sent = false;
     std::atomic<bool> failed = false;
     std::jthread waiter([&] {
         auto pending = need(client.end().prepare_reply(64));
@@ -80,8 +81,10 @@ void killed_daemon_fails_all_calls(void **) {
         auto record = need(client.end().begin(client.context, size, &pending));
         std::ranges::copy(std::span(storage).first(size), record.message().begin());
         record.commit();
+        sent = true;
         failed = !pending.wait();
     });
+    assert_true(wait_until([&] { return sent.load(); }, soon(), "the call to be written").has_value());
     // The daemon has it when the next call is answered.
     static_cast<void>(client.free_memory());
     proxy.end(SIGKILL);
