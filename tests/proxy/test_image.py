@@ -15,7 +15,7 @@ from image_proxy import PATIENCE, Place, proxied, running
 
 SEED = int(os.environ.get("SINGULARITY_TEST_SEED", "0")) or random.randrange(1, 1 << 30)
 MOVES = 3  # of one program in one run
-DEVICES = {"multi_device": 2, "two_runtimes": 1}
+DEVICES = {"multi_device": 2, "train_parallel": 4, "two_runtimes": 1}
 PROBE = "singularity-probe"
 
 

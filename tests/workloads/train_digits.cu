@@ -3,15 +3,11 @@
 // digits, batches uploaded from pinned memory one by one. The CPU trains the same network by the same
 // arithmetic in the same order; only expf and logf may differ in the last bit, so that losses agree within a
 // bound. Argument: epochs.
-#include "workload.cuh"
+#include "digits.cuh"
 
-#include <algorithm>
-#include <fstream>
 #include <numeric>
 
-constexpr int pixels = 64;
 constexpr int hidden = 32;
-constexpr int classes = 10;
 constexpr int batch = 50;
 constexpr int training = 1500;
 constexpr unsigned threads = 64;
@@ -137,37 +133,6 @@ __global__ void learn_all(Network n, float correction1, float correction2) {
     const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     if (i < parameters)
         learn(n, i, correction1, correction2);
-}
-
-struct Digits {
-    std::vector<float> images;
-    std::vector<int> labels;
-};
-
-Digits read_digits() {
-    const char *directory = std::getenv("WORKLOADS_DATA");
-    const std::string path = std::string(directory == nullptr ? WORKLOADS_DATA : directory) + "/digits.txt";
-    std::ifstream file(path);
-    Digits digits;
-    for (std::string line; std::getline(file, line);) {
-        if (line.size() != pixels + 1)
-            workload::stop(path.c_str(), static_cast<int>(digits.labels.size()) + 1, "line",
-                           "is not 65 letters long");
-        for (int pixel = 0; pixel < pixels; ++pixel)
-            digits.images.push_back(static_cast<float>(line[pixel] - 'A') / 16.0F);
-        digits.labels.push_back(line[pixels] - '0');
-    }
-    if (digits.labels.size() < training + batch)
-        workload::stop(path.c_str(), 0, "digits", "cannot be read, or are too few");
-    // Mixed: the file has one writer after another, and those at its end would be tested only.
-    workload::Random random(179);
-    for (std::size_t i = digits.labels.size() - 1; i > 0; --i) {
-        const std::size_t other = random.below(static_cast<unsigned>(i) + 1);
-        std::swap(digits.labels[i], digits.labels[other]);
-        std::swap_ranges(&digits.images[i * pixels], &digits.images[i * pixels] + pixels,
-                         &digits.images[other * pixels]);
-    }
-    return digits;
 }
 
 // What differs between the two machines.
@@ -334,7 +299,7 @@ History train(Machine &machine, const Digits &digits, int epochs) {
 
 int main(int argc, char **argv) {
     const int epochs = static_cast<int>(workload::size_argument(argc, argv, 5, 100000));
-    const Digits digits = read_digits();
+    const Digits digits = read_digits(training + batch);
     std::vector<float> start(parameters, 0.0F);
     workload::Random random(173);
     for (int i = 0; i < bias1; ++i)
