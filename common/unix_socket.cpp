@@ -31,7 +31,7 @@ Expected<UniqueFd> connect_unix(const std::filesystem::path &path, const Deadlin
     // connect(2) says EAGAIN where the backlog is full, and poll(2) does not tell when it no longer is.
     int code = 0;
     const auto connected = [&] {
-        const auto *generic = static_cast<const sockaddr *>(static_cast<const void *>(&*address));
+        const auto *generic = reinterpret_cast<const sockaddr *>(&*address);
         code = ::connect(made.get(), generic, sizeof(*address)) == 0 ? 0 : errno;
         return code != EAGAIN && code != EINTR;
     };

@@ -31,8 +31,8 @@ struct Allocation {
     std::uint64_t address = 0;
     std::uint64_t size = 0;
     MemoryKind kind = MemoryKind::device;
-    std::uint64_t id = 0;    // given by MemoryMap::add, never used again
-    std::uint64_t owner = 0; // id of the context; 0: none
+    std::uint64_t id = 0;        // given by MemoryMap::add, never used again
+    std::uint64_t owner = 0;     // id of the context; 0: none
     CUcontext context = nullptr; // the owner's handle
     unsigned device = 0;         // ordinal
     unsigned flags = 0;          // of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged
