@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "sockets.hpp"
 
-#include "proxy/channel/client_end.hpp"
+#include "proxy/channel/identity.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -28,16 +28,6 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
     }
 }
 
-std::string uuid_text(const std::array<std::uint8_t, 16> &uuid) {
-    std::string text(kUuidPrefix);
-    for (std::size_t at = 0; at < uuid.size(); ++at) {
-        if (at == 4 || at == 6 || at == 8 || at == 10)
-            text += '-';
-        text += fmt::format("{:02x}", uuid[at]);
-    }
-    return text;
-}
-
 bool same_start(std::string_view text, std::string_view start) {
     return text.size() >= start.size() &&
            std::ranges::equal(text.substr(0, start.size()), start, [](char a, char b) {
@@ -54,16 +44,10 @@ std::string_view trimmed(std::string_view text) {
     return text;
 }
 
-// A connection of its own, closed again: the session is opened in the order of what is visible.
 std::array<std::uint8_t, 16> uuid_at(const std::string &socket) {
     constexpr std::chrono::seconds kPatience{10};
-    auto link = channel::Link::connect(socket, Deadline::after(kPatience));
-    if (!link)
-        return {};
-    const auto answer = channel::say_hello(*link, {}, Deadline::after(kPatience));
-    if (!answer || !answer->welcome)
-        return {};
-    return answer->welcome->device.uuid;
+    const auto identity = channel::identify(socket, Deadline::after(kPatience));
+    return identity ? identity->device.uuid : std::array<std::uint8_t, 16>{};
 }
 
 } // namespace
@@ -95,7 +79,7 @@ std::vector<std::size_t> choose_visible(const char *text, std::size_t devices, c
         std::size_t device = devices;
         if (entry.starts_with(kUuidPrefix)) {
             for (std::size_t candidate = 0; candidate < devices; ++candidate)
-                if (same_start(uuid_text(uuid_of(candidate)), entry)) {
+                if (same_start(channel::uuid_text(uuid_of(candidate)), entry)) {
                     device = candidate;
                     break;
                 }

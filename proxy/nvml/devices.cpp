@@ -2,10 +2,9 @@
 #include "devices.hpp"
 
 #include "common/deadline.hpp"
-#include "proxy/channel/link.hpp"
+#include "proxy/channel/identity.hpp"
 
 #include <chrono>
-#include <cstddef>
 #include <ranges>
 #include <string_view>
 
@@ -24,15 +23,7 @@ constexpr unsigned kPciDomain = 50;
 
 } // namespace
 
-std::string Device::uuid() const {
-    std::string out = "GPU-";
-    for (std::size_t at = 0; at < identity.device.uuid.size(); ++at) {
-        if (at == 4 || at == 6 || at == 8 || at == 10)
-            out += '-';
-        out += fmt::format("{:02x}", identity.device.uuid[at]);
-    }
-    return out;
-}
+std::string Device::uuid() const { return channel::uuid_text(identity.device.uuid); }
 
 unsigned Device::pci(unsigned attribute) const {
     return identity.device.knows_attribute(attribute)
@@ -45,19 +36,7 @@ std::string Device::bus_id() const {
 }
 
 Expected<channel::Identity> identify(const std::string &socket) {
-    const auto deadline = Deadline::after(kPatience);
-    auto link = channel::Link::connect(socket, deadline);
-    if (!link)
-        return propagate(link);
-    if (auto sent = link->send(channel::PacketType::identify, 0, {}, {}, deadline); !sent)
-        return propagate(sent);
-    auto packet = link->receive(deadline);
-    if (!packet)
-        return propagate(packet);
-    if (packet->type != channel::PacketType::identity)
-        return failure("identify the device of", socket,
-                       "the proxy refused: it serves its own user and root");
-    return channel::struct_of<channel::Identity>(*packet);
+    return channel::identify(socket, Deadline::after(kPatience));
 }
 
 Expected<std::vector<Device>> find_devices(const std::string &sockets) {
