@@ -47,16 +47,6 @@ volatile std::sig_atomic_t interrupted = 0;
 
 void interrupt(int /*signal*/) { interrupted = 1; }
 
-std::string bytes(std::uint64_t count) {
-    constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    constexpr double kStep = 1024;
-    auto value = static_cast<double>(count);
-    std::size_t unit = 0;
-    for (; value >= kStep && unit + 1 < kUnits.size(); ++unit)
-        value /= kStep;
-    return unit == 0 ? fmt::format("{} B", count) : fmt::format("{:.1f} {}", value, kUnits.at(unit));
-}
-
 std::string date(std::int64_t time) { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(time)); }
 
 // One line that is written over again and again, for people only.
@@ -70,7 +60,7 @@ class ProgressLine {
             used_ = true;
             std::cerr << fmt::format("\r{}: {}{}, {}   ", phase.what, phase.done,
                                      phase.total == 0 ? "" : fmt::format(" of {}", phase.total),
-                                     bytes(phase.bytes))
+                                     store::byte_count(phase.bytes))
                       << std::flush;
         }
         return interrupted == 0;
@@ -132,15 +122,17 @@ Expected<bool> list(const store::Store &opened, const StoreOptions &options) {
         for (const auto &checkpoint : listing->checkpoints)
             fmt::print("{:<33} {:<20} {:<10} {:<10} {:>10} {:>10} {:>10} {}\n", checkpoint.id,
                        date(checkpoint.time), escaped(checkpoint.user), escaped(checkpoint.job),
-                       bytes(checkpoint.sizes.content), bytes(checkpoint.sizes.stored),
-                       bytes(checkpoint.sizes.added), checkpoint.parent.empty() ? "-" : checkpoint.parent);
+                       store::byte_count(checkpoint.sizes.content),
+                       store::byte_count(checkpoint.sizes.stored), store::byte_count(checkpoint.sizes.added),
+                       checkpoint.parent.empty() ? "-" : checkpoint.parent);
         for (const Error &error : listing->damaged)
             std::cerr << "singularityctl: " << error.message() << '\n';
         whole = whole && listing->damaged.empty();
         if (const auto used = usage(opened, uid); used)
             fmt::print("uid {}: {} checkpoints, {}{} in {} chunks\n", uid, used->checkpoints,
-                       bytes(used->bytes),
-                       options.quota == 0 ? "" : fmt::format(" of {}", bytes(options.quota)), used->chunks);
+                       store::byte_count(used->bytes),
+                       options.quota == 0 ? "" : fmt::format(" of {}", store::byte_count(options.quota)),
+                       used->chunks);
     }
     return whole;
 }
@@ -152,8 +144,8 @@ void show_attributes(const store::Attributes &attributes, int indent) {
 
 void show_images(const std::vector<store::Image> &images, int indent) {
     for (const store::Image &image : images)
-        fmt::print("{:{}}image {}: {}, {} chunks\n", "", indent, escaped(image.name), bytes(image.size()),
-                   image.chunks.size());
+        fmt::print("{:{}}image {}: {}, {} chunks\n", "", indent, escaped(image.name),
+                   store::byte_count(image.size()), image.chunks.size());
 }
 
 Expected<bool> show(const store::Store &opened, const StoreOptions &options) {
@@ -168,8 +160,8 @@ Expected<bool> show(const store::Store &opened, const StoreOptions &options) {
                escaped(manifest->job), escaped(manifest->user), manifest->uid, manifest->gid,
                escaped(manifest->tier), date(manifest->time));
     fmt::print("content: {} ({} zeros)\nstored: {} ({} added by this checkpoint)\n",
-               bytes(manifest->sizes.content), bytes(manifest->sizes.zeros), bytes(manifest->sizes.stored),
-               bytes(manifest->sizes.added));
+               store::byte_count(manifest->sizes.content), store::byte_count(manifest->sizes.zeros),
+               store::byte_count(manifest->sizes.stored), store::byte_count(manifest->sizes.added));
     show_attributes(manifest->attributes, 0);
     for (const store::VirtualNode &node : manifest->nodes) {
         fmt::print("virtual node {}\n", escaped(node.name));
@@ -208,8 +200,14 @@ Expected<bool> verify(const store::Store &opened, const StoreOptions &options) {
             return std::unexpected(report.error());
         for (const Error &error : report->damage)
             std::cerr << "singularityctl: " << error.message() << '\n';
+        for (const store::Affected &affected : report->affected)
+            std::cerr << fmt::format("singularityctl: checkpoint {} of job {} cannot be restored; {}\n",
+                                     affected.id, quote(affected.job),
+                                     affected.previous.empty()
+                                         ? "there is no earlier one that can"
+                                         : "the previous one that can is " + affected.previous);
         fmt::print("uid {}: {} manifests and {} chunks ({}) checked, {} damaged{}\n", uid, report->manifests,
-                   report->chunks, bytes(report->bytes), report->damage.size(),
+                   report->chunks, store::byte_count(report->bytes), report->damage.size(),
                    report->complete ? "" : "; interrupted");
         whole = whole && report->damage.empty() && report->complete;
     }
@@ -234,8 +232,9 @@ Expected<bool> collect(const store::Store &opened, const StoreOptions &options) 
         fmt::print(
             "uid {}: {} chunks ({}) removed, {} wait for a later run, {} restored; {} dead writers, {} of "
             "their files removed; {} writers and readers at work{}\n",
-            uid, report->removed_chunks, bytes(report->removed_bytes), report->waiting, report->restored,
-            report->broken, report->leftovers, report->writers, report->complete ? "" : "; interrupted");
+            uid, report->removed_chunks, store::byte_count(report->removed_bytes), report->waiting,
+            report->restored, report->broken, report->leftovers, report->writers,
+            report->complete ? "" : "; interrupted");
         all = all && report->complete;
     }
     return all;
@@ -256,6 +255,11 @@ using Action = Expected<bool> (*)(const store::Store &, const StoreOptions &);
 
 // What the command line leaves open is as in the configuration.
 Expected<void> complete(StoreOptions &options) {
+    if (::geteuid() != 0)
+        return failure(
+            "use", "the checkpoint store",
+            "it belongs to root, because a restore runs as root: run this as root, or ask an administrator",
+            EPERM);
     const auto settings = config::load_or_default(config::default_path());
     if (!settings)
         return std::unexpected(settings.error());
@@ -289,10 +293,13 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"ls", "checkpoints, newest first, and what each user takes", list, Id::kNone},
+    {"ls", "checkpoints, newest first, and what each user takes of store.quota_gib", list, Id::kNone},
     {"show", "what a checkpoint consists of", show, Id::kRequired},
-    {"verify", "read everything, or all that one checkpoint needs, and compare it with its hashes", verify,
-     Id::kOptional},
+    {"verify",
+     "read everything, or all that one checkpoint needs, and compare it with its hashes; name what is "
+     "damaged and which "
+     "checkpoint to use instead",
+     verify, Id::kOptional},
     {"gc", "remove what no checkpoint needs; safe at any time and beside everything else", collect,
      Id::kNone},
     {"rm", "remove a checkpoint", remove, Id::kRequired},
@@ -301,7 +308,7 @@ constexpr Command kCommands[] = {
 } // namespace
 
 void add_store_command(CLI::App &app, int &status) {
-    CLI::App *command = app.add_subcommand("store", "the checkpoint store");
+    CLI::App *command = app.add_subcommand("store", "the checkpoint store; for root");
     command->require_subcommand(1);
     const auto options = std::make_shared<StoreOptions>();
     command
@@ -311,8 +318,11 @@ void add_store_command(CLI::App &app, int &status) {
     command->add_option("--user", options->user, "only this user's, by name or number");
     for (const Command &entry : kCommands) {
         CLI::App *one = command->add_subcommand(entry.name, entry.help);
+        one->fallthrough(); // --store and --user are understood behind it as well
         if (entry.id != Id::kNone)
-            one->add_option("CHECKPOINT", options->id, "its id")->required(entry.id == Id::kRequired);
+            one->add_option("CHECKPOINT", options->id, "its id")
+                ->required(entry.id == Id::kRequired)
+                ->check([](const std::string &id) { return id.empty() ? "an id is not empty" : ""; });
         if (entry.action == verify)
             one->add_flag(
                 "--set-aside", options->set_aside,

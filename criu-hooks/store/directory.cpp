@@ -24,6 +24,13 @@ bool is_component(std::string_view name) {
            name.find('\0') == std::string_view::npos;
 }
 
+// Names in the store are single components, whoever they come from: a file's content, a listing, a caller.
+Expected<void> check_name(std::string_view name, const std::string &path) {
+    if (!is_component(name))
+        return failure("use", path, "that is no name of a file or directory", EINVAL);
+    return {};
+}
+
 Expected<struct stat> status_of(int fd, const std::string &path) {
     struct stat status{};
     if (::fstat(fd, &status) != 0)
@@ -144,8 +151,8 @@ Expected<Directory> Directory::open(const std::filesystem::path &path, Missing m
 
 Expected<Directory> Directory::child(std::string_view name, Missing missing) const {
     std::string path = path_of(name);
-    if (!is_component(name))
-        return failure("open", path, "that is no name of a directory", EINVAL);
+    if (auto checked = check_name(name, path); !checked)
+        return propagate(checked);
     auto fd = open_own(fd_.get(), std::string(name), path, missing);
     if (!fd)
         return propagate(fd);
@@ -154,6 +161,8 @@ Expected<Directory> Directory::child(std::string_view name, Missing missing) con
 
 Expected<UniqueFd> Directory::open_file(std::string_view name) const {
     const std::string path = path_of(name);
+    if (auto checked = check_name(name, path); !checked)
+        return propagate(checked);
     // O_NONBLOCK: opening a planted FIFO must not wait for a writer.
     auto fd = open_at(fd_.get(), std::string(name), path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     if (!fd)
@@ -163,16 +172,28 @@ Expected<UniqueFd> Directory::open_file(std::string_view name) const {
         return std::unexpected(status.error());
     if (!S_ISREG(status->st_mode))
         return failure("open", path, "it is no regular file", EINVAL);
+    // The store makes none. Whoever made one can change the file from a place that nobody looks at.
+    if (status->st_nlink > 1)
+        return failure(
+            "open", path,
+            fmt::format("it has {} hard links: it is known under another name as well; put a copy in "
+                        "its place (cp, then mv) and find out who did what",
+                        status->st_nlink),
+            EMLINK);
     if (auto checked = check_own(*status, path); !checked)
         return propagate(checked);
     return fd;
 }
 
 Expected<UniqueFd> Directory::create_file(std::string_view name) const {
+    if (auto checked = check_name(name, path_of(name)); !checked)
+        return propagate(checked);
     return open_at(fd_.get(), std::string(name), path_of(name), O_RDWR | O_CREAT | O_EXCL);
 }
 
 Expected<struct stat> Directory::status(std::string_view name) const {
+    if (auto checked = check_name(name, path_of(name)); !checked)
+        return propagate(checked);
     struct stat status{};
     if (::fstatat(fd_.get(), std::string(name).c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
         return std::unexpected(errno_error("look at", path_of(name)));
@@ -181,6 +202,9 @@ Expected<struct stat> Directory::status(std::string_view name) const {
 
 Expected<bool> Directory::rename(std::string_view name, const Directory &to,
                                  std::string_view new_name) const {
+    for (const auto &[part, directory] : {std::pair(name, this), std::pair(new_name, &to)})
+        if (auto checked = check_name(part, directory->path_of(part)); !checked)
+            return propagate(checked);
     if (::renameat(fd_.get(), std::string(name).c_str(), to.fd_.get(), std::string(new_name).c_str()) == 0)
         return true;
     if (errno == ENOENT)
@@ -191,6 +215,8 @@ Expected<bool> Directory::rename(std::string_view name, const Directory &to,
 }
 
 Expected<bool> Directory::remove(std::string_view name) const {
+    if (auto checked = check_name(name, path_of(name)); !checked)
+        return propagate(checked);
     if (::unlinkat(fd_.get(), std::string(name).c_str(), 0) == 0)
         return true;
     if (errno == ENOENT)

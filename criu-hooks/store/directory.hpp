@@ -22,7 +22,8 @@ namespace singularity::store {
 enum class Missing : std::uint8_t { kRefuse, kCreate, kCreateSoon };
 
 // Invariant: an open directory that belongs to the effective user and is closed to everybody else.
-// All functions may be called from several threads at once.
+// All functions may be called from several threads at once. All names are single components; others are
+// refused.
 class Directory {
   public:
     // Walks an absolute path without following any symbolic link. Directories on the way must belong to root
@@ -32,7 +33,8 @@ class Directory {
     // `name` is one component. A directory that kCreate made is durable on return.
     [[nodiscard]] Expected<Directory> child(std::string_view name, Missing missing) const;
 
-    // A regular file of the effective user, closed to everybody else; code ENOENT where there is none.
+    // A regular file of the effective user, closed to everybody else and with one name; code ENOENT where
+    // there is none.
     [[nodiscard]] Expected<UniqueFd> open_file(std::string_view name) const;
     // A new file, mode 0600, for writing and reading.
     [[nodiscard]] Expected<UniqueFd> create_file(std::string_view name) const;

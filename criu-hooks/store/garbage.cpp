@@ -97,7 +97,6 @@ class Collection {
                 return std::unexpected(status.error());
             if (age(*status) < store_.options.lease_timeout)
                 continue;
-            store_.step("lease not broken");
             const auto removed = space_.pending.remove(name);
             if (!removed)
                 return std::unexpected(removed.error());
@@ -124,7 +123,6 @@ class Collection {
                 if (!status || age(*status) < store_.options.lease_timeout)
                     continue;
             }
-            store_.step("leftover not removed");
             const auto removed = space_.temporary.remove(name);
             if (!removed)
                 return std::unexpected(removed.error());
@@ -156,7 +154,7 @@ class Collection {
         }
         if (ready.empty())
             return {};
-        const auto named = reach_of(space_, Unreadable::kRefuse); // after the leases
+        const auto named = reach_of(space_); // after the leases
         if (!named)
             return std::unexpected(named.error());
         for (const Round *round : ready)
@@ -166,9 +164,17 @@ class Collection {
     }
 
     Expected<void> finish(const Round &round, const Reach &named) {
+        if (auto finished = finish(round.files, named); !finished || !report_.complete)
+            return finished;
+        if (auto removed = space_.rounds.remove(round.name); !removed)
+            return propagate(removed);
+        return {};
+    }
+
+    Expected<void> finish(const std::vector<std::string> &files, const Reach &named) {
         std::uint64_t done = 0;
-        for (const std::string &file : round.files) {
-            if (!go_on("removing", done++, round.files.size()))
+        for (const std::string &file : files) {
+            if (!go_on("removing", done++, files.size()))
                 return {};
             const auto hash = Hash::from_hex(std::string_view(file).substr(0, file.find('.')));
             if (!hash)
@@ -177,12 +183,7 @@ class Collection {
             if (!finished)
                 return finished;
         }
-        if (auto synced = space_.condemned.sync(); !synced)
-            return synced;
-        store_.step("round not removed");
-        if (auto removed = space_.rounds.remove(round.name); !removed)
-            return propagate(removed);
-        return {};
+        return space_.condemned.sync();
     }
 
     Expected<void> restore(const std::string &file, const Hash &hash) {
@@ -193,7 +194,6 @@ class Collection {
         if (there) // written anew since; and should that one be condemned meanwhile, its own round restores
                    // it
             return remove(file);
-        store_.step("chunk not restored");
         const auto renamed = space_.condemned.rename(file, **shard, hash.hex());
         if (!renamed)
             return std::unexpected(renamed.error());
@@ -207,7 +207,6 @@ class Collection {
             return {}; // an interrupted or a concurrent run was here
         if (!status)
             return std::unexpected(status.error());
-        store_.step("chunk not removed");
         const auto removed = space_.condemned.remove(file);
         if (!removed)
             return std::unexpected(removed.error());
@@ -218,7 +217,7 @@ class Collection {
 
     // Takes what nothing names out of the sight of writers.
     Expected<void> condemn() {
-        const auto named = reach_of(space_, Unreadable::kRefuse);
+        const auto named = reach_of(space_);
         if (!named)
             return std::unexpected(named.error());
         for (std::size_t number = 0; number < kShards; ++number) {
@@ -239,8 +238,11 @@ class Collection {
                 const auto status = (*shard)->status(name);
                 if (!status || age(*status) < options_.grace)
                     continue;
-                store_.step("chunk not condemned");
                 const auto renamed = (*shard)->rename(name, space_.condemned, name + "." + random_name());
+                // A full disk may have no room for more names in that directory. What was condemned makes
+                // some.
+                if (!renamed && renamed.error().code == ENOSPC && report_.condemned > 0)
+                    return {};
                 if (!renamed)
                     return std::unexpected(renamed.error());
                 report_.condemned += *renamed ? 1 : 0;
@@ -283,13 +285,19 @@ class Collection {
         const auto living = leases();
         if (!living)
             return std::unexpected(living.error());
-        store_.step("round not written");
+        // With nobody to wait for there is no need of a round, for which a full disk would have no room.
+        if (living->empty() && !settled.empty()) {
+            const auto named = reach_of(space_); // after the leases
+            if (!named)
+                return std::unexpected(named.error());
+            if (auto finished = finish(std::exchange(settled, {}), *named); !finished || !report_.complete)
+                return finished;
+        }
         if (auto written = write_rounds(space_, {{}, true, {}, {}}, *fresh); !written)
             return written;
         if (auto written = write_rounds(space_, {{}, false, {living->begin(), living->end()}, {}}, settled);
             !written)
             return written;
-        store_.step("settled round not removed");
         for (const Round *round : replaced)
             if (auto removed = space_.rounds.remove(round->name); !removed)
                 return propagate(removed);

@@ -2,6 +2,8 @@
 // What users take, and whether everything is whole.
 #include "criu-hooks/store/maintenance.hpp"
 
+#include "account.hpp"
+#include "affected.hpp"
 #include "chunk_file.hpp"
 #include "common/text.hpp"
 #include "reach.hpp"
@@ -13,6 +15,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -38,7 +41,7 @@ class Checks {
             std::vector<std::byte> content = store_.pool.take_buffer(chunk.size);
             auto read = read_chunk(space_, chunk, content, scratch);
             store_.pool.give_buffer(std::move(content));
-            finish(read ? Expected<std::uint32_t>(chunk.stored) : propagate(read));
+            finish(chunk.hash, read ? Expected<std::uint32_t>(chunk.stored) : propagate(read));
         });
     }
 
@@ -51,7 +54,7 @@ class Checks {
                 checked = 0;
             if (!checked && checked.error().code == EBADMSG && set_aside)
                 checked = std::unexpected(moved_away(directory, name, std::move(checked.error())));
-            finish(std::move(checked));
+            finish(hash, std::move(checked));
         });
     }
 
@@ -65,14 +68,19 @@ class Checks {
         changed_.wait(lock, [this] { return unfinished_ == 0; });
     }
 
+    // Behind the last check.
+    [[nodiscard]] const std::set<Hash> &damaged() {
+        wait();
+        return damaged_;
+    }
+
   private:
     [[nodiscard]] Error moved_away(const Directory &directory, const std::string &name, Error error) const {
         const std::string aside = fmt::format("{}.{}", name, random_name());
-        auto moved = directory.rename(name, space_.damaged, aside);
-        if (moved && *moved)
-            moved = space_.damaged.sync().transform([] { return true; });
-        error.why += moved ? fmt::format("; it was moved to {}", space_.damaged.path_of(aside))
-                           : "; moving it away failed: " + moved.error().message();
+        const auto moved = directory.rename(name, space_.damaged, aside);
+        const auto durable = moved ? space_.damaged.sync() : Expected<void>(std::unexpected(moved.error()));
+        error.why += durable ? fmt::format("; it was moved to {}", space_.damaged.path_of(aside))
+                             : "; moving it away failed: " + durable.error().message();
         return error;
     }
 
@@ -95,13 +103,15 @@ class Checks {
         return true;
     }
 
-    void finish(Expected<std::uint32_t> checked) {
+    void finish(const Hash &hash, Expected<std::uint32_t> checked) {
         const std::lock_guard lock(mutex_);
         ++report_.chunks;
-        if (checked)
+        if (checked) {
             report_.bytes += *checked;
-        else
+        } else {
             report_.damage.push_back(std::move(checked.error()));
+            damaged_.insert(hash);
+        }
         --unfinished_;
         changed_.notify_all();
     }
@@ -114,6 +124,7 @@ class Checks {
     std::mutex mutex_;
     std::condition_variable changed_;
     std::size_t unfinished_ = 0;
+    std::set<Hash> damaged_;
 };
 
 void sort_damage(VerifyReport &report) {
@@ -159,7 +170,7 @@ Expected<Usage> usage(const Store &store, uid_t uid) {
         return Usage{};
     if (!space)
         return std::unexpected(space.error());
-    const auto reach = reach_of(**space, Unreadable::kRefuse);
+    const auto reach = reach_of(**space);
     if (!reach)
         return std::unexpected(reach.error());
     return Usage{reach->manifests, reach->bytes(), reach->chunks()};
@@ -171,7 +182,7 @@ Expected<VerifyReport> verify(const Store &store, uid_t uid, const std::string &
     if (!checkpoint) {
         if (checkpoint.error().code == ENOENT || checkpoint.error().code == EINVAL)
             return std::unexpected(checkpoint.error());
-        return VerifyReport{1, 0, 0, {checkpoint.error()}, true};
+        return VerifyReport{.manifests = 1, .damage = {checkpoint.error()}};
     }
     auto space = store.state()->space(uid, Missing::kRefuse);
     if (!space)
@@ -183,13 +194,15 @@ Expected<VerifyReport> verify(const Store &store, uid_t uid, const std::string &
     });
     std::ranges::sort(chunks, {}, &Chunk::hash);
     chunks.erase(std::ranges::unique(chunks, {}, &Chunk::hash).begin(), chunks.end());
-    VerifyReport report{1, 0, 0, {}, true};
-    {
-        Checks checks(*store.state(), **space, report, progress, chunks.size());
-        for (const Chunk &chunk : chunks)
-            if (!checks.named(chunk))
-                break;
-    }
+    VerifyReport report{.manifests = 1, .damage = {}};
+    Checks checks(*store.state(), **space, report, progress, chunks.size());
+    for (const Chunk &chunk : chunks)
+        if (!checks.named(chunk))
+            break;
+    auto affected = affected_by(**space, checks.damaged(), id);
+    if (!affected)
+        return propagate(affected);
+    report.affected = *std::move(affected);
     sort_damage(report);
     return report;
 }
@@ -221,6 +234,11 @@ Expected<VerifyReport> verify_all(const Store &store, uid_t uid, bool set_aside,
     if (!rounds)
         return std::unexpected(rounds.error());
     std::ranges::copy(rounds->damaged, std::back_inserter(report.damage));
+    auto account = check_account(space);
+    if (!account)
+        return propagate(account);
+    if (*account)
+        report.damage.push_back(**std::move(account));
     Checks checks(*store.state(), space, report, progress, named.chunks());
     Reach found;
     bool going = true;
@@ -252,7 +270,10 @@ Expected<VerifyReport> verify_all(const Store &store, uid_t uid, bool set_aside,
                 }
         });
     }
-    checks.wait();
+    auto affected = affected_by(space, checks.damaged());
+    if (!affected)
+        return propagate(affected);
+    report.affected = *std::move(affected);
     sort_damage(report);
     return report;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "manifest_file.hpp"
 
+#include "chunk_file.hpp"
+#include "common/text.hpp"
 #include "directory.hpp"
 
 #include <algorithm>
@@ -20,11 +22,15 @@ namespace {
 constexpr std::string_view kMagic = "singularity-mfst";
 constexpr std::size_t kBuffer = std::size_t{256} << 10U;
 constexpr std::uint32_t kMostText = 64U << 10U;
-constexpr std::uint32_t kMostItems = 1U << 20U; // nodes, devices, images, attributes of one owner
+constexpr std::uint64_t kMostItems = 1U << 20U; // nodes, devices, images and attributes together
 // Parts of several hosts may meet in one manifest.
 constexpr std::uint64_t kMostManifestChunks = 4 * std::uint64_t{kMostChunks};
 
-// One function says what a thing consists of, for both ways: `io` is a Writer or a Reader, whose functions
+// What the limits above allow, and no more than reading and checking can take in little memory and time.
+constexpr std::uint64_t kMostBytes = std::uint64_t{512} << 20U;
+constexpr std::int64_t kLatest = 253'402'300'799; // the end of the year 9999
+
+// One function says what a thing consists of, for both ways: `io` is a Output or a Input, whose functions
 // return false once something has gone wrong.
 template <class Io, class T>
 bool transfer_list(Io &io, T &items) {
@@ -71,12 +77,39 @@ bool transfer(Io &io, Manifest &manifest) {
            transfer_list(io, manifest.nodes);
 }
 
+constexpr const char *kTooMany =
+    "more nodes, devices, images, attributes or chunks than a checkpoint can have";
+
+struct Counts {
+    std::uint64_t chunks = 0;
+    std::uint64_t items = 0;
+
+    template <class T>
+    bool add(std::uint64_t count) {
+        (std::is_same_v<T, Chunk> ? chunks : items) += count;
+        return chunks <= kMostManifestChunks && items <= kMostItems;
+    }
+};
+
+bool is_possible(const Chunk &chunk, std::string &why) {
+    const bool in_file = chunk.stored > kChunkHeader && chunk.stored <= kChunkHeader + kChunkSize;
+    if (chunk.size != 0 && chunk.size <= kChunkSize && (chunk.stored == 0 || in_file))
+        return true;
+    why = fmt::format("a chunk of {} bytes in a file of {}", chunk.size, chunk.stored);
+    return false;
+}
+
 // Where the bytes go: `flush` gets them in blocks.
-class Writer {
+class Output {
   public:
-    explicit Writer(std::function<bool(std::span<const std::byte>)> flush) : flush_(std::move(flush)) {}
+    explicit Output(std::function<bool(std::span<const std::byte>)> flush) : flush_(std::move(flush)) {}
 
     bool bytes(std::span<const std::byte> data) {
+        size_ += data.size();
+        if (size_ > kMostBytes) {
+            why = fmt::format("it takes more than {}", byte_count(kMostBytes));
+            return false;
+        }
         if (buffer_.size() + data.size() > kBuffer && !flush())
             return false;
         buffer_.insert(buffer_.end(), data.begin(), data.end());
@@ -97,15 +130,13 @@ class Writer {
     }
     template <class T>
     bool count(const std::vector<T> &items) {
-        const std::uint64_t most = std::is_same_v<T, Chunk> ? kMostManifestChunks : kMostItems;
-        chunks_ += std::is_same_v<T, Chunk> ? items.size() : 0;
-        if (items.size() > most || chunks_ > kMostManifestChunks) {
-            why = fmt::format("more than {} parts of one kind", most);
+        if (!counts_.add<T>(items.size())) {
+            why = kTooMany;
             return false;
         }
         return number(static_cast<std::uint32_t>(items.size()));
     }
-    [[nodiscard]] bool chunk(const Chunk & /*chunk*/) const { return flush_ != nullptr; }
+    bool chunk(const Chunk &chunk) { return is_possible(chunk, why); }
     bool flush() {
         const bool flushed = flush_(buffer_);
         buffer_.clear();
@@ -117,13 +148,14 @@ class Writer {
   private:
     std::function<bool(std::span<const std::byte>)> flush_;
     std::vector<std::byte> buffer_;
-    std::uint64_t chunks_ = 0;
+    std::uint64_t size_ = 0;
+    Counts counts_;
 };
 
 // Where the bytes come from: `fill` puts the next ones in place, all that are asked for or false.
-class Reader {
+class Input {
   public:
-    Reader(std::function<bool(std::span<std::byte>)> fill, std::uint64_t left)
+    Input(std::function<bool(std::span<std::byte>)> fill, std::uint64_t left)
         : fill_(std::move(fill)), left_(left) {}
 
     bool bytes(std::span<std::byte> data) {
@@ -158,22 +190,19 @@ class Reader {
         std::uint32_t size = 0;
         if (!number(size))
             return false;
-        chunks_ += std::is_same_v<T, Chunk> ? size : 0;
         // Every item takes at least eight bytes: what cannot fit is refused before memory is taken for it.
-        if (size > left_ / 8 || chunks_ > kMostManifestChunks ||
-            (!std::is_same_v<T, Chunk> && size > kMostItems)) {
+        if (size > left_ / 8) {
             why = fmt::format("{} parts of one kind, more than it has room for", size);
+            return false;
+        }
+        if (!counts_.add<T>(size)) {
+            why = kTooMany;
             return false;
         }
         items.resize(size);
         return true;
     }
-    bool chunk(const Chunk &chunk) {
-        if (chunk.size != 0 && chunk.size <= kChunkSize)
-            return true;
-        why = fmt::format("a chunk of {} bytes", chunk.size);
-        return false;
-    }
+    bool chunk(const Chunk &chunk) { return is_possible(chunk, why); }
     [[nodiscard]] bool at_end() const { return left_ == 0; }
 
     std::string why;
@@ -181,7 +210,7 @@ class Reader {
   private:
     std::function<bool(std::span<std::byte>)> fill_;
     std::uint64_t left_;
-    std::uint64_t chunks_ = 0;
+    Counts counts_;
 };
 
 // Reads a file forward in blocks.
@@ -249,9 +278,40 @@ Expected<void> check_own_hash(const UniqueFd &file, const std::string &name, std
     return {};
 }
 
+template <class T>
+bool each_once(const std::vector<T> &items) {
+    std::vector<std::string_view> names;
+    names.reserve(items.size());
+    for (const T &item : items)
+        names.emplace_back(item.name);
+    std::ranges::sort(names);
+    return std::ranges::adjacent_find(names) == names.end();
+}
+
+bool addresses_differ(const Manifest &manifest) {
+    return each_once(manifest.nodes) && std::ranges::all_of(manifest.nodes, [](const VirtualNode &node) {
+               return each_once(node.images) && each_once(node.devices) &&
+                      std::ranges::all_of(node.devices,
+                                          [](const Device &device) { return each_once(device.images); });
+           });
+}
+
+// What the format allows and no writer writes; nothing if there is none of it.
+std::string wrong_with(const Manifest &manifest) {
+    if (!is_id(manifest.id))
+        return "it is that of " + quote(manifest.id) + ", which is no id of a checkpoint";
+    if (!manifest.parent.empty() && !is_id(manifest.parent))
+        return "it says that its parent is " + quote(manifest.parent) + ", which is no id of a checkpoint";
+    if (manifest.time < 0 || manifest.time > kLatest)
+        return fmt::format("its time is {}", manifest.time);
+    if (!addresses_differ(manifest))
+        return "two of its nodes, devices or images have the same name";
+    return {};
+}
+
 // An Io takes references because reading needs them; writing leaves the object as it is.
 template <class T>
-bool write(Writer &writer, const T &value) {
+bool write(Output &writer, const T &value) {
     return transfer(writer,
                     const_cast<T &>(value)); // NOLINT(cppcoreguidelines-pro-type-const-cast): see above
 }
@@ -262,7 +322,7 @@ Expected<void> write_manifest(const UniqueFd &file, const std::string &name, con
     std::uint64_t at = 0;
     Hasher hasher;
     Error error;
-    Writer writer([&](std::span<const std::byte> data) {
+    Output writer([&](std::span<const std::byte> data) {
         hasher.update(data);
         auto written = write_all(file, data, at, name);
         at += data.size();
@@ -270,6 +330,8 @@ Expected<void> write_manifest(const UniqueFd &file, const std::string &name, con
             error = std::move(written.error());
         return error.doing.empty();
     });
+    if (const std::string wrong = wrong_with(manifest); !wrong.empty())
+        return failure("write manifest", name, wrong);
     const bool whole = writer.bytes(std::as_bytes(std::span(kMagic))) && writer.number(kManifestVersion) &&
                        writer.text(std::string(kHashName)) && write(writer, manifest) && writer.flush();
     if (!whole && error.doing.empty())
@@ -291,9 +353,11 @@ Expected<Manifest> read_manifest(const UniqueFd &file, const std::string &name) 
     const auto size = static_cast<std::uint64_t>(status.st_size);
     if (size < kMagic.size() + sizeof(std::uint32_t) + Hash::kSize)
         return failure(kReadManifest, name, fmt::format("it is damaged: it has only {} bytes", size));
+    if (size > kMostBytes + Hash::kSize)
+        return failure(kReadManifest, name, fmt::format("it has {} bytes, more than any manifest", size));
 
     Blocks blocks(file, name, 0);
-    Reader reader([&blocks](std::span<std::byte> data) { return blocks.read(data); }, size - Hash::kSize);
+    Input reader([&blocks](std::span<std::byte> data) { return blocks.read(data); }, size - Hash::kSize);
     const auto failed = [&] {
         if (!blocks.error.doing.empty())
             return std::unexpected(blocks.error);
@@ -323,12 +387,14 @@ Expected<Manifest> read_manifest(const UniqueFd &file, const std::string &name) 
         return failed();
     if (!reader.at_end())
         return failure(kReadManifest, name, "it is damaged: something follows its end");
+    if (const std::string wrong = wrong_with(manifest); !wrong.empty())
+        return failure(kReadManifest, name, wrong);
     return manifest;
 }
 
 std::vector<std::byte> encode_nodes(const std::vector<VirtualNode> &nodes) {
     std::vector<std::byte> data;
-    Writer writer([&data](std::span<const std::byte> block) {
+    Output writer([&data](std::span<const std::byte> block) {
         data.insert(data.end(), block.begin(), block.end());
         return true;
     });
@@ -341,7 +407,7 @@ std::vector<std::byte> encode_nodes(const std::vector<VirtualNode> &nodes) {
 
 Expected<std::vector<VirtualNode>> decode_nodes(std::span<const std::byte> data) {
     constexpr const char *kDoing = "read a part of a checkpoint";
-    Reader reader(
+    Input reader(
         [&data](std::span<std::byte> out) {
             std::memcpy(out.data(), data.data(), out.size());
             data = data.subspan(out.size());

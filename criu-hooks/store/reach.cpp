@@ -34,19 +34,7 @@ std::uint64_t Reach::bytes() const {
     return sum;
 }
 
-std::uint64_t Reach::bytes_without(const Reach &other) const {
-    std::uint64_t sum = 0;
-    auto at = other.entries_.begin();
-    for (const auto &[hash, stored] : entries_) {
-        while (at != other.entries_.end() && at->first < hash)
-            ++at;
-        if (at == other.entries_.end() || at->first != hash)
-            sum += stored;
-    }
-    return sum;
-}
-
-Expected<Reach> reach_of(const UserSpace &space, Unreadable unreadable) {
+Expected<Reach> reach_of(const UserSpace &space) {
     Reach reach;
     auto names = space.checkpoints.names();
     if (!names)
@@ -55,8 +43,7 @@ Expected<Reach> reach_of(const UserSpace &space, Unreadable unreadable) {
         const auto manifest = load_manifest(space, name);
         if (manifest)
             reach.add(*manifest);
-        else if (manifest.error().code != ENOENT &&
-                 unreadable == Unreadable::kRefuse) // ENOENT: removed meanwhile
+        else if (manifest.error().code != ENOENT) // removed meanwhile
             return std::unexpected(manifest.error());
     }
     return reach;

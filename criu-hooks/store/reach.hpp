@@ -25,8 +25,6 @@ class Reach {
     [[nodiscard]] bool contains(const Hash &hash) const;
     [[nodiscard]] std::uint64_t bytes() const;
     [[nodiscard]] std::size_t chunks() const { return entries_.size(); }
-    // Of this set, what the other does not contain.
-    [[nodiscard]] std::uint64_t bytes_without(const Reach &other) const;
 
     std::size_t manifests = 0;
 
@@ -34,11 +32,7 @@ class Reach {
     std::vector<std::pair<std::uint64_t, std::uint32_t>> entries_; // sorted and each once, when sealed
 };
 
-// What to do where a manifest cannot be read and what it names is not known: removing anything would be wrong
-// then, counting bytes may go on.
-enum class Unreadable : std::uint8_t { kRefuse, kSkip };
-
-// Of all of the user's checkpoints.
-[[nodiscard]] Expected<Reach> reach_of(const UserSpace &space, Unreadable unreadable);
+// Of all of the user's checkpoints. Fails where a manifest cannot be read: what it names is not known.
+[[nodiscard]] Expected<Reach> reach_of(const UserSpace &space);
 
 } // namespace singularity::store

@@ -21,6 +21,7 @@ constexpr std::string_view kLease = "lease ";
 constexpr std::string_view kFile = "file ";
 constexpr std::string_view kHash = "hash ";
 constexpr std::size_t kMostFiles = 65536; // in one round: what is held in memory stays small
+constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20U;
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
@@ -56,6 +57,14 @@ Expected<Rounds> read_rounds(const UserSpace &space) {
         return propagate(names);
     Rounds rounds;
     for (const std::string &name : *names) {
+        const auto damaged = [&](const std::string &path) {
+            rounds.damaged.push_back(
+                {"read", path,
+                 "it is damaged: it does not have the hash that it ends with; the next garbage "
+                 "collection writes it anew",
+                 EBADMSG});
+            rounds.damaged_names.push_back(name);
+        };
         const auto file = space.rounds.open_file(name);
         if (!file && file.error().code == ENOENT)
             continue; // another garbage collection has finished with it
@@ -65,6 +74,10 @@ Expected<Rounds> read_rounds(const UserSpace &space) {
         struct stat status{};
         if (::fstat(file->get(), &status) != 0)
             return std::unexpected(errno_error("look at", path));
+        if (static_cast<std::uint64_t>(status.st_size) > kMostBytes) {
+            damaged(path);
+            continue;
+        }
         std::string text(static_cast<std::size_t>(status.st_size), '\0');
         const auto got = read_all(*file, std::as_writable_bytes(std::span(text)), 0, path);
         if (!got)
@@ -73,20 +86,15 @@ Expected<Rounds> read_rounds(const UserSpace &space) {
             rounds.whole.push_back(*std::move(round));
             continue;
         }
-        rounds.damaged.push_back(
-            {"read", path,
-             "it is damaged: it does not have the hash that it ends with; the next garbage "
-             "collection writes it anew",
-             EBADMSG});
-        rounds.damaged_names.push_back(name);
+        damaged(path);
     }
     return rounds;
 }
 
 Expected<void> write_rounds(const UserSpace &space, const Round &model, std::span<const std::string> files) {
+    std::size_t most = kMostFiles;
     while (!files.empty()) {
-        const auto part = files.first(std::min(files.size(), kMostFiles));
-        files = files.subspan(part.size());
+        const auto part = files.first(std::min(files.size(), most));
         std::string text(kFirstLine);
         if (model.settling)
             text += fmt::format("{}\n", kSettling);
@@ -97,8 +105,14 @@ Expected<void> write_rounds(const UserSpace &space, const Round &model, std::spa
         text += fmt::format("{}{}\n", kHash, hash_of(bytes_of(text)).hex());
         if (auto published =
                 publish_file(space.temporary, space.rounds, "round-" + random_name(), bytes_of(text));
-            !published)
-            return published;
+            !published) {
+            // As much as there is room for; what it removes makes more.
+            if (published.error().code != ENOSPC || part.size() == 1)
+                return published;
+            most = part.size() / 2;
+            continue;
+        }
+        files = files.subspan(part.size());
     }
     return {};
 }

@@ -35,6 +35,7 @@ class UserSpace {
     Directory condemned;   // chunks that nothing named, "<hash>.<random>"
     Directory rounds;      // what gc must wait for before it removes condemned chunks
     Directory damaged;     // chunk files that verify set aside
+    Directory usage;       // what is charged for, see account.hpp
 
     // Chunks lie in 256 directories by the first byte of the hash, made when they are first needed.
     [[nodiscard]] static std::size_t shard_number(const Hash &hash) {
@@ -48,7 +49,7 @@ class UserSpace {
     // Makes the directories durable, not what is in them.
     [[nodiscard]] Expected<void> sync_shards() const { return chunks_.sync(); }
 
-    UserSpace(uid_t user, std::array<Directory, 7> directories);
+    UserSpace(uid_t user, std::array<Directory, 8> directories);
 
   private:
     [[nodiscard]] Expected<const Directory *> shard(std::size_t number, Missing missing);
@@ -70,10 +71,6 @@ struct StoreState {
 
     [[nodiscard]] Expected<std::shared_ptr<UserSpace>> space(uid_t uid, Missing missing) const {
         return UserSpace::open(users, uid, missing);
-    }
-    void step(std::string_view name) const {
-        if (options.at_step)
-            options.at_step(name);
     }
 };
 

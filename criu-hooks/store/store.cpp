@@ -97,11 +97,11 @@ std::string random_name() {
     return fmt::format("{:016x}", number);
 }
 
-UserSpace::UserSpace(uid_t user, std::array<Directory, 7> directories)
+UserSpace::UserSpace(uid_t user, std::array<Directory, 8> directories)
     : uid(user), checkpoints(std::move(directories[0])), pending(std::move(directories[1])),
       temporary(std::move(directories[2])), condemned(std::move(directories[3])),
-      rounds(std::move(directories[4])), damaged(std::move(directories[5])),
-      chunks_(std::move(directories[6])) {}
+      rounds(std::move(directories[4])), damaged(std::move(directories[5])), usage(std::move(directories[6])),
+      chunks_(std::move(directories[7])) {}
 
 Expected<std::shared_ptr<UserSpace>> UserSpace::open(const Directory &users, uid_t uid, Missing missing) {
     // A name made of digits alone: whatever the user is called never becomes a path.
@@ -112,8 +112,8 @@ Expected<std::shared_ptr<UserSpace>> UserSpace::open(const Directory &users, uid
     auto chunks = top->child("chunks", Missing::kCreate);
     if (!chunks)
         return propagate(chunks);
-    constexpr std::array<std::string_view, 6> kNames{"checkpoints", "pending", "temporary",
-                                                     "condemned",   "rounds",  "damaged"};
+    constexpr std::array<std::string_view, 7> kNames{"checkpoints", "pending", "temporary", "condemned",
+                                                     "rounds",      "damaged", "usage"};
     auto others = children(*top, Missing::kCreate, kNames, std::make_index_sequence<kNames.size()>());
     if (!others)
         return propagate(others);
@@ -121,9 +121,10 @@ Expected<std::shared_ptr<UserSpace>> UserSpace::open(const Directory &users, uid
     if (!by_hash)
         return propagate(by_hash);
     auto &d = *others;
-    return std::make_shared<UserSpace>(
-        uid, std::array<Directory, 7>{std::move(d[0]), std::move(d[1]), std::move(d[2]), std::move(d[3]),
-                                      std::move(d[4]), std::move(d[5]), *std::move(by_hash)});
+    return std::make_shared<UserSpace>(uid, std::array<Directory, 8>{std::move(d[0]), std::move(d[1]),
+                                                                     std::move(d[2]), std::move(d[3]),
+                                                                     std::move(d[4]), std::move(d[5]),
+                                                                     std::move(d[6]), *std::move(by_hash)});
 }
 
 Expected<const Directory *> UserSpace::shard(std::size_t number, Missing missing) {

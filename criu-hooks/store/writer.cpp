@@ -126,6 +126,11 @@ std::string new_id() {
     return fmt::format("{:%Y%m%dT%H%M%S}-{}", fmt::gmtime(std::time(nullptr)), random_name());
 }
 
+// Nobody asks for it where there is no quota.
+Expected<Account> others_of(const StoreState &store, const UserSpace &space) {
+    return store.options.quota == 0 ? Expected<Account>(Account()) : Account::open(space);
+}
+
 } // namespace
 
 Expected<Writer> Store::begin(const Request &request) const {
@@ -134,14 +139,12 @@ Expected<Writer> Store::begin(const Request &request) const {
     auto space = state_->space(request.uid, Missing::kCreate);
     if (!space)
         return propagate(space);
-    state_->step("no lease");
     std::string id = new_id();
     // Before anything is looked for in the store.
     auto lease = Lease::take(*space, id, state_->options.lease_timeout);
     if (!lease)
         return propagate(lease);
-    state_->step("lease taken");
-    auto others = request.quota == 0 ? Expected<Reach>(Reach()) : reach_of(**space, Unreadable::kSkip);
+    auto others = others_of(*state_, **space);
     if (!others)
         return propagate(others);
     return Writer(std::make_shared<WriterState>(state_, *std::move(space), request, std::move(id),
@@ -156,10 +159,13 @@ Expected<Writer> Store::join(uid_t uid, const std::string &id) const {
         return propagate(space);
     if (auto lease = (*space)->pending.status(id); !lease)
         return failure("join checkpoint", id, "nobody is writing it: " + lease.error().message(), ESTALE);
+    auto others = others_of(*state_, **space);
+    if (!others)
+        return propagate(others);
     Request request;
     request.uid = uid;
-    return Writer(
-        std::make_shared<WriterState>(state_, *std::move(space), std::move(request), id, nullptr, Reach()));
+    return Writer(std::make_shared<WriterState>(state_, *std::move(space), std::move(request), id, nullptr,
+                                                *std::move(others)));
 }
 
 } // namespace singularity::store

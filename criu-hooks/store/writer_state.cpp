@@ -6,6 +6,7 @@
 #include "common/text.hpp"
 #include "directory.hpp"
 #include "manifest_file.hpp"
+#include "reach.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -69,7 +70,7 @@ Expected<void> merge_nodes(std::vector<VirtualNode> &nodes, std::vector<VirtualN
 }
 
 WriterState::WriterState(std::shared_ptr<StoreState> store, std::shared_ptr<UserSpace> space, Request request,
-                         std::string id, std::unique_ptr<Lease> lease, Reach others)
+                         std::string id, std::unique_ptr<Lease> lease, Account others)
     : store_(std::move(store)), space_(std::move(space)), request_(std::move(request)), id_(std::move(id)),
       prefix_(fmt::format("{}.{}", id_, random_name())), time_(std::time(nullptr)), lease_(std::move(lease)),
       others_(std::move(others)), others_bytes_(others_.bytes()), publisher_([this] { publish_all(); }) {}
@@ -195,21 +196,26 @@ Expected<void> WriterState::know(const Hash &hash, std::uint32_t stored, bool ad
     shards_.set(UserSpace::shard_number(hash));
     (added ? added_ : reused_) += size;
     stored_ += added ? stored : 0;
-    if (request_.quota == 0 || others_.contains(hash))
+    if (store_->options.quota == 0 || others_.contains(hash))
         return {};
     charged_ += stored;
-    if (others_bytes_ + charged_ > request_.quota)
+    if (others_bytes_ + charged_ > store_->options.quota)
         return std::unexpected(quota_error(others_bytes_, charged_));
     return {};
 }
 
 Error WriterState::quota_error(std::uint64_t used, std::uint64_t needed) const {
+    // Who only joined was told no name.
+    const std::string who = request_.user.empty()
+                                ? fmt::format("uid {}", request_.uid)
+                                : fmt::format("user {} (uid {})", quote(request_.user), request_.uid);
     return {
         kWrite, id_,
-        fmt::format("user {} (uid {}) has a quota of {} bytes in the checkpoint store; {} are taken by "
-                    "earlier checkpoints, and this one adds {} or more. Remove some of them (singularityctl "
-                    "store rm), or have the quota raised",
-                    quote(request_.user), request_.uid, request_.quota, used, needed),
+        fmt::format("{} may keep {} bytes ({}) in the checkpoint store and has {} there in {} checkpoints; "
+                    "this one adds {} or more. Remove some (singularityctl store ls --user {}, then "
+                    "singularityctl store rm), or raise store.quota_gib in singularity.yaml",
+                    who, store_->options.quota, byte_count(store_->options.quota), byte_count(used),
+                    others_.checkpoints(), byte_count(needed), request_.uid),
         EDQUOT};
 }
 
@@ -258,7 +264,6 @@ Expected<void> WriterState::write(std::span<const std::byte> content, const Hash
     }
     const std::string name = fmt::format("{}.{}", prefix_, temporaries_++);
     const std::string path = space_->temporary.path_of(name);
-    store_->step("chunk begun");
     auto file = space_->temporary.create_file(name);
     if (!file)
         return propagate(file);
@@ -271,7 +276,6 @@ Expected<void> WriterState::write(std::span<const std::byte> content, const Hash
     }
     // Only a start, so that fdatasync finds less to wait for; it reports any error.
     (void)::sync_file_range(file->get(), 0, 0, SYNC_FILE_RANGE_WRITE);
-    store_->step("chunk written");
     {
         const std::lock_guard lock(mutex_);
         ++unfinished_;
@@ -308,7 +312,6 @@ Expected<void> WriterState::publish(std::deque<Temporary> &batch) {
     for (const Temporary &temporary : batch)
         if (auto synced = sync_data(temporary.file, space_->temporary.path_of(temporary.name)); !synced)
             return synced;
-    store_->step("chunks durable");
     for (; !batch.empty(); batch.pop_front()) {
         Temporary &temporary = batch.front();
         // NFS reports some errors only here.
@@ -324,7 +327,6 @@ Expected<void> WriterState::publish(std::deque<Temporary> &batch) {
             return failure(kWrite, id_,
                            "its temporary files are gone: garbage collection took this writer for dead",
                            ESTALE);
-        store_->step("chunk published");
     }
     return {};
 }
@@ -345,7 +347,6 @@ Expected<void> WriterState::drain() {
 
 // Also where another writer has put a chunk, which may not have come to this yet.
 Expected<void> WriterState::make_chunks_durable() {
-    store_->step("directories not durable");
     for (std::size_t number = 0; number < kShards; ++number) {
         if (!shards_.test(number))
             continue;
@@ -359,7 +360,6 @@ Expected<void> WriterState::make_chunks_durable() {
     }
     if (auto synced = space_->sync_shards(); !synced)
         return synced;
-    store_->step("directories durable");
     return {};
 }
 
@@ -405,18 +405,15 @@ Expected<Manifest> WriterState::make_manifest(std::vector<VirtualNode> nodes) co
 
 // Against what is there now: others may have committed since this writer began. Two that commit in the same
 // moment may both pass; then the next one is refused.
-Expected<void> WriterState::check_quota(const Manifest &manifest) const {
-    if (request_.quota == 0)
+Expected<void> WriterState::check_quota(const Manifest &manifest) {
+    if (store_->options.quota == 0)
         return {};
-    // A damaged manifest must not keep a job from being saved; `verify` and `ls` report it.
-    const auto now = reach_of(*space_, Unreadable::kSkip);
-    if (!now)
+    if (const auto now = others_.refresh(*space_); !now)
         return std::unexpected(now.error());
-    Reach own;
-    own.add(manifest);
-    const std::uint64_t needed = own.bytes_without(*now);
-    if (now->bytes() + needed > request_.quota)
-        return std::unexpected(quota_error(now->bytes(), needed));
+    const std::uint64_t used = others_.bytes();
+    const std::uint64_t needed = others_.bytes_added_by(manifest);
+    if (used + needed > store_->options.quota)
+        return std::unexpected(quota_error(used, needed));
     return {};
 }
 
@@ -438,19 +435,14 @@ Expected<Manifest> WriterState::commit() {
         return manifest;
     if (auto allowed = check_quota(*manifest); !allowed)
         return propagate(allowed);
-    store_->step("manifest not written");
     if (auto written = write_manifest(lease_->file(), lease_->path(), *manifest); !written)
         return propagate(written);
-    store_->step("manifest not durable");
     if (auto synced = sync_data(lease_->file(), lease_->path()); !synced)
         return propagate(synced);
-    store_->step("manifest durable");
     if (auto published = lease_->publish(); !published)
         return propagate(published);
-    store_->step("manifest published");
     if (auto synced = space_->checkpoints.sync(); !synced)
         return propagate(synced);
-    store_->step("checkpoint durable");
     return manifest;
 }
 

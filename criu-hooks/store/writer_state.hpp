@@ -3,9 +3,9 @@
 // temporary files, one thread per writer makes those durable, many at once, and gives them their names.
 #pragma once
 
+#include "account.hpp"
 #include "criu-hooks/store/writer.hpp"
 #include "lease.hpp"
-#include "reach.hpp"
 #include "state.hpp"
 
 #include <atomic>
@@ -33,7 +33,7 @@ class WriterState {
   public:
     // Without a lease: one that joined another writer's checkpoint.
     WriterState(std::shared_ptr<StoreState> store, std::shared_ptr<UserSpace> space, Request request,
-                std::string id, std::unique_ptr<Lease> lease, Reach others);
+                std::string id, std::unique_ptr<Lease> lease, Account others);
     WriterState(const WriterState &) = delete;
     WriterState &operator=(const WriterState &) = delete;
     WriterState(WriterState &&) = delete;
@@ -81,7 +81,7 @@ class WriterState {
     [[nodiscard]] Expected<void> make_chunks_durable();
     [[nodiscard]] Expected<std::vector<VirtualNode>> collect();
     [[nodiscard]] Expected<Manifest> make_manifest(std::vector<VirtualNode> nodes) const;
-    [[nodiscard]] Expected<void> check_quota(const Manifest &manifest) const;
+    [[nodiscard]] Expected<void> check_quota(const Manifest &manifest);
     [[nodiscard]] Error quota_error(std::uint64_t used, std::uint64_t needed) const;
 
     std::shared_ptr<StoreState> store_;
@@ -91,7 +91,7 @@ class WriterState {
     std::string prefix_; // of the names of temporary files
     std::int64_t time_;
     std::unique_ptr<Lease> lease_;
-    Reach others_; // what the user's checkpoints named at the beginning, if there is a quota
+    Account others_; // the user's other checkpoints, if there is a quota
     std::uint64_t others_bytes_;
 
     std::atomic<std::uint64_t> given_{0};

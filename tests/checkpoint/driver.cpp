@@ -157,7 +157,7 @@ int check(Options &options, const std::vector<std::string> &operands) {
 int save(Options &options, const std::vector<std::string> &operands) {
     options.images = operands[0];
     auto images = image_directory(options);
-    auto store = store::Store::open(operands[1], {.create = true, .threads = 2, .at_step = {}});
+    auto store = store::Store::open(operands[1], {.create = true, .threads = 2});
     if (!images || !store)
         return report(!images ? images.error() : store.error());
     auto writer = store->begin({.job = "1",

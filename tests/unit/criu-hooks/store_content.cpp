@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What goes into the store comes out of it, and equal content takes room once.
+#include "account.hpp"
+#include "criu-hooks/store/configured.hpp"
 #include "store_fixture.hpp"
 
 #include <random>
@@ -305,15 +307,19 @@ void collection_can_be_cancelled(void ** /*state*/) {
     assert_true(files_below(user_directory(directory) / "chunks").empty());
 }
 
+Store make_with_quota(const TemporaryDirectory &directory, std::uint64_t quota) {
+    auto options = creating();
+    options.quota = quota;
+    return must(Store::open(directory.path() / "store", options));
+}
+
 void quota_is_kept(void ** /*state*/) {
     const TemporaryDirectory directory;
-    const Store store = make(directory);
-    auto request = request_of(kAlice);
-    request.quota = 20 * kMiB;
+    const Store store = make_with_quota(directory, 20 * kMiB);
     const Bytes data = noise(12 * kMiB, 1);
-    save(store, data, request);
-    save(store, data, request); // the same bytes are counted once
-    auto writer = must(store.begin(request));
+    save(store, data);
+    save(store, data); // the same bytes are counted once
+    auto writer = must(store.begin(request_of(kAlice)));
     auto image = must(writer.image({"node0", "", "pages"}));
     Expected<void> appended;
     for (std::uint64_t seed = 2; appended && seed < 20; ++seed)
@@ -322,22 +328,110 @@ void quota_is_kept(void ** /*state*/) {
         appended = image.finish();
     const auto refused = must_fail(writer.commit());
     assert_int_equal(refused.code, EDQUOT);
-    expect_contains(refused.message(), "user 'alice' (uid 1001) has a quota of 20971520 bytes");
+    expect_contains(refused.message(), "user 'alice' (uid 1001) may keep 20971520 bytes (20.0 MiB)");
+    expect_contains(refused.message(), "has 12.0 MiB there in 2 checkpoints");
+    expect_contains(refused.message(), "raise store.quota_gib");
     assert_int_equal(must(store.list(kAlice)).checkpoints.size(), 2);
-    // What an unsuccessful writer left is not charged, and another user's use makes no difference.
+    // What an unsuccessful writer left is not charged, goes with the next collection, and another user's use
+    // makes no difference.
     assert_true(must(store::usage(store, kAlice)).bytes < 13 * kMiB);
-    auto bob = request_of(kBob);
-    bob.quota = 20 * kMiB;
-    save(store, data, bob);
-    save(store, noise(4 * kMiB, 2), request);
+    save(store, data, request_of(kBob));
+    save(store, noise(4 * kMiB, 2));
+    assert_int_equal(must(store.list(kAlice)).checkpoints.size(), 3);
+    expect_tidy(directory);
+    collect_all(directory);
 
     // Two that each fit alone: the second to commit is refused.
-    auto one = must(store.begin(bob));
-    auto two = must(store.begin(bob));
+    auto one = must(store.begin(request_of(kBob)));
+    auto two = must(store.begin(request_of(kBob)));
     write_image(one, {"node0", "", "pages"}, noise(5 * kMiB, 30));
     write_image(two, {"node0", "", "pages"}, noise(5 * kMiB, 31));
     must(one.commit());
     assert_int_equal(must_fail(two.commit()).code, EDQUOT);
+    // And once something was removed there is room again.
+    must(store.remove(kBob, one.id()));
+    save(store, noise(5 * kMiB, 31), request_of(kBob));
+}
+
+void quota_counts_what_other_hosts_wrote(void ** /*state*/) {
+    const TemporaryDirectory directory;
+    const Store store = make_with_quota(directory, 8 * kMiB);
+    // Too much on one host: it learns that at once.
+    auto writer = must(store.begin(request_of(kAlice)));
+    auto joined = must(store.join(kAlice, writer.id()));
+    write_image(joined, {"node1", "", "pages"}, noise(9 * kMiB, 1));
+    const auto refused = must_fail(joined.finish_part());
+    assert_int_equal(refused.code, EDQUOT);
+    expect_contains(refused.message(), "uid 1001 may keep 8388608 bytes");
+    // Too much together: the one that commits does.
+    auto other = must(store.join(kAlice, writer.id()));
+    write_image(other, {"node1", "", "pages"}, noise(5 * kMiB, 2));
+    must(writer.add_part(must(other.finish_part())));
+    write_image(writer, {"node0", "", "pages"}, noise(5 * kMiB, 3));
+    assert_int_equal(must_fail(writer.commit()).code, EDQUOT);
+    assert_true(must(store.list(kAlice)).checkpoints.empty());
+}
+
+void quota_of_the_configuration(void ** /*state*/) {
+    assert_int_equal(store::configured({}).quota, 0);
+    assert_int_equal(store::configured({.directory = "/x", .quota_gib = 500}).quota,
+                     std::uint64_t{500} << 30U);
+}
+
+// What is known of use without reading manifests again is what reading them all says.
+void use_is_known_without_reading_everything(void ** /*state*/) {
+    const TemporaryDirectory directory;
+    const Store store = make_with_quota(directory, std::uint64_t{1} << 40U);
+    const fs::path account = user_directory(directory) / "usage" / "named";
+    std::mt19937 random(7);
+    std::vector<std::string> there;
+    const auto check = [&] {
+        const auto space = must(store.state()->space(kAlice, store::Missing::kRefuse));
+        const auto known = must(store::Account::open(*space));
+        const auto used = must(store::usage(store, kAlice));
+        assert_int_equal(known.bytes(), used.bytes);
+        assert_int_equal(known.checkpoints(), used.checkpoints);
+        const auto again = store::Account::decode(known.encode());
+        assert_true(again && again->encode() == known.encode() && again->bytes() == used.bytes);
+    };
+    for (int round = 0; round < 40; ++round) {
+        // Some of ten small chunks that all share, in some order, zeros and one of its own.
+        auto writer = must(store.begin(request_of(kAlice)));
+        auto image = must(writer.image({"node0", "", "pages"}));
+        for (int part = 0; part < 6; ++part) {
+            must(image.append(noise(500, random() % 10)));
+            must(image.boundary());
+        }
+        must(image.append_zeros(5000));
+        must(image.boundary());
+        must(image.append(noise(300, 100 + static_cast<std::uint64_t>(round))));
+        must(image.finish());
+        there.push_back(must(writer.commit()).id);
+        while (random() % 3 == 0 && !there.empty()) {
+            const std::size_t which = random() % there.size();
+            must(store.remove(kAlice, there[which]));
+            there.erase(there.begin() + static_cast<std::ptrdiff_t>(which));
+        }
+        if (round % 4 == 0)
+            check();
+        if (round == 20)
+            fs::remove(account);
+        if (round == 30) {
+            fs::resize_file(account, fs::file_size(account) - 1);
+            const auto report = must(store::verify_all(store, kAlice, false));
+            assert_int_equal(report.damage.size(), 1);
+            expect_contains(report.damage[0].message(), "the next checkpoint with a quota writes it anew");
+        }
+    }
+    check();
+    expect_whole(store);
+    // A manifest that is known is not read again: damaged, it still counts.
+    const auto before = must(store::usage(store, kAlice)).bytes;
+    fs::resize_file(user_directory(directory) / "checkpoints" / there.at(0), 10);
+    const auto space = must(store.state()->space(kAlice, store::Missing::kRefuse));
+    assert_int_equal(must(store::Account::open(*space)).bytes(), before);
+    // Small: the manifests' chunks are named in runs.
+    assert_true(fs::file_size(account) < 40 * 120);
 }
 
 void users_share_nothing(void ** /*state*/) {
@@ -422,6 +516,9 @@ int main() {
         cmocka_unit_test(removal_and_collection),
         cmocka_unit_test(collection_can_be_cancelled),
         cmocka_unit_test(quota_is_kept),
+        cmocka_unit_test(quota_counts_what_other_hosts_wrote),
+        cmocka_unit_test(quota_of_the_configuration),
+        cmocka_unit_test(use_is_known_without_reading_everything),
         cmocka_unit_test(users_share_nothing),
         cmocka_unit_test(names_are_data),
     };

@@ -14,20 +14,6 @@ Store make(const TemporaryDirectory &directory) {
     return must(Store::open(directory.path() / "store", creating()));
 }
 
-Bytes contents(const fs::path &path) {
-    std::ifstream file(path, std::ios::binary);
-    const std::string text((std::istreambuf_iterator<char>(file)), {});
-    const auto bytes = std::as_bytes(std::span(text));
-    return {bytes.begin(), bytes.end()};
-}
-
-void replace(const fs::path &path, std::span<const std::byte> data) {
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    for (const std::byte byte : data)
-        file.put(static_cast<char>(byte));
-    assert_true(file.flush().good());
-}
-
 bool names(const store::VerifyReport &report, const fs::path &path) {
     return std::ranges::any_of(report.damage, [&path](const Error &error) {
         return error.message().find(path.filename().native()) != std::string::npos;
@@ -37,7 +23,7 @@ bool names(const store::VerifyReport &report, const fs::path &path) {
 // Calls check(what was done to it) for flipped bits and cut ends of the file, and puts it back.
 template <class Check>
 void spoil(const fs::path &path, Check check, std::size_t flips) {
-    const Bytes original = contents(path);
+    const Bytes original = read_file(path);
     std::mt19937_64 random(original.size());
     for (std::size_t i = 0; i < flips; ++i) {
         Bytes changed = original;
@@ -45,19 +31,19 @@ void spoil(const fs::path &path, Check check, std::size_t flips) {
         constexpr std::size_t kFirst = 512; // bits
         const std::size_t bit = i < kFirst && flips > kFirst ? i : random() % (changed.size() * 8);
         changed[(bit / 8) % changed.size()] ^= static_cast<std::byte>(1U << (bit % 8));
-        replace(path, changed);
+        write_file(path, changed);
         check("bit " + std::to_string(bit));
     }
     for (const std::size_t size :
          {std::size_t{0}, std::size_t{1}, original.size() / 2, original.size() - 1}) {
-        replace(path, std::span(original).first(size));
+        write_file(path, std::span(original).first(size));
         check("cut to " + std::to_string(size));
     }
     Bytes longer = original;
     longer.push_back(std::byte{0});
-    replace(path, longer);
+    write_file(path, longer);
     check("one byte more");
-    replace(path, original);
+    write_file(path, original);
 }
 
 void every_kind_of_file(void ** /*state*/) {
@@ -119,9 +105,9 @@ void reading_names_the_file_and_offers_another_checkpoint(void ** /*state*/) {
     for (const fs::path &path : files_below(user_directory(directory) / "chunks"))
         if (std::ranges::find(before, path) == before.end())
             victim = path;
-    Bytes changed = contents(victim);
+    Bytes changed = read_file(victim);
     changed[2 * kMiB] ^= std::byte{16};
-    replace(victim, changed);
+    write_file(victim, changed);
 
     const auto error = must_fail(load(store, newer));
     expect_contains(error.message(), victim.filename().native());
@@ -168,15 +154,15 @@ void nothing_is_removed_while_a_manifest_is_damaged(void ** /*state*/) {
     const Store store = make(directory);
     const auto id = save(store, noise(3 * kMiB, 1));
     const auto path = user_directory(directory) / "checkpoints" / id;
-    const Bytes original = contents(path);
-    replace(path, std::span(original).first(original.size() - 1));
+    const Bytes original = read_file(path);
+    write_file(path, std::span(original).first(original.size() - 1));
     const auto error = must_fail(store::collect_garbage(store, kAlice, at_once()));
     expect_contains(error.message(), id);
     assert_int_equal(files_below(user_directory(directory) / "chunks").size(), 1);
     const auto listing = must(store.list(kAlice));
     assert_true(listing.checkpoints.empty() && listing.damaged.size() == 1);
     must_fail(store::usage(store, kAlice));
-    replace(path, original);
+    write_file(path, original);
     assert_true(must(load(store, id)).size() == 3 * kMiB);
 }
 
@@ -279,7 +265,7 @@ void only_stores_are_opened(void ** /*state*/) {
     fs::create_directory(top);
     fs::permissions(top, fs::perms::owner_all);
     expect_contains(must_fail(Store::open(top)).message(), "there is none in that directory");
-    replace(top / "thesis.tex", Bytes(3));
+    write_file(top / "thesis.tex", Bytes(3));
     expect_contains(must_fail(Store::open(top, creating())).message(), "'thesis.tex' is there already");
     fs::remove(top / "thesis.tex");
     must(Store::open(top, creating()));

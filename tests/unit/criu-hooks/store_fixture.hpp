@@ -158,6 +158,23 @@ inline Expected<Bytes> load(const store::Store &store, const std::string &id, ui
     return content;
 }
 
+inline Bytes read_file(const fs::path &path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    const auto bytes = std::as_bytes(std::span(text));
+    return {bytes.begin(), bytes.end()};
+}
+
+inline void write_file(const fs::path &path, std::span<const std::byte> data) {
+    const bool there = fs::exists(path);
+    std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    for (const std::byte byte : data)
+        file.put(static_cast<char>(byte));
+    assert_true(file.flush().good());
+    if (!there)
+        fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
+}
+
 // All regular files below a directory.
 inline std::vector<fs::path> files_below(const fs::path &directory) {
     std::vector<fs::path> files;
@@ -206,6 +223,12 @@ inline store::GcReport collect_all(const TemporaryDirectory &directory, uid_t ui
     const auto used = must(store::usage(store, uid));
     assert_int_equal(files_below(user_directory(directory, uid) / "chunks").size(), used.chunks);
     return report;
+}
+
+// Not on a disk: each of many thousand calls of fsync would wait for it.
+inline void in_memory() {
+    if (::access("/dev/shm", W_OK) == 0)
+        ::setenv("TMPDIR", "/dev/shm", 1);
 }
 
 // ThreadSanitizer has a thread of its own, from the first that is started on.

@@ -12,10 +12,8 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <sys/types.h>
@@ -30,10 +28,12 @@ struct Options {
     bool create = false;       // a store where there is none yet
     unsigned threads = 0;      // that hash, compress and check; 0: as many as processors, at most 8
     int compression_level = 1; // of zstd; 0: nothing is compressed
+    // Bytes that the checkpoints of one user may take together; 0: no limit. No checkpoint that would exceed
+    // it is committed; of several that are committed in the same moment all may pass. Content that several
+    // checkpoints of a user share counts once; content of other users never matters.
+    std::uint64_t quota = 0;
     // A writer of which nothing has been heard for so long counts as dead. The same on all hosts.
     std::chrono::milliseconds lease_timeout = kLeaseTimeout;
-    // Called before each step that changes what others see, from any thread: for fault injection.
-    std::function<void(std::string_view step)> at_step;
 };
 
 // What `ls` shows of a checkpoint.

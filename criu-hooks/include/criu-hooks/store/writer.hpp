@@ -28,9 +28,6 @@ struct Request {
     std::string tier;
     std::string parent; // id or empty
     Attributes attributes;
-    // Bytes that this user's checkpoints may take in the store together; 0: no limit. Content that several of
-    // them share counts once; content of other users never matters.
-    std::uint64_t quota = 0;
 };
 
 // Where in a checkpoint an image belongs.
