@@ -178,11 +178,14 @@ Expected<Usage> usage(const Store &store, uid_t uid) {
 
 Expected<VerifyReport> verify(const Store &store, uid_t uid, const std::string &id,
                               const ProgressCallback &progress) {
+    VerifyReport report;
+    report.manifests = 1;
     const auto checkpoint = store.read(uid, id);
     if (!checkpoint) {
         if (checkpoint.error().code == ENOENT || checkpoint.error().code == EINVAL)
             return std::unexpected(checkpoint.error());
-        return VerifyReport{.manifests = 1, .damage = {checkpoint.error()}};
+        report.damage.push_back(checkpoint.error());
+        return report;
     }
     auto space = store.state()->space(uid, Missing::kRefuse);
     if (!space)
@@ -194,7 +197,6 @@ Expected<VerifyReport> verify(const Store &store, uid_t uid, const std::string &
     });
     std::ranges::sort(chunks, {}, &Chunk::hash);
     chunks.erase(std::ranges::unique(chunks, {}, &Chunk::hash).begin(), chunks.end());
-    VerifyReport report{.manifests = 1, .damage = {}};
     Checks checks(*store.state(), **space, report, progress, chunks.size());
     for (const Chunk &chunk : chunks)
         if (!checks.named(chunk))
@@ -237,8 +239,8 @@ Expected<VerifyReport> verify_all(const Store &store, uid_t uid, bool set_aside,
     auto account = check_account(space);
     if (!account)
         return propagate(account);
-    if (*account)
-        report.damage.push_back(**std::move(account));
+    if (std::optional<Error> &wrong = *account)
+        report.damage.push_back(std::move(*wrong));
     Checks checks(*store.state(), space, report, progress, named.chunks());
     Reach found;
     bool going = true;

@@ -60,9 +60,8 @@ class UserSpace {
 };
 
 struct StoreState {
-    StoreState(Options opened_with, Directory directory, Directory users_in_it, unsigned threads)
-        : options(std::move(opened_with)), top(std::move(directory)), users(std::move(users_in_it)),
-          pool(threads) {}
+    StoreState(const Options &opened_with, Directory directory, Directory users_in_it, unsigned threads)
+        : options(opened_with), top(std::move(directory)), users(std::move(users_in_it)), pool(threads) {}
 
     Options options;
     Directory top;

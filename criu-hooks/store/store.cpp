@@ -184,7 +184,7 @@ Expected<void> publish_file(const Directory &temporary, const Directory &to, con
     return to.sync();
 }
 
-Expected<Store> Store::open(const std::filesystem::path &directory, Options options) {
+Expected<Store> Store::open(const std::filesystem::path &directory, const Options &options) {
     auto top = Directory::open(directory, options.create ? Missing::kCreate : Missing::kRefuse);
     if (!top)
         return propagate(top);
@@ -204,8 +204,7 @@ Expected<Store> Store::open(const std::filesystem::path &directory, Options opti
     const unsigned threads = options.threads != 0
                                  ? options.threads
                                  : std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads);
-    return Store(
-        std::make_shared<StoreState>(std::move(options), *std::move(top), *std::move(users), threads));
+    return Store(std::make_shared<StoreState>(options, *std::move(top), *std::move(users), threads));
 }
 
 Expected<std::vector<uid_t>> Store::users() const {

@@ -62,6 +62,7 @@ int lose_power_at_every_call(const Scene &scene) {
             return verdict;
         });
     assert_int_equal(outcome.status, 0);
+    done = decided; // it returned, so it is durable
     lose_power("the end");
     return points;
 }

@@ -45,10 +45,10 @@ struct Affected {
 struct VerifyReport {
     std::uint64_t manifests = 0;
     std::uint64_t chunks = 0;
-    std::uint64_t bytes = 0;          // of files read
-    std::vector<Error> damage;        // each names a file and what is wrong with it
-    std::vector<Affected> affected{}; // by that damage
-    bool complete = true;             // false: cancelled
+    std::uint64_t bytes = 0;        // of files read
+    std::vector<Error> damage;      // each names a file and what is wrong with it
+    std::vector<Affected> affected; // by that damage
+    bool complete = true;           // false: cancelled
 };
 
 // One checkpoint: its manifest and every chunk that it names.

@@ -60,7 +60,8 @@ class Store {
   public:
     // Refuses a directory that anybody but its owner, the effective user, could reach or replace, a store of
     // another format, and, with `create`, a directory in which there is something else.
-    [[nodiscard]] static Expected<Store> open(const std::filesystem::path &directory, Options options = {});
+    [[nodiscard]] static Expected<Store> open(const std::filesystem::path &directory,
+                                              const Options &options = {});
 
     // Everybody who ever had a checkpoint here, in ascending order.
     [[nodiscard]] Expected<std::vector<uid_t>> users() const;
