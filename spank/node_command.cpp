@@ -144,6 +144,13 @@ void add_node_commands(CLI::App &app, int &status) {
     command->add_option("--hostname", options->run.spec.hostname, "in it; the name if not given");
     command->add_option("--address", options->run.spec.address,
                         "IPv4 address and length of the prefix, in its own network");
+    command->add_option("--devices", options->run.spec.devices, "virtual devices, each with a device proxy")
+        ->check(CLI::Range(0U, node::kDeviceLimit))
+        ->capture_default_str();
+    command->add_option(
+        "--backend", options->run.spec.backend,
+        "what the proxies run on: 'nvidia', 'software' (the software GPU), or a driver library by "
+        "path; without it NVIDIA's driver where there is one, else the software GPU");
     command->add_option("PROGRAM", options->run.command, "the program and its arguments, after --")
         ->required();
 

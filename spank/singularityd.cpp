@@ -60,9 +60,8 @@ int run(int argc, char **argv) {
     CLI::App app("singularityd: slurm-singularity's node agent");
     app.set_version_flag("--version", SINGULARITY_VERSION);
     bool once = false;
-    agent::ServerOptions options{.socket = agent::kDefaultSocket,
-                                 .state = agent::kDefaultState,
-                                 .init = library_directory() / "singularity-init"};
+    agent::ServerOptions options{
+        .socket = agent::kDefaultSocket, .state = agent::kDefaultState, .libraries = {library_directory()}};
     app.add_flag("--check", once,
                  "check once whether this node can hold elastic jobs, print the result, and end");
     app.add_option("--socket", options.socket, "Unix socket for requests")->capture_default_str();

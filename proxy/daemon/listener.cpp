@@ -89,6 +89,17 @@ Expected<Listener> Listener::open(const std::filesystem::path &path) {
     return Listener(std::move(socket), path, about.st_dev, about.st_ino);
 }
 
+Expected<Listener> Listener::adopt(UniqueFd socket) {
+    int listens = 0;
+    socklen_t size = sizeof(listens);
+    if (getsockopt(socket.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0)
+        return failure("listen on", fmt::format("descriptor {}", socket.get()),
+                       "it is not a socket that listens", EINVAL);
+    if (fcntl(socket.get(), F_SETFD, FD_CLOEXEC) != 0 || fcntl(socket.get(), F_SETFL, O_NONBLOCK) != 0)
+        return std::unexpected(errno_error("use", "a listening socket"));
+    return Listener(std::move(socket), {}, 0, 0);
+}
+
 Listener::Listener(Listener &&other) noexcept
     : socket_(std::move(other.socket_)), path_(std::exchange(other.path_, {})), device_(other.device_),
       inode_(other.inode_) {}

@@ -18,6 +18,9 @@ class Listener {
     // Refuses where somebody listens; takes the place of a socket that nobody listens on.
     [[nodiscard]] static Expected<Listener> open(const std::filesystem::path &path);
 
+    // A socket that listens already; who has made it also removes it.
+    [[nodiscard]] static Expected<Listener> adopt(UniqueFd socket);
+
     Listener(Listener &&other) noexcept;
     Listener &operator=(Listener &&) = delete;
     Listener(const Listener &) = delete;
@@ -39,7 +42,7 @@ class Listener {
         : socket_(std::move(socket)), path_(std::move(path)), device_(device), inode_(inode) {}
 
     UniqueFd socket_;
-    std::filesystem::path path_; // empty: moved from
+    std::filesystem::path path_; // empty: moved from, or not ours to remove
     dev_t device_;
     ino_t inode_;
 };

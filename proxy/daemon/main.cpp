@@ -84,8 +84,9 @@ int run(int argc, char **argv) {
     if (!listener)
         return give_up(listener.error());
     std::optional<Listener> control;
-    if (!options->control.empty()) {
-        auto opened = Listener::open(options->control);
+    if (options->control_fd || !options->control.empty()) {
+        auto opened = options->control_fd ? Listener::adopt(UniqueFd(*options->control_fd))
+                                          : Listener::open(options->control);
         if (!opened)
             return give_up(opened.error());
         control.emplace(std::move(*opened));

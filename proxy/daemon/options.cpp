@@ -43,6 +43,10 @@ std::string wrong(const Options &options) {
         return area.error().message();
     if (auto geometry = channel::check(options.geometry); !geometry)
         return geometry.error().message();
+    if (options.control_fd && !options.control.empty())
+        return "--control and --control-fd: one of the two";
+    if (options.control_fd && fcntl(*options.control_fd, F_GETFD) < 0)
+        return fmt::format("--control-fd: descriptor {} is not open", *options.control_fd);
     if (options.ready_fd && fcntl(*options.ready_fd, F_GETFD) < 0)
         return fmt::format("--ready-fd: descriptor {} is not open", *options.ready_fd);
     return {};
@@ -78,6 +82,7 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     unsigned idle_exit = 0;
     std::uint64_t ring_size = options.geometry.ring_size;
     int ready_fd = -1;
+    int control_fd = -1;
     std::map<std::string, log::Level> levels;
     for (const auto &[name, level] : log::kLevels)
         levels.emplace(name, level);
@@ -91,6 +96,10 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     app.add_option("--socket", socket, "Unix socket to listen on")->required();
     app.add_option("--control", control,
                    "Unix socket on which root and this daemon's user save and restore device images");
+    app.add_option("--control-fd", control_fd,
+                   "descriptor of a listening socket to use in place of --control's: its maker decides who "
+                   "reaches it")
+        ->check(CLI::NonNegativeNumber);
     app.add_option("--window-area", area,
                    "BEGIN-END: addresses from which each client gets a window for its device memory");
     app.add_option("--window-size", options.area.window_size, "bytes of one client's window")
@@ -134,6 +143,8 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     // A small ring carries small records.
     while (channel::record_span(options.geometry.record_limit) > options.geometry.ring_size / 2)
         options.geometry.record_limit /= 2;
+    if (control_fd >= 0)
+        options.control_fd = control_fd;
     if (ready_fd >= 0)
         options.ready_fd = ready_fd;
     if (!area.empty()) {

@@ -22,6 +22,7 @@ struct Options {
     int device = 0;
     std::filesystem::path socket;
     std::filesystem::path control; // empty: none
+    std::optional<int> control_fd; // a listening socket in its place
     channel::WindowArea area{
         .begin = 0x2000'0000'0000, .end = 0x5400'0000'0000, .window_size = std::uint64_t{2} << 40};
     unsigned max_clients = 64;

@@ -40,6 +40,8 @@ constexpr std::size_t kWaiterLimit = 4096;
 
 std::string_view words(LiveNode::State state) {
     switch (state) {
+    case LiveNode::State::preparing:
+        return "preparing";
     case LiveNode::State::making:
         return "making";
     case LiveNode::State::joining:
@@ -123,28 +125,66 @@ void Asker::refuse(const Error &error) const {
     tell(Failed{.doing = error.doing, .on = error.on, .why = error.why, .code = error.code});
 }
 
-Expected<LiveNode> LiveNode::make(const node::MakePlan &plan, Asker asker) {
+Expected<LiveNode> LiveNode::make(node::MakePlan plan, const Libraries &libraries, Asker asker) {
     node::Record record;
     record.spec = plan.spec;
     record.made = std::time(nullptr);
     LiveNode out(plan.room, std::move(record));
-    auto making = node::Making::begin(plan);
-    if (!making)
-        return propagate(making);
-    out.making_ = std::move(*making);
+    const auto devices = plan.spec.devices;
+    out.plan_ = std::move(plan);
+    auto begun =
+        devices != 0 ? out.start_proxies(libraries, out.plan_->cgroups, devices) : out.begin_making();
+    if (!begun)
+        return propagate(begun);
     out.maker_ = std::move(asker);
     out.patience_ = Deadline::after(kMakePatience);
     return out;
+}
+
+Expected<void> LiveNode::start_proxies(const Libraries &libraries, const std::string &cgroups,
+                                       std::uint32_t count) {
+    auto proxies = Proxies::start(
+        {.libraries = libraries, .spec = record_.spec, .room = room_, .cgroups = cgroups, .count = count});
+    if (!proxies)
+        return propagate(proxies);
+    // Before any of them runs: the next agent must find them.
+    record_.proxies = proxies->identities();
+    if (auto written = room_.write(record_); !written)
+        return written;
+    if (auto allowed = proxies->allow(); !allowed)
+        return allowed;
+    proxies_ = std::move(*proxies);
+    state_ = State::preparing;
+    return {};
+}
+
+Expected<void> LiveNode::begin_making() {
+    auto making = node::Making::begin(*plan_);
+    if (!making)
+        return propagate(making);
+    plan_.reset();
+    making_ = std::move(*making);
+    state_ = State::making;
+    return {};
 }
 
 Expected<LiveNode> LiveNode::adopt(node::Room room) {
     auto record = room.read();
     if (!record)
         return propagate(record);
-    auto pidfd = node::hold(record->init);
-    if (!pidfd)
+    auto proxies = Proxies::adopt(record->proxies);
+    auto pidfd = record->init.pid != 0
+                     ? node::hold(record->init)
+                     : Expected<UniqueFd>(failure("find", record->spec.name, "it was never made", ESRCH));
+    if (!pidfd && (pidfd.error().code != ESRCH || proxies.ended()))
         return propagate(pidfd);
     LiveNode out(std::move(room), std::move(*record));
+    if (!out.record_.proxies.empty())
+        out.proxies_ = std::move(proxies);
+    if (!pidfd) { // its proxies are still to end
+        out.finish();
+        return out;
+    }
     out.pidfd_ = std::move(*pidfd);
     out.state_ = State::joining;
     out.retry_ = Deadline::after(0s);
@@ -163,6 +203,8 @@ NodeLine LiveNode::line() const {
 void LiveNode::watch(std::vector<int> &fds) const {
     if (making_)
         fds.push_back(making_->fd());
+    if (proxies_)
+        proxies_->watch(fds);
     for (const UniqueFd *fd : {&pidfd_, &init_})
         if (*fd)
             fds.push_back(fd->get());
@@ -177,7 +219,8 @@ std::optional<Deadline> LiveNode::next_deadline() const {
         if (!out || deadline.when() < out->when())
             out = deadline;
     };
-    for (const auto &one : {patience_, retry_})
+    const auto proxies = proxies_ ? proxies_->next_deadline() : std::nullopt;
+    for (const auto &one : {patience_, retry_, proxies})
         if (one)
             consider(*one);
     for (const auto &[token, pending] : pending_)
@@ -186,11 +229,14 @@ std::optional<Deadline> LiveNode::next_deadline() const {
 }
 
 void LiveNode::handle() {
+    if (proxies_)
+        step_proxies();
     if (making_)
         step_making();
     if (state_ != State::gone && pidfd_ && node::has_ended(pidfd_)) {
         if (state_ != State::ending)
             kLog.warning("{}: its init has ended, and everything in it", record_.spec.name);
+        pidfd_.reset();
         return finish();
     }
     if (init_)
@@ -206,13 +252,33 @@ void LiveNode::handle() {
         look_at_deadlines();
 }
 
+void LiveNode::step_proxies() {
+    proxies_->look_at_deadline();
+    for (const auto number : proxies_->newly_ended())
+        if (state_ != State::ending)
+            kLog.error("{}: the proxy of device {} has ended; what uses the device fails from now on",
+                       record_.spec.name, number);
+    if (state_ == State::preparing) {
+        auto serve = proxies_->step();
+        if (!serve)
+            return fail_making(serve.error());
+        if (*serve)
+            if (auto begun = begin_making(); !begun)
+                return fail_making(begun.error());
+    }
+    if (state_ == State::ending && !pidfd_ && proxies_->ended())
+        finish();
+}
+
+void LiveNode::fail_making(const Error &error) {
+    if (auto maker = std::exchange(maker_, std::nullopt))
+        maker->refuse(error);
+    end();
+}
+
 void LiveNode::step_making() {
     auto step = making_->step();
-    const auto fail = [&](const Error &error) {
-        if (auto maker = std::exchange(maker_, std::nullopt))
-            maker->refuse(error);
-        end();
-    };
+    const auto fail = [&](const Error &error) { fail_making(error); };
     if (auto born = making_->born()) {
         pidfd_ = std::move(born->pidfd);
         auto identity = node::identity_of(born->pid);
@@ -364,6 +430,8 @@ void LiveNode::look_at_deadlines() {
 
 void LiveNode::end() {
     making_.reset(); // a process that is not allowed yet ends by that
+    if (proxies_)
+        proxies_->end();
     if (!pidfd_)
         return finish();
     if (auto killed = node::kill_process(pidfd_, record_.spec.name); !killed)
@@ -375,6 +443,14 @@ void LiveNode::end() {
 }
 
 void LiveNode::finish() {
+    // Theirs is the room as well.
+    if (proxies_ && !proxies_->ended()) {
+        if (state_ != State::ending)
+            patience_ = Deadline::after(kEndPatience);
+        state_ = State::ending;
+        retry_.reset();
+        return proxies_->end();
+    }
     state_ = State::gone;
     patience_.reset();
     retry_.reset();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // One virtual node as the agent holds it: from the first process to the last file.
 //
-// States: making (processes exist, init does not serve yet), joining (a connection to init is there, or being
-// tried again; its tasks are not known yet), running, ending (killed, not dead yet), gone (nothing is left;
-// the owner drops it). Init belongs to the job's user: what it says is checked, and can only harm the node
-// itself.
+// States: preparing (its device proxies start), making (processes exist, init does not serve yet), joining (a
+// connection to init is there, or being tried again; its tasks are not known yet), running, ending (killed,
+// not dead yet, or its proxies are not), gone (nothing is left; the owner drops it). Init belongs to the
+// job's user: what it says is checked, and can only harm the node itself.
 #pragma once
 
 #include "agent_messages.hpp"
@@ -12,6 +12,7 @@
 #include "common/unique_fd.hpp"
 #include "node/make.hpp"
 #include "node/seqpacket.hpp"
+#include "proxies.hpp"
 #include "task_log.hpp"
 
 #include <functional>
@@ -38,10 +39,11 @@ struct Asker {
 
 class LiveNode {
   public:
-    enum class State : std::uint8_t { making, joining, running, ending, gone };
+    enum class State : std::uint8_t { preparing, making, joining, running, ending, gone };
 
     // A new one. `asker` hears when it runs, or why it does not.
-    [[nodiscard]] static Expected<LiveNode> make(const node::MakePlan &plan, Asker asker);
+    [[nodiscard]] static Expected<LiveNode> make(node::MakePlan plan, const Libraries &libraries,
+                                                 Asker asker);
     // One that an earlier agent has made, by its record.
     [[nodiscard]] static Expected<LiveNode> adopt(node::Room room);
 
@@ -83,6 +85,10 @@ class LiveNode {
 
     LiveNode(node::Room room, node::Record record) : room_(std::move(room)), record_(std::move(record)) {}
 
+    [[nodiscard]] Expected<void> start_proxies(const Libraries &libraries, const std::string &cgroups,
+                                               std::uint32_t count);
+    void step_proxies();
+    [[nodiscard]] Expected<void> begin_making();
     void step_making();
     void connect_to_init();
     void drop_connection(const Error &why);
@@ -90,6 +96,7 @@ class LiveNode {
     void take_hello(const node::InitHello &hello);
     void take_end(const node::InitEnded &ended);
     void look_at_deadlines();
+    void fail_making(const Error &error);
     void end();    // kill
     void finish(); // nothing lives any more
     void answer_waiters(std::uint32_t task);
@@ -102,6 +109,8 @@ class LiveNode {
     node::Room room_;
     node::Record record_;
     State state_ = State::making;
+    std::optional<node::MakePlan> plan_; // of what is still to be made
+    std::optional<Proxies> proxies_;
     std::optional<node::Making> making_;
     std::optional<Asker> maker_;       // hears how the making went
     std::optional<Deadline> patience_; // for making, joining, ending

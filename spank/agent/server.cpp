@@ -81,10 +81,10 @@ Server::~Server() {
 }
 
 Expected<void> Server::prepare() {
-    if (access(options_.init.c_str(), X_OK) != 0)
+    if (const auto init = options_.libraries.init(); access(init.c_str(), X_OK) != 0)
         return std::unexpected(errno_error(
             "run", fmt::format("{} (is the package installed? SINGULARITY_LIBDIR names another place)",
-                               options_.init.native())));
+                               init.native())));
     // /run/singularity is where nodes see their own; the host needs it as a place to mount on.
     for (const auto &[path, mode] : {std::pair<std::filesystem::path, mode_t>("/run/singularity", 0755),
                                      {options_.socket.parent_path(), 0755},
@@ -393,13 +393,19 @@ void Server::create(const std::shared_ptr<Client> &client, Create request, const
     auto cgroups = client->sender.cgroups();
     if (!cgroups)
         return asker.refuse(cgroups.error());
+    if (spec.devices != 0) {
+        if (const auto proxyd = options_.libraries.proxyd(); access(proxyd.c_str(), X_OK) != 0)
+            return asker.refuse(errno_error("run", proxyd.native()));
+        for (auto &entry : device_environment(options_.libraries, spec.devices))
+            spec.environment.push_back(std::move(entry));
+    }
     const node::MakePlan plan{.spec = spec,
                               .room = node::Room(options_.state, spec.name),
-                              .init = options_.init,
+                              .init = options_.libraries.init(),
                               .cgroups = std::move(*cgroups)};
     auto prepared = plan.room.prepare(spec);
-    auto made =
-        prepared ? LiveNode::make(plan, asker) : Expected<LiveNode>(std::unexpected(prepared.error()));
+    auto made = prepared ? LiveNode::make(plan, options_.libraries, asker)
+                         : Expected<LiveNode>(std::unexpected(prepared.error()));
     if (!made) {
         if (auto removed = plan.room.remove(); !removed)
             kLog.error("{}", removed.error().message());

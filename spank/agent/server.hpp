@@ -20,7 +20,7 @@ namespace singularity::agent {
 struct ServerOptions {
     std::filesystem::path socket;
     std::filesystem::path state; // its nodes' rooms
-    std::filesystem::path init;  // singularity-init
+    Libraries libraries;
 };
 
 class Server {

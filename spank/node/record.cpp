@@ -82,6 +82,17 @@ std::string hosts_text(const Spec &spec) {
 
 } // namespace
 
+std::string encoded(const Record &record) { return encode(RecordPacket{record}); }
+
+std::optional<Record> decoded(std::string_view bytes) {
+    auto packet = decode<RecordPacket>(bytes);
+    if (!packet)
+        return std::nullopt;
+    return std::move(packet->record);
+}
+
+std::string device_socket(std::uint32_t device) { return fmt::format("{}.sock", device); }
+
 Expected<void> check_spec(const Spec &spec) {
     const auto refuse = [&](std::string why) {
         return failure("make the virtual node", quote(spec.name), std::move(why), EINVAL);
@@ -97,6 +108,8 @@ Expected<void> check_spec(const Spec &spec) {
         return refuse(fmt::format("{} supplementary groups; at most {}", spec.groups.size(), kGroupLimit));
     if (spec.sockets.size() > kSocketLimit)
         return refuse(fmt::format("{} sockets; at most {}", spec.sockets.size(), kSocketLimit));
+    if (spec.devices > kDeviceLimit)
+        return refuse(fmt::format("{} devices; at most {}", spec.devices, kDeviceLimit));
     for (const auto &entry : spec.environment)
         if (entry.find('=') == std::string::npos || entry.front() == '=')
             return refuse(fmt::format("{} in its environment is not NAME=VALUE", quote(entry)));
@@ -110,7 +123,9 @@ Expected<void> Room::prepare(const Spec &spec) const {
         return made;
     if (auto made = make_directory(run(), 0755, 0, 0); !made)
         return made;
-    if (auto made = make_directory(run() / "devices", 0700, spec.uid, spec.gid); !made)
+    if (auto made = make_directory(devices(), 0700, spec.uid, spec.gid); !made)
+        return made;
+    if (auto made = make_directory(control(), 0700, 0, 0); !made)
         return made;
     if (auto made = make_directory(run() / "sockets", 0755, 0, 0); !made)
         return made;
@@ -121,7 +136,7 @@ Expected<void> Room::prepare(const Spec &spec) const {
 }
 
 Expected<void> Room::write(const Record &record) const {
-    return write_file(path_ / "record", encode(RecordPacket{record}), 0600);
+    return write_file(path_ / "record", encoded(record), 0600);
 }
 
 Expected<Record> Room::read() const {
@@ -134,11 +149,11 @@ Expected<Record> Room::read() const {
     if (got < 0)
         return std::unexpected(errno_error("read", path.native()));
     content.resize(static_cast<std::size_t>(got));
-    auto packet = decode<RecordPacket>(content);
-    if (!packet || packet->record.spec.name != path_.filename())
+    auto record = decoded(content);
+    if (!record || record->spec.name != path_.filename())
         return failure("read", path.native(),
                        "it is not the whole record of this node, or one of another release", EBADMSG);
-    return std::move(packet->record);
+    return std::move(*record);
 }
 
 Expected<void> Room::remove() const {

@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sys/types.h>
@@ -25,11 +27,17 @@ struct Spec {
     std::vector<std::string> sockets;     // of proxies on the host; seen as /run/singularity/sockets/0, 1 ...
     std::vector<std::string> environment; // NAME=VALUE, set for every task
     bool tied = false;                    // ends with the connection that has made it
+    std::uint32_t devices = 0;            // virtual ones
+    std::string backend; // what their proxies run on: "software", "nvidia", a driver library; empty: the
+                         // agent's choice
     static void fields(auto &self, auto &visit) {
         visit(self.name, self.hostname, self.address, self.uid, self.gid, self.groups, self.sockets,
-              self.environment, self.tied);
+              self.environment, self.tied, self.devices, self.backend);
     }
 };
+// Where a node's tasks find a device's socket.
+[[nodiscard]] std::string device_socket(std::uint32_t device); // below Room::devices()
+inline constexpr std::uint32_t kDeviceLimit = 64;
 // The address of a node that asked for none: nobody else is in its network.
 inline constexpr const char *kDefaultAddress = "10.88.0.1/16";
 [[nodiscard]] Expected<void> check_spec(const Spec &spec);
@@ -51,11 +59,18 @@ struct ExternalMount {
 
 struct Record {
     Spec spec;
-    Identity init;
+    Identity init;         // pid 0: there is none yet
     std::int64_t made = 0; // time(2)
     std::vector<GivenDescriptor> given;
-    static void fields(auto &self, auto &visit) { visit(self.spec, self.init, self.made, self.given); }
+    std::vector<Identity> proxies; // virtual device D is served by number D modulo their count
+    std::string checkpoint;        // the last one that it was saved in or restored from; may be empty
+    static void fields(auto &self, auto &visit) {
+        visit(self.spec, self.init, self.made, self.given, self.proxies, self.checkpoint);
+    }
 };
+// As bytes, which only this release reads: for files, and for whoever keeps a record elsewhere.
+[[nodiscard]] std::string encoded(const Record &record);
+[[nodiscard]] std::optional<Record> decoded(std::string_view bytes);
 
 // The files of one node: STATE/NAME.
 class Room {
@@ -68,6 +83,12 @@ class Room {
     [[nodiscard]] std::filesystem::path hosts() const { return path_ / "hosts"; }
     [[nodiscard]] std::filesystem::path log(std::uint32_t task) const {
         return path_ / ("log." + std::to_string(task));
+    }
+    [[nodiscard]] std::filesystem::path devices() const { return run() / "devices"; }
+    // Root's alone: sockets on which proxies are asked for device images.
+    [[nodiscard]] std::filesystem::path control() const { return path_ / "control"; }
+    [[nodiscard]] std::filesystem::path proxy_log(std::uint32_t proxy) const {
+        return path_ / ("proxy." + std::to_string(proxy) + ".log");
     }
 
     // Makes the directories and files that a node sees, new or, before a restore, again.

@@ -52,9 +52,10 @@ def numbers(values):
     return struct.pack(f"=I{len(values)}I", len(values), *values)
 
 
-def spec(name="", hostname="", address="", uid=0, gid=0, groups=(), sockets=(), environment=(), tied=False):
+def spec(name="", hostname="", address="", uid=0, gid=0, groups=(), sockets=(), environment=(), tied=False,
+         devices=0, backend=""):
     return (text(name) + text(hostname) + text(address) + struct.pack("=II", uid, gid) + numbers(groups) + texts(sockets)
-            + texts(environment) + struct.pack("=?", tied))
+            + texts(environment) + struct.pack("=?I", tied, devices) + text(backend))
 
 
 def task(arguments, environment=("PATH=/usr/bin:/bin",), directory="/", limits=(), mask=0o22, stdio=GIVEN, rows=24, columns=80):

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "proxies.hpp"
+
+#include "common/log.hpp"
+#include "node/cgroups.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <string_view>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <grp.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace singularity::agent {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr log::Channel kLog("agent");
+constexpr auto kEndPatience = 5s; // for the driver to take everything back
+constexpr const char *kNvidia = "libcuda.so.1";
+constexpr int kBacklog = 16;
+
+// What a proxy's process has open besides 0, 1 and 2.
+constexpr int kReady = 3;
+constexpr int kControl = 4;
+
+// In front of a line on the ready pipe that says what is wrong.
+constexpr char kTrouble = '!';
+
+std::string driver_of(const ProxyPlan &plan) {
+    const auto &wish = plan.spec.backend;
+    if (wish == "software" || (wish.empty() && access("/dev/nvidiactl", F_OK) != 0))
+        return plan.libraries.software_gpu();
+    return wish.empty() || wish == "nvidia" ? kNvidia : wish;
+}
+
+// On which root alone can ask: the directory is root's.
+Expected<UniqueFd> control_socket(const node::Room &room, std::uint32_t number) {
+    // Through a descriptor: the path of a state directory may be longer than a socket's address.
+    const auto directory = open_file(room.control(), O_PATH | O_DIRECTORY | O_NOFOLLOW);
+    if (!directory)
+        return std::unexpected(directory.error());
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const auto path = fmt::format("/proc/self/fd/{}/{}", directory->get(), node::device_socket(number));
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket || (unlink(address.sun_path) != 0 && errno != ENOENT) ||
+        bind(socket.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)) != 0 ||
+        chmod(address.sun_path, 0600) != 0 || listen(socket.get(), kBacklog) != 0)
+        return std::unexpected(errno_error("listen on", (room.control() / node::device_socket(number)).native()));
+    return socket;
+}
+
+struct Ends {
+    UniqueFd reading;
+    UniqueFd writing;
+};
+
+Expected<Ends> make_pipe() {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0)
+        return std::unexpected(errno_error("make", "a pipe"));
+    return Ends{.reading = UniqueFd(ends[0]), .writing = UniqueFd(ends[1])};
+}
+
+// Devices of the software GPU are as the agent's environment says; nothing else of that is the user's
+// business.
+std::vector<std::string> environment_of(const ProxyPlan &plan, std::uint32_t number) {
+    std::vector<std::string> out{"PATH=/usr/local/bin:/usr/bin:/bin",
+                                 // Each proxy sees one device, of number 0: any can take any other's images.
+                                 fmt::format("CUDA_VISIBLE_DEVICES={}", number)};
+    constexpr std::string_view kSoftware = "SINGULARITY_SOFTGPU_";
+    const std::string devices = fmt::format("{}DEVICES", kSoftware);
+    for (char **entry = environ; entry != nullptr && *entry != nullptr; ++entry)
+        if (const std::string_view text(*entry); text.starts_with(kSoftware) && !text.starts_with(devices))
+            out.emplace_back(text);
+    out.push_back(fmt::format("{}={}", devices, plan.count));
+    return out;
+}
+
+std::vector<char *> pointers(std::vector<std::string> &texts) {
+    std::vector<char *> out;
+    out.reserve(texts.size() + 1);
+    for (auto &text : texts)
+        out.push_back(text.data());
+    out.push_back(nullptr);
+    return out;
+}
+
+struct Descriptors {
+    int go;
+    int ready;
+    int control;
+    int log;
+    int null;
+};
+
+Expected<void> arrange(const Descriptors &given) {
+    // Above all places that they are to take.
+    std::array<int, 4> high{};
+    const std::array from{given.null, given.log, given.ready, given.control};
+    for (std::size_t at = 0; at < from.size(); ++at)
+        if (high.at(at) = fcntl(from.at(at), F_DUPFD_CLOEXEC, 16); high.at(at) < 0)
+            return std::unexpected(errno_error("arrange", "descriptors"));
+    const std::array<std::pair<int, int>, 5> places{{{high[0], STDIN_FILENO},
+                                                     {high[0], STDOUT_FILENO},
+                                                     {high[1], STDERR_FILENO},
+                                                     {high[2], kReady},
+                                                     {high[3], kControl}}};
+    for (const auto &[source, place] : places)
+        if (dup2(source, place) < 0)
+            return std::unexpected(errno_error("arrange", "descriptors"));
+    if (close_range(kControl + 1, ~0U, 0) != 0)
+        return std::unexpected(errno_error("close", "the agent's descriptors"));
+    return {};
+}
+
+Expected<void> become_user(const node::Spec &spec) {
+    const std::vector<gid_t> groups(spec.groups.begin(), spec.groups.end());
+    if (setgroups(groups.size(), groups.data()) != 0 || setresgid(spec.gid, spec.gid, spec.gid) != 0 ||
+        setresuid(spec.uid, spec.uid, spec.uid) != 0)
+        return std::unexpected(errno_error("become", fmt::format("user {}, group {}", spec.uid, spec.gid)));
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        return std::unexpected(errno_error("give up", "new privileges"));
+    return {};
+}
+
+// The process of one proxy, until it is one. The error goes to the ready pipe.
+Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const Descriptors &given) {
+    // Until the agent has written down that we exist. Its death ends the wait as well.
+    char allowed = 0;
+    ssize_t got = 0;
+    do
+        got = read(given.go, &allowed, 1);
+    while (got < 0 && errno == EINTR);
+    if (got != 1)
+        _exit(EXIT_FAILURE);
+    if (auto joined = node::join_cgroups(plan.cgroups); !joined)
+        return joined;
+    if (auto arranged = arrange(given); !arranged)
+        return arranged;
+    setsid();
+    umask(077);
+    for (int signal = 1; signal < NSIG; ++signal)
+        static_cast<void>(std::signal(signal, SIG_DFL)); // SIGKILL and SIGSTOP refuse, which is right
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    if (auto become = become_user(plan.spec); !become)
+        return become;
+    std::vector<std::string> arguments{plan.libraries.proxyd(),
+                                       "--driver",
+                                       driver_of(plan),
+                                       "--socket",
+                                       plan.room.devices() / node::device_socket(number),
+                                       "--control-fd",
+                                       std::to_string(kControl),
+                                       "--ready-fd",
+                                       std::to_string(kReady)};
+    auto environment = environment_of(plan, number);
+    const auto argument_list = pointers(arguments);
+    const auto environment_list = pointers(environment);
+    execve(argument_list[0], argument_list.data(), environment_list.data());
+    return std::unexpected(errno_error("run", arguments[0]));
+}
+
+[[noreturn]] void run_proxy(const ProxyPlan &plan, std::uint32_t number, const Descriptors &given) {
+    std::string trouble;
+    try {
+        if (auto become = become_proxy(plan, number, given); !become)
+            trouble = become.error().message();
+    } catch (const std::exception &error) {
+        trouble = error.what();
+    }
+    trouble.insert(0, 1, kTrouble);
+    // Whichever of the two it is by now; who does not hear it sees the end.
+    for (const int fd : {given.ready, kReady})
+        if (write(fd, trouble.data(), trouble.size()) > 0)
+            break;
+    _exit(EXIT_FAILURE);
+}
+
+std::string last_line(const std::filesystem::path &path) {
+    constexpr off_t kEnough = 2048;
+    auto file = open_file(path, O_RDONLY | O_NOFOLLOW);
+    if (!file)
+        return file.error().message();
+    std::array<char, kEnough> end{};
+    const off_t size = lseek(file->get(), 0, SEEK_END);
+    const ssize_t got = pread(file->get(), end.data(), end.size(), std::max<off_t>(0, size - kEnough));
+    std::string_view text(end.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
+    while (!text.empty() && text.back() == '\n')
+        text.remove_suffix(1);
+    return text.empty() ? "it has said nothing" : std::string(text.substr(text.rfind('\n') + 1));
+}
+
+} // namespace
+
+std::vector<std::string> device_environment(const Libraries &libraries, std::uint32_t devices) {
+    std::string sockets;
+    for (std::uint32_t device = 0; device < devices; ++device)
+        sockets +=
+            fmt::format("{}/run/singularity/devices/{}", device == 0 ? "" : ":", node::device_socket(device));
+    return {"SINGULARITY_PROXY_SOCKETS=" + sockets, "LD_AUDIT=" + libraries.redirect().native(),
+            "SINGULARITY_REDIRECT_TO=" + libraries.client().native()};
+}
+
+Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
+    Proxies out;
+    out.room_ = plan.room;
+    auto go = make_pipe();
+    auto null = open_file("/dev/null", O_RDWR);
+    if (!go || !null)
+        return go ? propagate(null) : propagate(go);
+    for (std::uint32_t number = 0; number < plan.count; ++number) {
+        auto ready = make_pipe();
+        if (!ready)
+            return propagate(ready);
+        auto control = control_socket(plan.room, number);
+        if (!control)
+            return propagate(control);
+        auto log = open_file(plan.room.proxy_log(number), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+        if (!log)
+            return propagate(log);
+        const Descriptors given{.go = go->reading.get(),
+                                .ready = ready->writing.get(),
+                                .control = control->get(),
+                                .log = log->get(),
+                                .null = null->get()};
+        const pid_t pid = fork();
+        if (pid < 0)
+            return std::unexpected(errno_error("start a proxy for", plan.spec.name));
+        if (pid == 0) {
+            // Or our own copy of the other end would keep us waiting for an agent that has died.
+            go->writing.reset();
+            run_proxy(plan, number, given);
+        }
+        One one;
+        one.pidfd = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+        auto identity = node::identity_of(pid);
+        if (!one.pidfd || !identity)
+            return one.pidfd ? propagate(identity) : std::unexpected(errno_error("hold", "a proxy"));
+        one.identity = *identity;
+        one.ready = std::move(ready->reading);
+        out.all_.push_back(std::move(one));
+    }
+    out.go_ = std::move(go->writing);
+    return out;
+}
+
+Proxies Proxies::adopt(const std::vector<node::Identity> &identities) {
+    Proxies out;
+    for (const auto &identity : identities) {
+        One one{.identity = identity, .pidfd = {}, .ready = {}, .told = false};
+        if (auto pidfd = node::hold(identity); pidfd)
+            one.pidfd = std::move(*pidfd);
+        out.all_.push_back(std::move(one));
+    }
+    return out;
+}
+
+std::vector<node::Identity> Proxies::identities() const {
+    std::vector<node::Identity> out;
+    out.reserve(all_.size());
+    for (const auto &one : all_)
+        out.push_back(one.identity);
+    return out;
+}
+
+Expected<void> Proxies::allow() {
+    const std::string bytes(all_.size(), 'g');
+    const auto written = write(go_.get(), bytes.data(), bytes.size());
+    if (written != static_cast<ssize_t>(bytes.size()))
+        return std::unexpected(errno_error("go on with", "the device proxies"));
+    go_.reset();
+    return {};
+}
+
+void Proxies::watch(std::vector<int> &fds) const {
+    for (const auto &one : all_) {
+        if (one.ready)
+            fds.push_back(one.ready.get());
+        if (one.pidfd && !one.told)
+            fds.push_back(one.pidfd.get());
+    }
+}
+
+Expected<bool> Proxies::step() {
+    bool all = true;
+    for (std::uint32_t number = 0; number < all_.size(); ++number) {
+        auto &one = all_[number];
+        if (!one.ready)
+            continue;
+        pollfd readable{.fd = one.ready.get(), .events = POLLIN, .revents = 0};
+        if (poll(&readable, 1, 0) != 1) {
+            all = false;
+            continue;
+        }
+        std::array<char, 1024> line{};
+        const ssize_t got = read(one.ready.get(), line.data(), line.size());
+        one.ready.reset();
+        if (got > 0 && line[0] != kTrouble)
+            continue;
+        return failure("start", fmt::format("the device proxy {}", number),
+                       got > 0 ? std::string(line.data() + 1, static_cast<std::size_t>(got) - 1)
+                               : last_line(room_.proxy_log(number)),
+                       ECHILD);
+    }
+    return all;
+}
+
+std::vector<std::uint32_t> Proxies::newly_ended() {
+    std::vector<std::uint32_t> out;
+    for (std::uint32_t number = 0; number < all_.size(); ++number) {
+        auto &one = all_[number];
+        if (!one.told && (!one.pidfd || node::has_ended(one.pidfd))) {
+            one.told = true;
+            out.push_back(number);
+        }
+    }
+    return out;
+}
+
+void Proxies::end() {
+    if (kill_at_)
+        return;
+    kill_at_ = Deadline::after(kEndPatience);
+    go_.reset(); // who still waits for it ends
+    for (const auto &one : all_)
+        if (one.pidfd)
+            syscall(SYS_pidfd_send_signal, one.pidfd.get(), SIGTERM, nullptr, 0);
+}
+
+void Proxies::look_at_deadline() {
+    if (!kill_at_ || !kill_at_->expired())
+        return;
+    kill_at_.reset();
+    for (const auto &one : all_)
+        if (one.pidfd && !node::has_ended(one.pidfd)) {
+            kLog.warning("a device proxy (pid {}) does not end: it is killed", one.identity.pid);
+            if (auto killed = node::kill_process(one.pidfd, "a device proxy"); !killed)
+                kLog.error("{}", killed.error().message());
+        }
+}
+
+bool Proxies::ended() const {
+    return std::ranges::all_of(all_,
+                               [](const auto &one) { return !one.pidfd || node::has_ended(one.pidfd); });
+}
+
+} // namespace singularity::agent

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The device proxies of one virtual node: one singularity-proxyd for each device, processes of the job's user
+// in the cgroups of who has asked for the node. They outlive the agent; the node's record says which they
+// are.
+#pragma once
+
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+#include "node/process.hpp"
+#include "node/record.hpp"
+#include "surroundings.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace singularity::agent {
+
+// What a task needs to find the proxies: NAME=VALUE.
+[[nodiscard]] std::vector<std::string> device_environment(const Libraries &libraries, std::uint32_t devices);
+
+struct ProxyPlan {
+    Libraries libraries;
+    node::Spec spec;
+    node::Room room;         // prepared
+    std::string cgroups;     // /proc/PID/cgroup of who asks
+    std::uint32_t count = 0; // proxies; with fewer than devices several of those share one
+};
+
+// Nothing blocks: step() is called when one of the descriptors that watch() names is readable.
+class Proxies {
+  public:
+    // Their processes exist and wait for allow(): write them down first. If the agent dies before, so do
+    // they.
+    [[nodiscard]] static Expected<Proxies> start(const ProxyPlan &plan);
+    // Those of an earlier agent, by their record.
+    [[nodiscard]] static Proxies adopt(const std::vector<node::Identity> &identities);
+
+    [[nodiscard]] std::vector<node::Identity> identities() const;
+    [[nodiscard]] Expected<void> allow();
+
+    void watch(std::vector<int> &fds) const;
+    [[nodiscard]] std::optional<Deadline> next_deadline() const { return kill_at_; }
+    // True once all serve; an error says which does not, and why.
+    [[nodiscard]] Expected<bool> step();
+    // The numbers of those that have ended since the last call.
+    [[nodiscard]] std::vector<std::uint32_t> newly_ended();
+
+    // Asks them to end; who has not done so in time is killed by look_at_deadline().
+    void end();
+    void look_at_deadline();
+    [[nodiscard]] bool ended() const;
+
+  private:
+    struct One {
+        node::Identity identity;
+        UniqueFd pidfd;
+        UniqueFd ready; // a line comes when it serves; empty once it did
+        bool told = false;
+    };
+
+    std::vector<One> all_;
+    UniqueFd go_; // what they wait for
+    node::Room room_{"", ""};
+    std::optional<Deadline> kill_at_;
+};
+
+} // namespace singularity::agent

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Where the agent's parts and its nodes' files lie.
+#pragma once
+
+#include <filesystem>
+
+namespace singularity::agent {
+
+struct Libraries {
+    std::filesystem::path directory;
+    [[nodiscard]] std::filesystem::path init() const { return directory / "singularity-init"; }
+    [[nodiscard]] std::filesystem::path worker() const { return directory / "singularity-worker"; }
+    [[nodiscard]] std::filesystem::path proxyd() const { return directory / "singularity-proxyd"; }
+    [[nodiscard]] std::filesystem::path client() const { return directory / "client"; }
+    [[nodiscard]] std::filesystem::path redirect() const { return directory / "libsingularity-redirect.so"; }
+    [[nodiscard]] std::filesystem::path software_gpu() const { return directory / "softgpu" / "libcuda.so.1"; }
+};
+
+struct Surroundings {
+    Libraries libraries;
+    std::filesystem::path state;   // the nodes' rooms
+    std::filesystem::path staging; // images of nodes on their way to and from the store; root's alone
+};
+
+} // namespace singularity::agent
