@@ -2,6 +2,7 @@
 // The command line for users and administrators.
 #include "common/config.hpp"
 #include "guarded_main.hpp"
+#include "image_command.hpp"
 #include "node_command.hpp"
 #ifdef SINGULARITY_WITH_PROXY
 #include "proxy_command.hpp"
@@ -43,6 +44,7 @@ int run(int argc, char **argv) {
     int status = EXIT_SUCCESS;
     check->callback([&] { status = check_config(path); });
     singularity::spank::add_node_commands(app, status);
+    singularity::spank::add_image_commands(app, status);
 #ifdef SINGULARITY_WITH_PROXY
     singularity::spank::add_proxy_command(app, status);
 #endif

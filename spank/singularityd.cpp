@@ -60,12 +60,20 @@ int run(int argc, char **argv) {
     CLI::App app("singularityd: slurm-singularity's node agent");
     app.set_version_flag("--version", SINGULARITY_VERSION);
     bool once = false;
-    agent::ServerOptions options{
-        .socket = agent::kDefaultSocket, .state = agent::kDefaultState, .libraries = {library_directory()}};
+    agent::ServerOptions options{.socket = agent::kDefaultSocket,
+                                 .places = {.libraries = {library_directory()},
+                                            .state = agent::kDefaultState,
+                                            .staging = agent::kDefaultStaging}};
     app.add_flag("--check", once,
                  "check once whether this node can hold elastic jobs, print the result, and end");
     app.add_option("--socket", options.socket, "Unix socket for requests")->capture_default_str();
-    app.add_option("--state", options.state, "directory of the virtual nodes' records and files; in memory")
+    app.add_option("--state", options.places.state,
+                   "directory of the virtual nodes' records and files; in memory")
+        ->capture_default_str();
+    app.add_option(
+           "--staging", options.places.staging,
+           "directory of images on their way to and from the checkpoint store; in memory, or on a disk with "
+           "as much free space as virtual nodes have memory")
         ->capture_default_str();
     CLI11_PARSE(app, argc, argv);
     if (once)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What clients and the node agent say to each other on the agent's socket (SOCK_SEQPACKET). Each request gets
-// exactly one reply with its token: the type named beside it, or Failed; replies may come in another order. A
-// packet that is not one of these costs its sender the connection.
+// exactly one reply with its token: the type named beside it, or Failed; replies may come in another order,
+// and news (progress) before them. A packet that is not one of these costs its sender the connection.
 #pragma once
 
 #include "node/init_messages.hpp"
@@ -10,6 +10,7 @@
 namespace singularity::agent {
 
 inline constexpr const char *kDefaultSocket = "/run/singularity/agent.sock";
+inline constexpr const char *kDefaultStaging = "/var/lib/singularity/staging";
 inline constexpr const char *kDefaultState = "/run/singularity/nodes";
 
 enum class Message : std::uint16_t {
@@ -29,6 +30,10 @@ enum class Message : std::uint16_t {
     lent,
     nodes,
     failed,
+    checkpoint, // -> progress..., imaged
+    restore,    // -> progress..., imaged: with three descriptors for a program that had three
+    progress,
+    imaged,
 };
 
 struct Create {
@@ -135,6 +140,47 @@ struct Failed {
     std::string why;
     std::int32_t code = 0;
     static void fields(auto &self, auto &visit) { visit(self.doing, self.on, self.why, self.code); }
+};
+
+struct Checkpoint {
+    static constexpr auto kType = Message::checkpoint;
+    std::string node;
+    bool go_on = false; // else the node ends, once it is saved
+    static void fields(auto &self, auto &visit) { visit(self.node, self.go_on); }
+};
+struct Restore {
+    static constexpr auto kType = Message::restore;
+    std::string what;          // a checkpoint's id, or a node's name: its newest
+    std::uint32_t proxies = 0; // for its devices; 0: one for each
+    static void fields(auto &self, auto &visit) { visit(self.what, self.proxies); }
+};
+struct Progress {
+    static constexpr auto kType = Message::progress;
+    std::string phase;
+    std::uint64_t bytes = 0;
+    std::uint64_t total = 0; // 0: not known
+    static void fields(auto &self, auto &visit) { visit(self.phase, self.bytes, self.total); }
+};
+// What a checkpoint or a restore was.
+struct ImageReport {
+    std::string node;
+    std::string checkpoint; // id
+    std::uint64_t devices_bytes = 0;
+    std::uint64_t host_bytes = 0;
+    std::uint64_t stored_bytes = 0; // new in the store, compressed
+    std::uint64_t processes = 0;
+    std::uint64_t pause_us = 0; // that the program stood still
+    std::uint64_t total_us = 0;
+    static void fields(auto &self, auto &visit) {
+        visit(self.node, self.checkpoint, self.devices_bytes, self.host_bytes, self.stored_bytes,
+              self.processes, self.pause_us, self.total_us);
+    }
+};
+struct Imaged {
+    static constexpr auto kType = Message::imaged;
+    ImageReport report;
+    std::uint32_t task = 0; // of a restore: the first that runs; 0: none
+    static void fields(auto &self, auto &visit) { visit(self.report, self.task); }
 };
 
 } // namespace singularity::agent

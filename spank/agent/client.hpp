@@ -20,6 +20,8 @@ namespace singularity::agent {
 
 // Longer than any of the agent's own deadlines.
 inline constexpr std::chrono::seconds kCallPatience{90};
+// Between two news of what takes long: a disk may stand still for a while.
+inline constexpr std::chrono::seconds kFollowPatience{1800};
 
 template <class Reply>
 struct Answered {
@@ -42,6 +44,24 @@ class Client {
         if (!packet)
             return propagate(packet);
         return read<Reply>(*packet);
+    }
+
+    // The same for what takes long and tells how far it is.
+    template <class Reply, class News, class Request, class OnNews>
+    [[nodiscard]] Expected<Answered<Reply>> follow(const Request &request, OnNews on_news,
+                                                   std::span<const int> descriptors = {}) {
+        auto token = send(request, descriptors);
+        if (!token)
+            return propagate(token);
+        for (;;) {
+            auto packet = await(*token, Deadline::after(kFollowPatience));
+            if (!packet)
+                return propagate(packet);
+            if (const auto news = node::decode<News>(packet->bytes))
+                on_news(*news);
+            else
+                return read<Reply>(*packet);
+        }
     }
 
     // For answers that may take as long as they like: poll fd(), then take().

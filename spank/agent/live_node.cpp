@@ -42,6 +42,10 @@ std::string_view words(LiveNode::State state) {
     switch (state) {
     case LiveNode::State::preparing:
         return "preparing";
+    case LiveNode::State::restoring:
+        return "restoring";
+    case LiveNode::State::saving:
+        return "saving";
     case LiveNode::State::making:
         return "making";
     case LiveNode::State::joining:
@@ -125,15 +129,14 @@ void Asker::refuse(const Error &error) const {
     tell(Failed{.doing = error.doing, .on = error.on, .why = error.why, .code = error.code});
 }
 
-Expected<LiveNode> LiveNode::make(node::MakePlan plan, const Libraries &libraries, Asker asker) {
+Expected<LiveNode> LiveNode::make(node::MakePlan plan, const Surroundings &surroundings, Asker asker) {
     node::Record record;
     record.spec = plan.spec;
     record.made = std::time(nullptr);
-    LiveNode out(plan.room, std::move(record));
+    LiveNode out(plan.room, std::move(record), surroundings);
     const auto devices = plan.spec.devices;
     out.plan_ = std::move(plan);
-    auto begun =
-        devices != 0 ? out.start_proxies(libraries, out.plan_->cgroups, devices) : out.begin_making();
+    auto begun = devices != 0 ? out.start_proxies(out.plan_->cgroups, devices) : out.begin_making();
     if (!begun)
         return propagate(begun);
     out.maker_ = std::move(asker);
@@ -141,10 +144,12 @@ Expected<LiveNode> LiveNode::make(node::MakePlan plan, const Libraries &librarie
     return out;
 }
 
-Expected<void> LiveNode::start_proxies(const Libraries &libraries, const std::string &cgroups,
-                                       std::uint32_t count) {
-    auto proxies = Proxies::start(
-        {.libraries = libraries, .spec = record_.spec, .room = room_, .cgroups = cgroups, .count = count});
+Expected<void> LiveNode::start_proxies(const std::string &cgroups, std::uint32_t count) {
+    auto proxies = Proxies::start({.libraries = surroundings_->libraries,
+                                   .spec = record_.spec,
+                                   .room = room_,
+                                   .cgroups = cgroups,
+                                   .count = count});
     if (!proxies)
         return propagate(proxies);
     // Before any of them runs: the next agent must find them.
@@ -168,7 +173,7 @@ Expected<void> LiveNode::begin_making() {
     return {};
 }
 
-Expected<LiveNode> LiveNode::adopt(node::Room room) {
+Expected<LiveNode> LiveNode::adopt(node::Room room, const Surroundings &surroundings) {
     auto record = room.read();
     if (!record)
         return propagate(record);
@@ -178,7 +183,7 @@ Expected<LiveNode> LiveNode::adopt(node::Room room) {
                      : Expected<UniqueFd>(failure("find", record->spec.name, "it was never made", ESRCH));
     if (!pidfd && (pidfd.error().code != ESRCH || proxies.ended()))
         return propagate(pidfd);
-    LiveNode out(std::move(room), std::move(*record));
+    LiveNode out(std::move(room), std::move(*record), surroundings);
     if (!out.record_.proxies.empty())
         out.proxies_ = std::move(proxies);
     if (!pidfd) { // its proxies are still to end
@@ -187,6 +192,13 @@ Expected<LiveNode> LiveNode::adopt(node::Room room) {
     }
     out.pidfd_ = std::move(*pidfd);
     out.state_ = State::joining;
+    // A worker was at it, or still is.
+    if (access(out.room_.mark().c_str(), F_OK) == 0) {
+        auto recovering = out.recover();
+        if (recovering)
+            return out;
+        kLog.error("{}", recovering.error().message());
+    }
     out.retry_ = Deadline::after(0s);
     return out;
 }
@@ -205,11 +217,13 @@ void LiveNode::watch(std::vector<int> &fds) const {
         fds.push_back(making_->fd());
     if (proxies_)
         proxies_->watch(fds);
+    if (worker_)
+        worker_->watch(fds);
     for (const UniqueFd *fd : {&pidfd_, &init_})
         if (*fd)
             fds.push_back(fd->get());
     for (const auto &[id, task] : tasks_)
-        if (task.log && task.log->fd() >= 0)
+        if (state_ != State::saving && task.log && task.log->fd() >= 0)
             fds.push_back(task.log->fd());
 }
 
@@ -231,6 +245,8 @@ std::optional<Deadline> LiveNode::next_deadline() const {
 void LiveNode::handle() {
     if (proxies_)
         step_proxies();
+    if (worker_)
+        read_worker();
     if (making_)
         step_making();
     if (state_ != State::gone && pidfd_ && node::has_ended(pidfd_)) {
@@ -241,8 +257,9 @@ void LiveNode::handle() {
     }
     if (init_)
         read_init();
+    // What is in the pipes while a node is saved goes into its image.
     for (auto &[id, task] : tasks_)
-        if (task.log)
+        if (task.log && state_ != State::saving)
             if (auto drained = task.log->drain(); !drained) {
                 kLog.error("{}: {}; the rest of its output is lost", task_name(record_.spec.name, id),
                            drained.error().message());
@@ -263,7 +280,7 @@ void LiveNode::step_proxies() {
         if (!serve)
             return fail_making(serve.error());
         if (*serve)
-            if (auto begun = begin_making(); !begun)
+            if (auto begun = worker_ ? begin_restoring() : begin_making(); !begun)
                 return fail_making(begun.error());
     }
     if (state_ == State::ending && !pidfd_ && proxies_->ended())
@@ -273,6 +290,8 @@ void LiveNode::step_proxies() {
 void LiveNode::fail_making(const Error &error) {
     if (auto maker = std::exchange(maker_, std::nullopt))
         maker->refuse(error);
+    if (auto imager = std::exchange(imager_, std::nullopt))
+        imager->refuse(error);
     end();
 }
 
@@ -394,6 +413,7 @@ void LiveNode::take_hello(const node::InitHello &hello) {
         waited.push_back(waiter.request.task);
     for (const auto task : waited)
         answer_waiters(task);
+    answer_imager();
 }
 
 void LiveNode::take_end(const node::InitEnded &ended) {
@@ -424,12 +444,16 @@ void LiveNode::look_at_deadlines() {
     }
     for (const auto &destroyer : std::exchange(destroyers_, {}))
         destroyer.refuse(error);
+    if (state_ == State::ending && worker_)
+        worker_->kill();
     if (state_ == State::joining)
         drop_connection(error);
 }
 
 void LiveNode::end() {
     making_.reset(); // a process that is not allowed yet ends by that
+    if (worker_)
+        worker_->hang_up();
     if (proxies_)
         proxies_->end();
     if (!pidfd_)
@@ -444,13 +468,19 @@ void LiveNode::end() {
 
 void LiveNode::finish() {
     // Theirs is the room as well.
-    if (proxies_ && !proxies_->ended()) {
+    if ((proxies_ && !proxies_->ended()) || (worker_ && !worker_->ended())) {
         if (state_ != State::ending)
             patience_ = Deadline::after(kEndPatience);
         state_ = State::ending;
         retry_.reset();
-        return proxies_->end();
+        if (worker_)
+            worker_->hang_up();
+        if (proxies_)
+            proxies_->end();
+        return;
     }
+    worker_.reset();
+    remove_staging();
     state_ = State::gone;
     patience_.reset();
     retry_.reset();
@@ -464,6 +494,9 @@ void LiveNode::finish() {
         kLog.error("{}", removed.error().message());
     if (auto maker = std::exchange(maker_, std::nullopt))
         maker->refuse(ended);
+    answer_imager();
+    if (auto imager = std::exchange(imager_, std::nullopt))
+        imager->refuse(ended);
     for (const auto &waiter : std::exchange(waiters_, {}))
         waiter.asker.tell(Ended{.status = SIGKILL, .node_ended = true});
     for (const auto &destroyer : std::exchange(destroyers_, {})) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // One virtual node as the agent holds it: from the first process to the last file.
 //
-// States: preparing (its device proxies start), making (processes exist, init does not serve yet), joining (a
-// connection to init is there, or being tried again; its tasks are not known yet), running, ending (killed,
-// not dead yet, or its proxies are not), gone (nothing is left; the owner drops it). Init belongs to the
-// job's user: what it says is checked, and can only harm the node itself.
+// States: preparing (its device proxies start), restoring (a worker makes its processes), making (processes
+// exist, init does not serve yet), joining (a connection to init is there, or being tried again; its tasks
+// are not known yet), running, saving (a worker has the processes: nobody else touches them), ending (killed,
+// not all dead yet), gone (nothing is left; the owner drops it). Init belongs to the job's user: what it says
+// is checked, and can only harm the node itself.
 #pragma once
 
 #include "agent_messages.hpp"
@@ -13,7 +14,9 @@
 #include "node/make.hpp"
 #include "node/seqpacket.hpp"
 #include "proxies.hpp"
+#include "surroundings.hpp"
 #include "task_log.hpp"
+#include "worker.hpp"
 
 #include <functional>
 #include <map>
@@ -39,13 +42,25 @@ struct Asker {
 
 class LiveNode {
   public:
-    enum class State : std::uint8_t { preparing, making, joining, running, ending, gone };
+    enum class State : std::uint8_t { preparing, restoring, making, joining, running, saving, ending, gone };
 
     // A new one. `asker` hears when it runs, or why it does not.
-    [[nodiscard]] static Expected<LiveNode> make(node::MakePlan plan, const Libraries &libraries,
+    [[nodiscard]] static Expected<LiveNode> make(node::MakePlan plan, const Surroundings &surroundings,
                                                  Asker asker);
     // One that an earlier agent has made, by its record.
-    [[nodiscard]] static Expected<LiveNode> adopt(node::Room room);
+    [[nodiscard]] static Expected<LiveNode> adopt(node::Room room, const Surroundings &surroundings);
+    // From a checkpoint, of which the worker has told. given: what its tasks get in place of the streams that
+    // record.given names, by their number.
+    struct RestorePlan {
+        node::Record record;
+        node::Room room; // prepared
+        std::string cgroups;
+        std::uint32_t proxies = 0;
+        Worker worker;
+        node::Descriptors given;
+    };
+    [[nodiscard]] static Expected<LiveNode> restore(RestorePlan plan, const Surroundings &surroundings,
+                                                    Asker asker);
 
     [[nodiscard]] const node::Record &record() const { return record_; }
     [[nodiscard]] State state() const { return state_; }
@@ -61,6 +76,8 @@ class LiveNode {
     void wait(const Wait &request, const Asker &asker);
     void attach(std::uint32_t task, const Asker &asker);
     void log(std::uint32_t task, const Asker &asker) const;
+    // superseded: a checkpoint of this node that goes when there is another; may be empty.
+    void checkpoint(bool go_on, const std::string &superseded, const Asker &asker);
     // Nobody is told if there is no asker.
     void destroy(std::optional<Asker> asker);
 
@@ -83,10 +100,10 @@ class LiveNode {
         Asker asker;
     };
 
-    LiveNode(node::Room room, node::Record record) : room_(std::move(room)), record_(std::move(record)) {}
+    LiveNode(node::Room room, node::Record record, const Surroundings &surroundings)
+        : surroundings_(&surroundings), room_(std::move(room)), record_(std::move(record)) {}
 
-    [[nodiscard]] Expected<void> start_proxies(const Libraries &libraries, const std::string &cgroups,
-                                               std::uint32_t count);
+    [[nodiscard]] Expected<void> start_proxies(const std::string &cgroups, std::uint32_t count);
     void step_proxies();
     [[nodiscard]] Expected<void> begin_making();
     void step_making();
@@ -102,15 +119,34 @@ class LiveNode {
     void answer_waiters(std::uint32_t task);
     void open_log(std::uint32_t task, int descriptor);
 
+    // --- live_node_images.cpp
+    [[nodiscard]] Workplace workplace() const;
+    [[nodiscard]] Expected<void> begin_restoring();
+    [[nodiscard]] Expected<void> recover();
+    void read_worker();
+    // False: the worker says what it must not.
+    [[nodiscard]] bool take_news(node::Packet &packet);
+    [[nodiscard]] Expected<void> take_born(node::Packet &packet);
+    void work_finished(const ImageReport &report);
+    void work_failed(const Error &error, bool lost);
+    void answer_imager();
+    void remove_staging() const;
+
     template <class Body>
     void ask(const Body &body, std::function<void(const node::Packet &)> on_reply,
              std::function<void(const Error &)> on_error, std::span<const int> descriptors = {});
 
+    const Surroundings *surroundings_;
     node::Room room_;
     node::Record record_;
     State state_ = State::making;
     std::optional<node::MakePlan> plan_; // of what is still to be made
     std::optional<Proxies> proxies_;
+    std::optional<Worker> worker_;
+    std::optional<Asker> imager_;       // hears what becomes of the worker's work
+    std::optional<ImageReport> report_; // what there is to hear, once the node is where it must be
+    bool go_on_ = false;                // after a checkpoint
+    node::Descriptors given_;           // for a restore
     std::optional<node::Making> making_;
     std::optional<Asker> maker_;       // hears how the making went
     std::optional<Deadline> patience_; // for making, joining, ending

@@ -62,7 +62,8 @@ Expected<UniqueFd> control_socket(const node::Room &room, std::uint32_t number) 
     if (!socket || (unlink(address.sun_path) != 0 && errno != ENOENT) ||
         bind(socket.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)) != 0 ||
         chmod(address.sun_path, 0600) != 0 || listen(socket.get(), kBacklog) != 0)
-        return std::unexpected(errno_error("listen on", (room.control() / node::device_socket(number)).native()));
+        return std::unexpected(
+            errno_error("listen on", (room.control() / node::device_socket(number)).native()));
     return socket;
 }
 

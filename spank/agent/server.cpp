@@ -81,27 +81,28 @@ Server::~Server() {
 }
 
 Expected<void> Server::prepare() {
-    if (const auto init = options_.libraries.init(); access(init.c_str(), X_OK) != 0)
+    if (const auto init = options_.places.libraries.init(); access(init.c_str(), X_OK) != 0)
         return std::unexpected(errno_error(
             "run", fmt::format("{} (is the package installed? SINGULARITY_LIBDIR names another place)",
                                init.native())));
     // /run/singularity is where nodes see their own; the host needs it as a place to mount on.
     for (const auto &[path, mode] : {std::pair<std::filesystem::path, mode_t>("/run/singularity", 0755),
                                      {options_.socket.parent_path(), 0755},
-                                     {options_.state, 0711}})
+                                     {options_.places.state, 0711},
+                                     {options_.places.staging, 0700}})
         if (auto made = make_directory(path, mode); !made)
             return made;
     std::error_code error;
-    options_.state = std::filesystem::canonical(options_.state, error);
+    options_.places.state = std::filesystem::canonical(options_.places.state, error);
     if (error)
-        return failure("find", options_.state.native(), error.message(), error.value());
-    auto lock = open_file(options_.state, O_RDONLY | O_DIRECTORY);
+        return failure("find", options_.places.state.native(), error.message(), error.value());
+    auto lock = open_file(options_.places.state, O_RDONLY | O_DIRECTORY);
     if (!lock)
         return propagate(lock);
     lock_ = std::move(*lock);
-    if (auto locked = wait_until([&] { return flock(lock_.get(), LOCK_EX | LOCK_NB) == 0; },
-                                 Deadline::after(kLockPatience),
-                                 fmt::format("another node agent that uses {}", options_.state.native()));
+    if (auto locked = wait_until(
+            [&] { return flock(lock_.get(), LOCK_EX | LOCK_NB) == 0; }, Deadline::after(kLockPatience),
+            fmt::format("another node agent that uses {}", options_.places.state.native()));
         !locked)
         return locked;
 
@@ -130,10 +131,10 @@ Expected<void> Server::prepare() {
 
 void Server::adopt_all() {
     std::error_code error;
-    for (const auto &entry : std::filesystem::directory_iterator(options_.state, error)) {
+    for (const auto &entry : std::filesystem::directory_iterator(options_.places.state, error)) {
         const auto name = entry.path().filename().string();
-        const node::Room room(options_.state, name);
-        auto adopted = LiveNode::adopt(room);
+        const node::Room room(options_.places.state, name);
+        auto adopted = LiveNode::adopt(room, options_.places);
         if (adopted) {
             kLog.info("{}: found again", name);
             Held held{.node = std::make_unique<LiveNode>(std::move(*adopted)),
@@ -155,7 +156,13 @@ void Server::adopt_all() {
         }
     }
     if (error)
-        kLog.error("cannot look into {}: {}", options_.state.native(), error.message());
+        kLog.error("cannot look into {}: {}", options_.places.state.native(), error.message());
+    // Of nodes that have gone while there was no agent.
+    for (const auto &entry : std::filesystem::directory_iterator(options_.places.staging, error))
+        if (!nodes_.contains(entry.path().filename().native()))
+            std::filesystem::remove_all(entry.path(), error);
+    if (error)
+        kLog.error("cannot clear {}: {}", options_.places.staging.native(), error.message());
 }
 
 int Server::poll_timeout() const {
@@ -179,6 +186,10 @@ Expected<void> Server::serve() {
         std::vector<int> fds{signals_.get(), accept_again_ ? -1 : listener_.get()};
         for (const auto &client : clients_)
             fds.push_back(client->socket.get());
+        const std::size_t first_finding = fds.size();
+        const std::size_t looked_at = findings_.size(); // requests add more
+        for (const auto &finding : findings_)
+            finding->worker.watch(fds);
         std::vector<std::pair<Held *, std::size_t>> ends; // of each node's descriptors
         for (auto &[name, held] : nodes_) {
             held.node->watch(fds);
@@ -194,7 +205,7 @@ Expected<void> Server::serve() {
         auto going_on = take_signals();
         if (!going_on || !*going_on)
             return going_on ? Expected<void>() : propagate(going_on);
-        std::size_t at = 2 + clients_.size();
+        std::size_t at = first_finding + looked_at;
         for (auto &[held, end] : ends)
             for (; at < end; ++at)
                 held->woken = held->woken || watched[at].revents != 0;
@@ -203,6 +214,9 @@ Expected<void> Server::serve() {
         for (std::size_t i = 0; i < clients.size(); ++i)
             if (watched[2 + i].revents != 0)
                 read_client(clients[i]);
+        for (std::size_t i = 0; i < looked_at; ++i)
+            if (watched[first_finding + i].revents != 0)
+                read_finding(*findings_[i]);
         for (auto &[name, held] : nodes_) {
             const auto deadline = held.node->next_deadline();
             if (std::exchange(held.woken, false) || (deadline && deadline->expired()))
@@ -284,6 +298,7 @@ void Server::end_ties() {
 
 void Server::collect() {
     std::erase_if(clients_, [](const auto &client) { return client->gone; });
+    std::erase_if(findings_, [](const auto &finding) { return finding->over || finding->client->gone; });
     std::erase_if(nodes_,
                   [](const auto &entry) { return entry.second.node->state() == LiveNode::State::gone; });
 }
@@ -359,6 +374,16 @@ bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet)
             }
         return body.has_value();
     }
+    case Message::checkpoint:
+        return about_node(+[](Held &held, Checkpoint &body, const Asker &to) {
+            held.node->checkpoint(body.go_on, {}, to);
+        });
+    case Message::restore: {
+        const auto body = node::decode<Restore>(packet.bytes);
+        if (body)
+            restore(client, *body, std::move(packet.descriptors), asker);
+        return body.has_value();
+    }
     case Message::list:
         if (!node::decode<List>(packet.bytes))
             return false;
@@ -394,17 +419,17 @@ void Server::create(const std::shared_ptr<Client> &client, Create request, const
     if (!cgroups)
         return asker.refuse(cgroups.error());
     if (spec.devices != 0) {
-        if (const auto proxyd = options_.libraries.proxyd(); access(proxyd.c_str(), X_OK) != 0)
+        if (const auto proxyd = options_.places.libraries.proxyd(); access(proxyd.c_str(), X_OK) != 0)
             return asker.refuse(errno_error("run", proxyd.native()));
-        for (auto &entry : device_environment(options_.libraries, spec.devices))
+        for (auto &entry : device_environment(options_.places.libraries, spec.devices))
             spec.environment.push_back(std::move(entry));
     }
     const node::MakePlan plan{.spec = spec,
-                              .room = node::Room(options_.state, spec.name),
-                              .init = options_.libraries.init(),
+                              .room = node::Room(options_.places.state, spec.name),
+                              .init = options_.places.libraries.init(),
                               .cgroups = std::move(*cgroups)};
     auto prepared = plan.room.prepare(spec);
-    auto made = prepared ? LiveNode::make(plan, options_.libraries, asker)
+    auto made = prepared ? LiveNode::make(plan, options_.places, asker)
                          : Expected<LiveNode>(std::unexpected(prepared.error()));
     if (!made) {
         if (auto removed = plan.room.remove(); !removed)
@@ -418,6 +443,96 @@ void Server::create(const std::shared_ptr<Client> &client, Create request, const
     if (spec.tied)
         held.tied_to = client;
     nodes_.emplace(spec.name, std::move(held));
+}
+
+void Server::restore(const std::shared_ptr<Client> &client, const Restore &request, node::Descriptors given,
+                     const Asker &asker) {
+    if (given.size() != 0 && given.size() != 3)
+        return asker.refuse({"restore", quote(request.what),
+                             fmt::format("{} descriptors came with it", given.size()), EINVAL});
+    auto cgroups = client->sender.cgroups();
+    if (!cgroups)
+        return asker.refuse(cgroups.error());
+    auto worker =
+        Worker::start(options_.places.libraries,
+                      WorkRestore{.what = request.what, .uid = client->sender.uid(), .cgroups = *cgroups});
+    if (!worker)
+        return asker.refuse(worker.error());
+    findings_.push_back(std::make_unique<Finding>(Finding{.worker = std::move(*worker),
+                                                          .client = client,
+                                                          .asker = asker,
+                                                          .cgroups = std::move(*cgroups),
+                                                          .proxies = request.proxies,
+                                                          .given = std::move(given)}));
+}
+
+void Server::read_finding(Finding &finding) {
+    node::Packet packet;
+    while (!finding.over) {
+        const auto received = finding.worker.receive(packet);
+        if (received == node::Received::nothing)
+            return;
+        if (received == node::Received::packet) {
+            if (const auto progress = node::decode<Progress>(packet.bytes)) {
+                finding.asker.tell(*progress);
+                continue;
+            }
+            if (auto found = node::decode<WorkFound>(packet.bytes)) {
+                if (auto restored = restore_found(finding, std::move(*found)); !restored)
+                    finding.asker.refuse(restored.error());
+            } else if (const auto failed = node::decode<WorkFailed>(packet.bytes)) {
+                finding.asker.tell(failed->error);
+            }
+        } else {
+            finding.asker.refuse(
+                {"restore", "", "the process that looks for the checkpoint has died", ECHILD});
+        }
+        finding.over = true;
+    }
+}
+
+Expected<void> Server::restore_found(Finding &finding, WorkFound &&found) {
+    node::Spec &spec = found.record.spec;
+    const auto refuse = [&](std::string why, int code) {
+        return failure("restore", quote(spec.name), std::move(why), code);
+    };
+    if (auto checked = node::check_spec(spec); !checked)
+        return checked;
+    const auto &sender = finding.client->sender;
+    if (auto may = sender.may_make(spec); !may)
+        return may;
+    if (nodes_.contains(spec.name))
+        return refuse("there is a virtual node of that name", EEXIST);
+    if (finding.proxies > spec.devices)
+        return refuse(fmt::format("it has {} devices: {} proxies are more", spec.devices, finding.proxies),
+                      EINVAL);
+    spec.tied = finding.given.size() != 0;
+    found.record.checkpoint = found.checkpoint;
+    const node::Room room(options_.places.state, spec.name);
+    const std::string name = spec.name;
+    auto prepared = room.prepare(spec);
+    auto restored = prepared
+                        ? LiveNode::restore({.record = std::move(found.record),
+                                             .room = room,
+                                             .cgroups = finding.cgroups,
+                                             .proxies = finding.proxies != 0 ? finding.proxies : spec.devices,
+                                             .worker = std::move(finding.worker),
+                                             .given = std::move(finding.given)},
+                                            options_.places, finding.asker)
+                        : Expected<LiveNode>(std::unexpected(prepared.error()));
+    if (!restored) {
+        if (auto removed = room.remove(); !removed)
+            kLog.error("{}", removed.error().message());
+        return propagate(restored);
+    }
+    Held held{.node = std::make_unique<LiveNode>(std::move(*restored)),
+              .tied_to = {},
+              .tie_patience = {},
+              .woken = true};
+    if (held.node->record().spec.tied)
+        held.tied_to = finding.client;
+    nodes_.emplace(name, std::move(held));
+    return {};
 }
 
 void Server::list(const std::shared_ptr<Client> &client, const Asker &asker) const {

@@ -7,6 +7,7 @@
 #include "common/unique_fd.hpp"
 #include "live_node.hpp"
 #include "sender.hpp"
+#include "worker.hpp"
 
 #include <filesystem>
 #include <map>
@@ -19,8 +20,7 @@ namespace singularity::agent {
 
 struct ServerOptions {
     std::filesystem::path socket;
-    std::filesystem::path state; // its nodes' rooms
-    Libraries libraries;
+    Surroundings places;
 };
 
 class Server {
@@ -49,6 +49,16 @@ class Server {
             tie_patience; // a tied node of an earlier agent: its owner comes again, or it ends
         bool woken = false;
     };
+    // A restore whose worker looks for the checkpoint: which node it will be is not known yet.
+    struct Finding {
+        Worker worker;
+        std::shared_ptr<Client> client;
+        Asker asker;
+        std::string cgroups;
+        std::uint32_t proxies = 0;
+        node::Descriptors given;
+        bool over = false;
+    };
     explicit Server(ServerOptions options) : options_(std::move(options)) {}
 
     [[nodiscard]] Expected<void> prepare();
@@ -64,6 +74,11 @@ class Server {
     [[nodiscard]] bool handle(const std::shared_ptr<Client> &client, node::Packet &packet);
     void create(const std::shared_ptr<Client> &client, Create request, const Asker &asker);
     void list(const std::shared_ptr<Client> &client, const Asker &asker) const;
+    void restore(const std::shared_ptr<Client> &client, const Restore &request, node::Descriptors given,
+                 const Asker &asker);
+    void read_finding(Finding &finding);
+    // The node, or why it cannot be restored.
+    [[nodiscard]] Expected<void> restore_found(Finding &finding, WorkFound &&found);
     // The node, if there is one that the client may touch; else the asker has been told.
     [[nodiscard]] Held *find(const Client &client, const std::string &name, const Asker &asker);
 
@@ -74,6 +89,7 @@ class Server {
     std::optional<Deadline> accept_again_;
     std::vector<std::shared_ptr<Client>> clients_;
     std::map<std::string, Held> nodes_;
+    std::vector<std::unique_ptr<Finding>> findings_;
     std::uint64_t last_name_ = 0;
 };
 

@@ -13,7 +13,9 @@ struct Libraries {
     [[nodiscard]] std::filesystem::path proxyd() const { return directory / "singularity-proxyd"; }
     [[nodiscard]] std::filesystem::path client() const { return directory / "client"; }
     [[nodiscard]] std::filesystem::path redirect() const { return directory / "libsingularity-redirect.so"; }
-    [[nodiscard]] std::filesystem::path software_gpu() const { return directory / "softgpu" / "libcuda.so.1"; }
+    [[nodiscard]] std::filesystem::path software_gpu() const {
+        return directory / "softgpu" / "libcuda.so.1";
+    }
 };
 
 struct Surroundings {

@@ -85,6 +85,8 @@ class Room {
         return path_ / ("log." + std::to_string(task));
     }
     [[nodiscard]] std::filesystem::path devices() const { return run() / "devices"; }
+    // There while a worker is at the node; else it has died.
+    [[nodiscard]] std::filesystem::path mark() const { return path_ / "worker"; }
     // Root's alone: sockets on which proxies are asked for device images.
     [[nodiscard]] std::filesystem::path control() const { return path_ / "control"; }
     [[nodiscard]] std::filesystem::path proxy_log(std::uint32_t proxy) const {

@@ -195,6 +195,12 @@ class Agent:
         os.chmod(self.directory, 0o755)
         self.socket = os.path.join(self.directory, "agent.sock")
         self.state = os.path.join(self.directory, "nodes")
+        self.staging = os.path.join(self.directory, "staging")
+        self.store = os.path.join(self.directory, "store")
+        self.configuration = os.path.join(self.directory, "singularity.yaml")
+        with open(self.configuration, "w", encoding="utf-8") as file:
+            file.write(f"store:\n  directory: {self.store}\n")
+        os.mkdir(self.store, 0o700)
         self.mounts = self.own_mounts()
         self.links = self.own_links()
         self.process = None
@@ -203,8 +209,9 @@ class Agent:
     def start(self):
         with open(os.path.join(self.directory, "log"), "ab") as log:
             self.process = subprocess.Popen(
-                [program("singularityd"), "--socket", self.socket, "--state", self.state], stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, env=dict(os.environ, SINGULARITY_LIBDIR=BUILD, SINGULARITY_CONF="/nonexistent/conf"))
+                [program("singularityd"), "--socket", self.socket, "--state", self.state, "--staging", self.staging],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=dict(os.environ, SINGULARITY_LIBDIR=BUILD, SINGULARITY_CONF=self.configuration))
         wait_for(self.serves, "the agent to serve")
 
     def serves(self):
@@ -261,14 +268,15 @@ class Agent:
             if path in (f"/proc/{os.getpid()}", f"/proc/{self.process.pid}"):
                 continue
             with contextlib.suppress(OSError):
-                with open(f"{path}/mountinfo", encoding="utf-8") as file:
-                    if self.directory in file.read():
+                with open(f"{path}/mountinfo", encoding="utf-8") as file, open(f"{path}/cmdline", "rb") as command:
+                    words = command.read()
+                    if self.directory in file.read() or b"singularity-proxyd" in words and self.directory.encode() in words:
                         processes.append(path)
         found = {
             "processes": processes,
             "mounts": [] if self.own_mounts() == self.mounts else [self.own_mounts()],
             "links": [name for name in self.own_links() if name not in self.links],
-            "files": os.listdir(self.state) if os.path.exists(self.state) else [],
+            "files": [name for place in (self.state, self.staging) if os.path.exists(place) for name in os.listdir(place)],
         }
         return {kind: items for kind, items in found.items() if items}
 

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What a node does with its worker: it is saved, restored, and put right after a worker that died.
+#include "common/log.hpp"
+#include "live_node.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+namespace singularity::agent {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr log::Channel kLog("agent");
+
+Error error_of(const Failed &failed) { return {failed.doing, failed.on, failed.why, failed.code}; }
+
+} // namespace
+
+Workplace LiveNode::workplace() const {
+    return {.state = surroundings_->state, .staging = surroundings_->staging / record_.spec.name};
+}
+
+void LiveNode::checkpoint(bool go_on, const std::string &superseded, const Asker &asker) {
+    const auto refuse = [&](std::string why, int code) {
+        asker.refuse({"save", record_.spec.name, std::move(why), code});
+    };
+    if (worker_)
+        return refuse("it is being saved already", EBUSY);
+    if (state_ != State::running)
+        return refuse(fmt::format("it is {}; try again later", line().state), EAGAIN);
+    if (!record_.spec.sockets.empty())
+        return refuse("it was given sockets of this machine, whose other ends cannot be saved", EOPNOTSUPP);
+    auto worker = Worker::start(
+        surroundings_->libraries,
+        WorkSave{.place = workplace(), .record = record_, .go_on = go_on, .superseded = superseded});
+    if (!worker)
+        return asker.refuse(worker.error());
+    worker_ = std::move(*worker);
+    imager_ = asker;
+    go_on_ = go_on;
+    // CRIU must find a listening socket and no connection.
+    state_ = State::saving;
+    drop_connection({"use", record_.spec.name, "it is being saved; try again later", EAGAIN});
+}
+
+Expected<void> LiveNode::recover() {
+    auto worker =
+        Worker::start(surroundings_->libraries, WorkRecover{.place = workplace(), .record = record_});
+    if (!worker)
+        return propagate(worker);
+    kLog.warning("{}: a worker has died; what it had begun is undone", record_.spec.name);
+    worker_ = std::move(*worker);
+    go_on_ = true;
+    state_ = State::saving;
+    return {};
+}
+
+Expected<LiveNode> LiveNode::restore(RestorePlan plan, const Surroundings &surroundings, Asker asker) {
+    plan.record.init = {};
+    plan.record.proxies.clear();
+    plan.record.made = std::time(nullptr);
+    LiveNode out(std::move(plan.room), std::move(plan.record), surroundings);
+    out.worker_ = std::move(plan.worker);
+    out.given_ = std::move(plan.given);
+    if (plan.proxies != 0) {
+        if (auto started = out.start_proxies(plan.cgroups, plan.proxies); !started)
+            return propagate(started);
+    } else {
+        if (auto written = out.room_.write(out.record_); !written)
+            return propagate(written);
+        if (auto begun = out.begin_restoring(); !begun)
+            return propagate(begun);
+    }
+    out.imager_ = std::move(asker);
+    out.go_on_ = true;
+    return out;
+}
+
+Expected<void> LiveNode::begin_restoring() {
+    WorkGo go{.place = workplace(), .record = record_, .keys = {}};
+    std::vector<int> numbers;
+    for (const auto &given : record_.given) {
+        if (given.stream >= given_.size())
+            return failure("restore", record_.spec.name,
+                           "its program had its standard streams from outside: new ones are needed", EINVAL);
+        if (std::ranges::find(go.keys, given.key) != go.keys.end())
+            continue; // output and errors into one pipe
+        go.keys.push_back(given.key);
+        numbers.push_back(given_.all()[given.stream]);
+    }
+    if (auto told = worker_->tell(go, numbers); !told)
+        return told;
+    given_ = {};
+    state_ = State::restoring;
+    return {};
+}
+
+void LiveNode::read_worker() {
+    node::Packet packet;
+    while (worker_ && !worker_->hung_up()) {
+        const auto received = worker_->receive(packet);
+        if (received == node::Received::nothing)
+            return;
+        if (received == node::Received::packet && take_news(packet))
+            continue;
+        if (!worker_)
+            return;
+        // It has died: whatever it was at, nobody hears of it from itself.
+        const Error died{"go on with", record_.spec.name, "the process that saves or restores it has died",
+                         ECHILD};
+        const bool was_saving = state_ == State::saving;
+        worker_.reset();
+        if (was_saving)
+            if (auto recovering = recover(); !recovering)
+                kLog.error("{}", recovering.error().message());
+        if (!worker_)
+            return work_failed(died, !pidfd_);
+        if (auto imager = std::exchange(imager_, std::nullopt))
+            imager->refuse(died);
+    }
+    if (state_ == State::ending && worker_ && worker_->ended()) {
+        worker_.reset();
+        if (!pidfd_)
+            finish();
+    }
+}
+
+bool LiveNode::take_news(node::Packet &packet) {
+    if (const auto progress = node::decode<Progress>(packet.bytes)) {
+        if (imager_)
+            imager_->tell(*progress);
+        return true;
+    }
+    if (node::decode<WorkRunning>(packet.bytes) && state_ == State::saving) {
+        state_ = State::joining;
+        retry_ = Deadline::after(0s);
+        return true;
+    }
+    if (node::decode<WorkBorn>(packet.bytes) && state_ == State::restoring &&
+        packet.descriptors.size() == 1) {
+        if (auto taken = take_born(packet); !taken)
+            work_failed(taken.error(), true);
+        return true;
+    }
+    if (const auto finished = node::decode<WorkFinished>(packet.bytes)) {
+        work_finished(finished->report);
+        return true;
+    }
+    if (const auto failed = node::decode<WorkFailed>(packet.bytes)) {
+        work_failed(error_of(failed->error), failed->lost);
+        return true;
+    }
+    return false;
+}
+
+Expected<void> LiveNode::take_born(node::Packet &packet) {
+    pidfd_ = UniqueFd(packet.descriptors.take(0));
+    auto identity = node::identity_of(node::decode<WorkBorn>(packet.bytes)->pid);
+    if (!identity)
+        return propagate(identity);
+    record_.init = *identity;
+    if (auto written = room_.write(record_); !written)
+        return written;
+    if (auto told = worker_->tell(WorkKeep{}); !told)
+        return told;
+    state_ = State::joining;
+    retry_ = Deadline::after(0s);
+    return {};
+}
+
+void LiveNode::work_finished(const ImageReport &report) {
+    worker_.reset();
+    report_ = report;
+    if (!report.checkpoint.empty())
+        record_.checkpoint = report.checkpoint;
+    if (!go_on_)
+        return end(); // it is in the store
+    if (auto written = room_.write(record_); !written)
+        kLog.error("{}", written.error().message());
+    if (state_ == State::saving) {
+        state_ = State::joining;
+        retry_ = Deadline::after(0s);
+    }
+    answer_imager();
+}
+
+void LiveNode::work_failed(const Error &error, bool lost) {
+    worker_.reset();
+    kLog.error("{}: {}", record_.spec.name, error.message());
+    if (auto imager = std::exchange(imager_, std::nullopt))
+        imager->refuse(error);
+    if (lost)
+        return end();
+    if (state_ == State::saving) {
+        state_ = State::joining;
+        retry_ = Deadline::after(0s);
+    }
+}
+
+// A node that has ended is told when nothing is left of it, one that runs when its tasks are known.
+void LiveNode::answer_imager() {
+    if (!imager_ || !report_ || (go_on_ ? state_ != State::running : state_ != State::gone))
+        return;
+    Imaged answer{.report = *report_, .task = 0};
+    for (const auto &[id, task] : tasks_)
+        if (task.phase != node::Phase::ended && answer.task == 0)
+            answer.task = id;
+    imager_->tell(answer);
+    imager_.reset();
+    report_.reset();
+}
+
+void LiveNode::remove_staging() const {
+    std::error_code error;
+    std::filesystem::remove_all(surroundings_->staging / record_.spec.name, error);
+    if (error)
+        kLog.error("cannot remove {}: {}", (surroundings_->staging / record_.spec.name).native(),
+                   error.message());
+}
+
+} // namespace singularity::agent

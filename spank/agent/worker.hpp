@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A singularity-worker, as the agent sees it. Nothing blocks.
+#pragma once
+
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+#include "node/seqpacket.hpp"
+#include "surroundings.hpp"
+#include "worker_messages.hpp"
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace singularity::agent {
+
+class Worker {
+  public:
+    template <class Job>
+    [[nodiscard]] static Expected<Worker> start(const Libraries &libraries, const Job &job) {
+        auto worker = start_process(libraries);
+        if (!worker)
+            return worker;
+        if (auto told = worker->tell(job); !told)
+            return propagate(told);
+        return worker;
+    }
+
+    template <class Body>
+    [[nodiscard]] Expected<void> tell(const Body &body, std::span<const int> descriptors = {}) const {
+        return send(node::encode(body), descriptors);
+    }
+    [[nodiscard]] node::Received receive(node::Packet &packet) const {
+        return socket_ ? node::receive_packet(socket_.get(), packet) : node::Received::hung_up;
+    }
+    // It undoes what it has begun, and ends.
+    void hang_up() { socket_.reset(); }
+    [[nodiscard]] bool hung_up() const { return !socket_; }
+    [[nodiscard]] bool ended() const;
+    void kill() const;
+
+    void watch(std::vector<int> &fds) const;
+
+  private:
+    Worker(UniqueFd socket, UniqueFd pidfd) : socket_(std::move(socket)), pidfd_(std::move(pidfd)) {}
+    [[nodiscard]] static Expected<Worker> start_process(const Libraries &libraries);
+    [[nodiscard]] Expected<void> send(const std::string &bytes, std::span<const int> descriptors) const;
+
+    UniqueFd socket_;
+    UniqueFd pidfd_;
+};
+
+} // namespace singularity::agent

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "image_command.hpp"
+
+#include "agent/client.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace singularity::spank {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct ImageOptions {
+    std::filesystem::path socket = agent::kDefaultSocket;
+    std::string what;
+    bool go_on = false;
+    std::uint32_t proxies = 0;
+};
+
+std::string in_bytes(std::uint64_t count) {
+    constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+    constexpr double kStep = 1024;
+    auto value = static_cast<double>(count);
+    std::size_t unit = 0;
+    for (; value >= kStep && unit + 1 < kUnits.size(); ++unit)
+        value /= kStep;
+    return unit == 0 ? fmt::format("{} B", count) : fmt::format("{:.1f} {}", value, kUnits.at(unit));
+}
+
+std::string in_seconds(std::uint64_t microseconds) {
+    constexpr double kMillion = 1e6;
+    return fmt::format("{:.3f} s", static_cast<double>(microseconds) / kMillion);
+}
+
+// Phase, bytes and rate on standard error: a line that is written over on a terminal, else a line per phase.
+class ProgressLine {
+  public:
+    void show(const agent::Progress &news) {
+        const auto now = Clock::now();
+        if (news.phase != phase_) {
+            end();
+            phase_ = news.phase;
+            began_ = now;
+            begun_at_ = news.bytes;
+            if (!terminal_)
+                std::cerr << "singularityctl: " << phase_ << '\n';
+        }
+        if (!terminal_)
+            return;
+        const std::chrono::duration<double> since = now - began_;
+        const auto moved = news.bytes - std::min(begun_at_, news.bytes);
+        std::cerr << "\r\033[K" << phase_;
+        if (news.bytes != 0)
+            std::cerr << ": " << in_bytes(news.bytes);
+        if (moved != 0 && since.count() > 0)
+            std::cerr << ", "
+                      << in_bytes(static_cast<std::uint64_t>(static_cast<double>(moved) / since.count()))
+                      << "/s";
+        std::cerr << std::flush;
+        used_ = true;
+    }
+    void end() {
+        if (std::exchange(used_, false))
+            std::cerr << '\n';
+    }
+
+  private:
+    bool terminal_ = isatty(STDERR_FILENO) == 1;
+    bool used_ = false;
+    std::string phase_;
+    Clock::time_point began_;
+    std::uint64_t begun_at_ = 0;
+};
+
+template <class Request>
+Expected<agent::Imaged> ask(const ImageOptions &options, const Request &request) {
+    auto client = agent::Client::connect(options.socket);
+    if (!client)
+        return propagate(client);
+    ProgressLine line;
+    auto imaged = client->follow<agent::Imaged, agent::Progress>(
+        request, [&](const agent::Progress &news) { line.show(news); });
+    line.end();
+    if (!imaged)
+        return propagate(imaged);
+    return std::move(imaged->reply);
+}
+
+Expected<int> checkpoint(ImageOptions &options) {
+    auto imaged = ask(options, agent::Checkpoint{.node = options.what, .go_on = options.go_on});
+    if (!imaged)
+        return propagate(imaged);
+    const auto &report = imaged->report;
+    fmt::print("{}\n", report.checkpoint);
+    std::cerr << fmt::format(
+        "singularityctl: {} saved in {}: {} processes {}, devices {}, stored {}; pause {}, "
+        "total {}\n",
+        report.node, report.checkpoint, report.processes, in_bytes(report.host_bytes),
+        in_bytes(report.devices_bytes), in_bytes(report.stored_bytes), in_seconds(report.pause_us),
+        in_seconds(report.total_us));
+    return EXIT_SUCCESS;
+}
+
+Expected<int> restore(ImageOptions &options) {
+    auto imaged = ask(options, agent::Restore{.what = options.what, .proxies = options.proxies});
+    if (!imaged)
+        return propagate(imaged);
+    const auto &report = imaged->report;
+    fmt::print("{}\n", report.node);
+    std::cerr << fmt::format(
+        "singularityctl: {} restored from {}: processes {}, devices {}; last step {}, total {}\n",
+        report.node, report.checkpoint, in_bytes(report.host_bytes), in_bytes(report.devices_bytes),
+        in_seconds(report.pause_us), in_seconds(report.total_us));
+    return EXIT_SUCCESS;
+}
+
+using Action = Expected<int> (*)(ImageOptions &);
+
+CLI::App *add(CLI::App &app, const char *name, const char *help, Action action,
+              const std::shared_ptr<ImageOptions> &options, int &status) {
+    CLI::App *const command = app.add_subcommand(name, help);
+    command->add_option("--socket", options->socket, "the node agent's socket")
+        ->envname("SINGULARITY_AGENT_SOCKET")
+        ->capture_default_str();
+    command->callback([action, options, &status] {
+        const auto done = action(*options);
+        if (!done)
+            std::cerr << "singularityctl: " << done.error().message() << '\n';
+        status = done ? *done : EXIT_FAILURE;
+    });
+    return command;
+}
+
+constexpr const char *kCheckpointHelp =
+    "save a virtual node, processes and devices, in the checkpoint store; it ends once it is there.\n"
+    "Prints the checkpoint's id. If anything fails, the program runs on.";
+constexpr const char *kRestoreHelp = "continue a virtual node from the checkpoint store where it was saved.\n"
+                                     "Prints the node's name, which is that of before.";
+
+} // namespace
+
+void add_image_commands(CLI::App &app, int &status) {
+    const auto options = std::make_shared<ImageOptions>();
+    CLI::App *command = add(app, "checkpoint", kCheckpointHelp, checkpoint, options, status);
+    command->add_flag("--continue", options->go_on, "let the program run on");
+    command->add_option("NODE", options->what, "its name")->required();
+
+    command = add(app, "restore", kRestoreHelp, restore, options, status);
+    command->add_option(
+        "--devices", options->proxies,
+        "real devices for the node's virtual ones: at most as many, several can share one; as "
+        "many if not given");
+    command->add_option("ID", options->what, "a checkpoint, or a virtual node: its newest")->required();
+}
+
+} // namespace singularity::spank

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "devices.hpp"
+
+#include "common/log.hpp"
+#include "device_store.hpp"
+#include "proxy/control/control.hpp"
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace singularity::worker {
+
+namespace {
+
+constexpr log::Channel kLog("worker");
+constexpr const char *kSaving = "saving devices";
+constexpr const char *kLoading = "loading devices";
+
+std::string hidden(std::uint32_t proxy) { return fmt::format("{}.hidden", proxy); }
+
+Expected<UniqueFd> directory(const std::filesystem::path &path) {
+    return open_file(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+}
+
+// A path that is short enough for a socket, whatever the state directory is called.
+std::filesystem::path control_socket(const UniqueFd &control, std::uint32_t proxy) {
+    return fmt::format("/proc/self/fd/{}/{}", control.get(), node::device_socket(proxy));
+}
+
+// Does it for all numbers at once; the first error, in their order.
+Expected<void> for_all(std::uint32_t count, const std::function<Expected<void>(std::uint32_t)> &work) {
+    std::vector<Expected<void>> results(count);
+    {
+        std::vector<std::jthread> threads;
+        for (std::uint32_t number = 0; number < count; ++number)
+            threads.emplace_back([&, number] { results[number] = work(number); });
+    }
+    for (auto &result : results)
+        if (!result)
+            return result;
+    return {};
+}
+
+// From a directory of root's to one of the user's, or back: names are ours, what lies there is moved, not
+// opened.
+Expected<void> move_sockets(const node::Room &room, std::uint32_t count, bool hide) {
+    auto shown = directory(room.devices());
+    auto away = directory(room.control());
+    if (!shown || !away)
+        return shown ? propagate(away) : propagate(shown);
+    for (std::uint32_t proxy = 0; proxy < count; ++proxy) {
+        const auto seen = node::device_socket(proxy);
+        const auto unseen = hidden(proxy);
+        const int moved = hide ? renameat(shown->get(), seen.c_str(), away->get(), unseen.c_str())
+                               : renameat(away->get(), unseen.c_str(), shown->get(), seen.c_str());
+        if (moved != 0 && errno != ENOENT) // there already
+            return std::unexpected(errno_error(hide ? "hide" : "show", (room.devices() / seen).native()));
+    }
+    return {};
+}
+
+} // namespace
+
+std::string Devices::file(std::uint32_t proxy) { return fmt::format("device-{}.stream", proxy); }
+
+Expected<void> Devices::hide() const { return move_sockets(room_, proxies(), true); }
+Expected<void> Devices::show() const { return move_sockets(room_, proxies(), false); }
+
+Expected<void> Devices::link() const {
+    auto shown = directory(room_.devices());
+    if (!shown)
+        return propagate(shown);
+    for (std::uint32_t device = proxies(); device < devices(); ++device)
+        if (symlinkat(node::device_socket(proxy_of(device)).c_str(), shown->get(),
+                      node::device_socket(device).c_str()) != 0 &&
+            errno != EEXIST)
+            return std::unexpected(
+                errno_error("make", (room_.devices() / node::device_socket(device)).native()));
+    return {};
+}
+
+Expected<std::uint64_t> Devices::save(int into, AgentLink &agent, const Deadline &deadline) const {
+    auto control = directory(room_.control());
+    if (!control)
+        return propagate(control);
+    std::vector<std::atomic<std::uint64_t>> bytes(proxies());
+    const auto sum = [&] {
+        std::uint64_t all = 0;
+        for (const auto &one : bytes)
+            all += one.load();
+        return all;
+    };
+    agent.progress(kSaving);
+    auto saved = for_all(proxies(), [&](std::uint32_t proxy) -> Expected<void> {
+        const UniqueFd stream(
+            openat(into, file(proxy).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+        if (!stream)
+            return std::unexpected(errno_error("make", file(proxy)));
+        const proxy_control::SaveOptions options{.afterwards = proxy_control::Afterwards::detach,
+                                                 .progress = [&](std::uint64_t count) {
+                                                     bytes[proxy].store(count);
+                                                     agent.progress(kSaving, sum());
+                                                 }};
+        auto answer = proxy_control::save(control_socket(*control, proxy), stream.get(), options, deadline);
+        if (!answer) {
+            // Of no use to give_back(): its clients have not let go.
+            unlinkat(into, file(proxy).c_str(), 0);
+            return propagate(answer);
+        }
+        bytes[proxy].store(answer->bytes);
+        return {};
+    });
+    if (!saved)
+        return propagate(saved);
+    return sum();
+}
+
+Expected<void> Devices::give_back(int from, const Deadline &deadline) const {
+    auto control = directory(room_.control());
+    if (!control)
+        return propagate(control);
+    return for_all(proxies(), [&](std::uint32_t proxy) -> Expected<void> {
+        const UniqueFd stream(openat(from, file(proxy).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+        if (!stream)
+            return errno == ENOENT ? Expected<void>() : std::unexpected(errno_error("open", file(proxy)));
+        auto answer = proxy_control::restore(control_socket(*control, proxy), stream.get(), {}, deadline);
+        if (!answer)
+            return propagate(answer);
+        return {};
+    });
+}
+
+Expected<std::uint64_t> Devices::load(const store::Checkpoint &checkpoint, AgentLink &agent,
+                                      const Deadline &deadline) const {
+    auto control = directory(room_.control());
+    if (!control)
+        return propagate(control);
+    std::atomic<std::uint64_t> bytes = 0;
+    agent.progress(kLoading);
+    // Devices that share a proxy are restored one after the other.
+    auto loaded = for_all(proxies(), [&](std::uint32_t proxy) -> Expected<void> {
+        for (std::uint32_t device = proxy; device < devices(); device += proxies()) {
+            std::array<int, 2> ends{};
+            if (pipe2(ends.data(), O_CLOEXEC) != 0)
+                return std::unexpected(errno_error("make", "a pipe"));
+            UniqueFd reading(ends[0]);
+            UniqueFd writing(ends[1]);
+            Expected<void> written;
+            std::uint64_t before = 0;
+            std::jthread writer([&, device] {
+                written = load_device(checkpoint, record_.spec.name, device, writing.get(), deadline,
+                                      [&](std::uint64_t count) {
+                                          agent.progress(kLoading, bytes += count - before);
+                                          before = count;
+                                          return agent.still_wanted();
+                                      });
+                writing.reset();
+            });
+            auto answer =
+                proxy_control::restore(control_socket(*control, proxy), reading.get(), {}, deadline);
+            reading.reset(); // or the writer would wait for a reader that has given up
+            writer.join();
+            // The store's error is the reason of the proxy's.
+            if (!written)
+                return written;
+            if (!answer)
+                return propagate(answer);
+        }
+        return {};
+    });
+    if (!loaded)
+        return propagate(loaded);
+    return bytes.load();
+}
+
+Expected<void> Devices::await_clients(AgentLink &agent, const Deadline &deadline) const {
+    auto control = directory(room_.control());
+    if (!control)
+        return propagate(control);
+    agent.progress("attaching clients");
+    return for_all(proxies(), [&](std::uint32_t proxy) -> Expected<void> {
+        auto answer = proxy_control::await_attached(control_socket(*control, proxy), deadline);
+        if (!answer)
+            return propagate(answer);
+        return {};
+    });
+}
+
+} // namespace singularity::worker

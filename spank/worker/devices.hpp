@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The devices of one virtual node on this machine: its proxies' sockets, and the streams that they save and
+// restore.
+#pragma once
+
+#include "agent_link.hpp"
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+#include "criu-hooks/store/reader.hpp"
+#include "node/record.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace singularity::worker {
+
+class Devices {
+  public:
+    Devices(node::Record record, node::Room room) : record_(std::move(record)), room_(std::move(room)) {}
+
+    [[nodiscard]] bool any() const { return record_.spec.devices != 0; }
+    [[nodiscard]] std::uint32_t devices() const { return record_.spec.devices; }
+    [[nodiscard]] std::uint32_t proxies() const { return static_cast<std::uint32_t>(record_.proxies.size()); }
+    [[nodiscard]] std::uint32_t proxy_of(std::uint32_t device) const { return device % proxies(); }
+
+    // Clients that wait for their images do not find their proxies while these are hidden, and so have no
+    // socket open when the node is dumped.
+    [[nodiscard]] Expected<void> hide() const;
+    [[nodiscard]] Expected<void> show() const;
+    // Names for those devices that have no proxy of their own.
+    [[nodiscard]] Expected<void> link() const;
+
+    // All proxies at once, each into its file in the directory; their clients have let go of them. After an
+    // error those that had done so are attached again, or the error says that they are not.
+    [[nodiscard]] Expected<std::uint64_t> save(int directory, AgentLink &agent,
+                                               const Deadline &deadline) const;
+    // What save() has written, to the same proxies. Those whose clients have never let go are left alone.
+    [[nodiscard]] Expected<void> give_back(int directory, const Deadline &deadline) const;
+    // From the store, to proxies that are new.
+    [[nodiscard]] Expected<std::uint64_t> load(const store::Checkpoint &checkpoint, AgentLink &agent,
+                                               const Deadline &deadline) const;
+    [[nodiscard]] Expected<void> await_clients(AgentLink &agent, const Deadline &deadline) const;
+
+    // Of a proxy, below a directory of images.
+    [[nodiscard]] static std::string file(std::uint32_t proxy);
+
+  private:
+    node::Record record_;
+    node::Room room_;
+};
+
+} // namespace singularity::worker

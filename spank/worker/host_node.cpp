@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "host_node.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <string_view>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace singularity::worker {
+
+namespace {
+
+constexpr std::string_view kLogPrefix = "log.";
+
+bool is_number(std::string_view text) {
+    return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// log.N and log.N.old
+bool is_log(std::string_view name) {
+    if (!name.starts_with(kLogPrefix))
+        return false;
+    name.remove_prefix(kLogPrefix.size());
+    if (name.ends_with(".old"))
+        name.remove_suffix(4);
+    return is_number(name);
+}
+
+bool is_in(const std::filesystem::path &process, std::uint64_t pid_namespace) {
+    struct stat about{};
+    return stat((process / "ns/pid").c_str(), &about) == 0 && about.st_ino == pid_namespace;
+}
+
+} // namespace
+
+host::Context context_of(const node::Spec &spec, AgentLink &agent, const char *phase) {
+    host::Context context;
+    context.uid = spec.uid;
+    context.gid = spec.gid;
+    context.groups.assign(spec.groups.begin(), spec.groups.end());
+    context.no_new_privileges = true;
+    context.progress = [&agent, phase](std::string_view stage) {
+        agent.progress(fmt::format("{} ({})", phase, stage));
+        return agent.still_wanted();
+    };
+    return context;
+}
+
+Expected<Outside> outside_of(const node::Record &record) {
+    std::set<std::string> wanted;
+    for (const auto &given : record.given)
+        wanted.insert(given.key);
+    Outside out;
+    std::error_code error;
+    for (const auto &process : std::filesystem::directory_iterator("/proc", error)) {
+        if (wanted.empty())
+            break;
+        if (!is_number(process.path().filename().native()) ||
+            !is_in(process.path(), record.init.pid_namespace))
+            continue;
+        std::error_code gone; // processes end while they are looked at
+        for (const auto &entry : std::filesystem::directory_iterator(process.path() / "fd", gone)) {
+            const auto link = std::filesystem::read_symlink(entry.path(), gone).native();
+            if (!wanted.contains(link))
+                continue;
+            // O_PATH: neither a reader nor a writer of the pipe.
+            UniqueFd fd(open(entry.path().c_str(), O_PATH | O_CLOEXEC));
+            if (!fd)
+                continue;
+            out.descriptors.push_back({.key = link, .fd = fd.get()});
+            out.held.push_back(std::move(fd));
+            wanted.erase(link);
+        }
+    }
+    if (error)
+        return failure("look into", "/proc", error.message(), error.value());
+    return out;
+}
+
+std::vector<host::OutsideMount> mounts_in(const node::Record &record, const node::Room &room) {
+    std::vector<host::OutsideMount> out;
+    for (const auto &mount : room.external_mounts(record.spec))
+        out.push_back({.key = mount.key, .path = mount.mount_point});
+    return out;
+}
+
+std::vector<host::OutsideMount> mounts_from(const node::Record &record, const node::Room &room) {
+    std::vector<host::OutsideMount> out;
+    for (const auto &mount : room.external_mounts(record.spec))
+        out.push_back({.key = mount.key, .path = mount.source});
+    return out;
+}
+
+Expected<void> copy_logs(const std::filesystem::path &from, const std::filesystem::path &to) {
+    std::error_code error;
+    for (const auto &entry : std::filesystem::directory_iterator(from, error)) {
+        const auto name = entry.path().filename();
+        if (!is_log(name.native()))
+            continue;
+        if (!std::filesystem::copy_file(entry.path(), to / name,
+                                        std::filesystem::copy_options::overwrite_existing, error))
+            break;
+        if (chmod((to / name).c_str(), 0600) != 0)
+            return std::unexpected(errno_error("set the mode of", (to / name).native()));
+    }
+    if (error)
+        return failure("copy the output of tasks from", from.native(), error.message(), error.value());
+    return {};
+}
+
+} // namespace singularity::worker

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What a worker can be asked for. Each returns what the agent is told at the end.
+#pragma once
+
+#include "agent/worker_messages.hpp"
+#include "agent_link.hpp"
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+#include "criu-hooks/store/store.hpp"
+#include "node/record.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <utility>
+
+namespace singularity::worker {
+
+struct Settings {
+    std::filesystem::path store;
+    std::uint64_t quota = 0; // bytes of one user; 0: no limit
+};
+[[nodiscard]] Expected<Settings> settings();
+
+// Where a worker that dies leaves word of itself: node::Room::mark(). Locked as long as one is at work.
+class Mark {
+  public:
+    [[nodiscard]] static Expected<Mark> make(const node::Room &room, const Deadline &deadline);
+    Mark(Mark &&) = default;
+    Mark &operator=(Mark &&) = delete;
+    Mark(const Mark &) = delete;
+    Mark &operator=(const Mark &) = delete;
+    ~Mark() = default;
+    // All that was begun is done or undone.
+    [[nodiscard]] Expected<void> remove();
+
+  private:
+    Mark(std::filesystem::path path, UniqueFd file) : path_(std::move(path)), file_(std::move(file)) {}
+    std::filesystem::path path_;
+    UniqueFd file_;
+};
+
+struct Outcome {
+    Expected<agent::ImageReport> report;
+    bool lost = false; // the node must be ended
+};
+
+[[nodiscard]] Outcome save(const agent::WorkSave &job, AgentLink &agent);
+[[nodiscard]] Outcome restore(const agent::WorkRestore &job, AgentLink &agent);
+// After the death of a worker: the node runs as if it had never been asked.
+[[nodiscard]] Outcome recover(const agent::WorkRecover &job, AgentLink &agent);
+
+} // namespace singularity::worker

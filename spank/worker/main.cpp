@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// singularity-worker: one checkpoint, restore or recovery of one virtual node, for the node agent. The agent
+// does not wait for anything; this process does nothing else. Descriptor 3 is its socket to the agent.
+#include "agent_link.hpp"
+#include "common/config.hpp"
+#include "common/log.hpp"
+#include "guarded_main.hpp"
+#include "jobs.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+namespace singularity::worker {
+
+Expected<Settings> settings() {
+    auto read = config::load_or_default(config::default_path());
+    if (!read)
+        return propagate(read);
+    return Settings{.store = read->store.directory,
+                    .quota = static_cast<std::uint64_t>(read->store.quota_gib) << 30U};
+}
+
+Expected<Mark> Mark::make(const node::Room &room, const Deadline &deadline) {
+    const auto path = room.mark();
+    auto file = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
+    if (!file)
+        return propagate(file);
+    if (auto locked = wait_until([&] { return flock(file->get(), LOCK_EX | LOCK_NB) == 0; }, deadline,
+                                 "another worker at the virtual node");
+        !locked)
+        return propagate(locked);
+    return Mark(path, std::move(*file));
+}
+
+Expected<void> Mark::remove() {
+    if (unlink(path_.c_str()) != 0 && errno != ENOENT)
+        return std::unexpected(errno_error("remove", path_.native()));
+    return {};
+}
+
+} // namespace singularity::worker
+
+namespace {
+
+using namespace singularity;
+using namespace std::chrono_literals;
+
+constexpr log::Channel kLog("worker");
+constexpr auto kJobPatience = 30s;
+
+Expected<worker::Outcome> work(worker::AgentLink &agent) {
+    auto packet = agent.receive(Deadline::after(kJobPatience));
+    if (!packet)
+        return propagate(packet);
+    if (const auto job = node::decode<agent::WorkSave>(packet->bytes))
+        return worker::save(*job, agent);
+    if (const auto job = node::decode<agent::WorkRestore>(packet->bytes))
+        return worker::restore(*job, agent);
+    if (const auto job = node::decode<agent::WorkRecover>(packet->bytes))
+        return worker::recover(*job, agent);
+    return failure("understand", "the agent", "it asks for what this worker does not know", EPROTO);
+}
+
+int run(int /*argc*/, char ** /*argv*/) {
+    static_cast<void>(std::signal(SIGPIPE, SIG_IGN));
+    if (fcntl(agent::kWorkerSocket, F_SETFD, FD_CLOEXEC) != 0) {
+        kLog.error("singularity-worker is started by singularityd, with its socket as descriptor 3");
+        return EXIT_FAILURE;
+    }
+    node::widen(agent::kWorkerSocket);
+    worker::AgentLink link(agent::kWorkerSocket);
+    auto outcome = work(link);
+    if (!outcome) {
+        kLog.error("{}", outcome.error().message());
+        return EXIT_FAILURE;
+    }
+    const auto told = [&] {
+        if (outcome->report)
+            return link.tell(agent::WorkFinished{.report = *outcome->report});
+        const auto &error = outcome->report.error();
+        return link.tell(agent::WorkFailed{
+            .error = {.doing = error.doing, .on = error.on, .why = error.why, .code = error.code},
+            .lost = outcome->lost});
+    }();
+    if (!told)
+        kLog.error("{}", told.error().message());
+    return outcome->report && told ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+} // namespace
+
+int main(int argc, char **argv) { return spank::guarded_main(run, argc, argv); }
