@@ -2,13 +2,17 @@
 #include "image_command.hpp"
 
 #include "agent/client.hpp"
+#include "run_command.hpp"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -25,6 +29,7 @@ struct ImageOptions {
     std::string what;
     bool go_on = false;
     std::uint32_t proxies = 0;
+    bool detach = false;
 };
 
 std::string in_bytes(std::uint64_t count) {
@@ -82,25 +87,18 @@ class ProgressLine {
     std::uint64_t begun_at_ = 0;
 };
 
-template <class Request>
-Expected<agent::Imaged> ask(const ImageOptions &options, const Request &request) {
+Expected<int> checkpoint(ImageOptions &options) {
     auto client = agent::Client::connect(options.socket);
     if (!client)
         return propagate(client);
     ProgressLine line;
     auto imaged = client->follow<agent::Imaged, agent::Progress>(
-        request, [&](const agent::Progress &news) { line.show(news); });
+        agent::Checkpoint{.node = options.what, .go_on = options.go_on},
+        [&](const agent::Progress &news) { line.show(news); });
     line.end();
     if (!imaged)
         return propagate(imaged);
-    return std::move(imaged->reply);
-}
-
-Expected<int> checkpoint(ImageOptions &options) {
-    auto imaged = ask(options, agent::Checkpoint{.node = options.what, .go_on = options.go_on});
-    if (!imaged)
-        return propagate(imaged);
-    const auto &report = imaged->report;
+    const auto &report = imaged->reply.report;
     fmt::print("{}\n", report.checkpoint);
     std::cerr << fmt::format(
         "singularityctl: {} saved in {}: {} processes {}, devices {}, stored {}; pause {}, "
@@ -112,16 +110,29 @@ Expected<int> checkpoint(ImageOptions &options) {
 }
 
 Expected<int> restore(ImageOptions &options) {
-    auto imaged = ask(options, agent::Restore{.what = options.what, .proxies = options.proxies});
-    if (!imaged)
-        return propagate(imaged);
-    const auto &report = imaged->report;
-    fmt::print("{}\n", report.node);
-    std::cerr << fmt::format(
-        "singularityctl: {} restored from {}: processes {}, devices {}; last step {}, total {}\n",
-        report.node, report.checkpoint, in_bytes(report.host_bytes), in_bytes(report.devices_bytes),
-        in_seconds(report.pause_us), in_seconds(report.total_us));
-    return EXIT_SUCCESS;
+    ProgressLine line;
+    auto status = restore_in_node({.socket = options.socket,
+                                   .what = options.what,
+                                   .proxies = options.proxies,
+                                   .detach = options.detach,
+                                   .on_news = [&](const agent::Progress &news) { line.show(news); },
+                                   .on_restored =
+                                       [&](const agent::ImageReport &report, bool tied) {
+                                           line.end();
+                                           if (!tied) { // else standard output is the program's
+                                               fmt::print("{}\n", report.node);
+                                               std::fflush(stdout);
+                                           }
+                                           std::cerr << fmt::format(
+                                               "singularityctl: {} restored from {}: processes {}, devices "
+                                               "{}; processes and clients in {}, "
+                                               "total {}\n",
+                                               report.node, report.checkpoint, in_bytes(report.host_bytes),
+                                               in_bytes(report.devices_bytes), in_seconds(report.pause_us),
+                                               in_seconds(report.total_us));
+                                       }});
+    line.end();
+    return status;
 }
 
 using Action = Expected<int> (*)(ImageOptions &);
@@ -160,6 +171,9 @@ void add_image_commands(CLI::App &app, int &status) {
         "--devices", options->proxies,
         "real devices for the node's virtual ones: at most as many, several can share one; as "
         "many if not given");
+    command->add_flag(
+        "--detach", options->detach,
+        "refuse a program that had run in the foreground, unless it had a terminal, which it keeps");
     command->add_option("ID", options->what, "a checkpoint, or a virtual node: its newest")->required();
 }
 

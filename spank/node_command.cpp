@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -151,6 +152,13 @@ void add_node_commands(CLI::App &app, int &status) {
         "--backend", options->run.spec.backend,
         "what the proxies run on: 'nvidia', 'software' (the software GPU), or a driver library by "
         "path; without it NVIDIA's driver where there is one, else the software GPU");
+    command
+        ->add_option(
+            "--every", options->run.spec.every,
+            "save it so often with all its devices, while it runs: 60s, 10m, 1h; see checkpoint, restore")
+        ->transform(
+            CLI::AsNumberWithUnit(std::map<std::string, std::uint32_t>{{"s", 1}, {"m", 60}, {"h", 3600}},
+                                  CLI::AsNumberWithUnit::CASE_SENSITIVE, "DURATION"));
     command->add_option("PROGRAM", options->run.command, "the program and its arguments, after --")
         ->required();
 

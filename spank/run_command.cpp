@@ -174,6 +174,8 @@ class Session {
         }
     }
 
+    [[nodiscard]] const std::string &node() const { return node_; }
+
     Expected<void> destroy() {
         auto done = client_.call<agent::Done>(agent::Destroy{.node = node_});
         if (!done && done.error().code != ENOENT) // gone with its init
@@ -233,6 +235,42 @@ class Session {
     std::uint32_t task_;
     std::uint32_t waited_ = 0;
 };
+
+// Until the program's end, which is that of its node; terminal: the other end of the program's, if it has
+// one.
+Expected<int> accompany(Session session, const UniqueFd &signals, Pipes pipes, UniqueFd terminal) {
+    std::optional<RawTerminal> raw;
+    if (terminal) {
+        raw.emplace();
+        for (const bool input : {true, false}) {
+            auto own = copy_of(input ? STDIN_FILENO : STDOUT_FILENO);
+            UniqueFd other(fcntl(terminal.get(), F_DUPFD_CLOEXEC, 3));
+            if (!own || !other)
+                return own ? Expected<int>(std::unexpected(errno_error("copy", "a terminal")))
+                           : propagate(own);
+            if (input)
+                pipes.pumps.emplace_back(std::move(*own), std::move(other));
+            else
+                pipes.pumps.emplace_back(std::move(other), std::move(*own));
+        }
+    }
+    auto ended = session.supervise(signals, pipes.pumps, terminal);
+    if (!ended)
+        return propagate(ended);
+    // Everything that could still write ends with it; what has been written is for us to deliver.
+    if (!ended->node_ended)
+        if (auto destroyed = session.destroy(); !destroyed)
+            std::cerr << "singularityctl: " << destroyed.error().message() << '\n';
+    pipes.pumps.front().close(); // input
+    for (std::vector<pollfd> none;
+         std::ranges::any_of(pipes.pumps, [](const auto &pump) { return !pump.done(); });)
+        if (!pump_and_poll(pipes.pumps, none, -1))
+            return std::unexpected(errno_error("deliver", "the program's output"));
+    raw.reset();
+    if (ended->node_ended)
+        std::cerr << "singularityctl: the virtual node " << session.node() << " was ended from outside\n";
+    return WIFEXITED(ended->status) ? WEXITSTATUS(ended->status) : kSignalBase + WTERMSIG(ended->status);
+}
 
 Expected<void> fill_in_user(node::Spec &spec) {
     spec.uid = geteuid();
@@ -296,42 +334,49 @@ Expected<int> run_in_node(RunInNode options) {
     for (auto &inner : pipes.inner)
         inner.reset();
 
-    std::optional<RawTerminal> raw;
-    UniqueFd master;
-    if (terminal) {
-        if (started->descriptors.size() != 1)
-            return failure("attach to", name, "the agent has sent no terminal", EPROTO);
-        master = std::move(started->descriptors[0]);
-        raw.emplace();
-        for (const bool input : {true, false}) {
-            auto own = copy_of(input ? STDIN_FILENO : STDOUT_FILENO);
-            UniqueFd other(fcntl(master.get(), F_DUPFD_CLOEXEC, 3));
-            if (!own || !other)
-                return own ? Expected<int>(std::unexpected(errno_error("copy", "a terminal")))
-                           : propagate(own);
-            if (input)
-                pipes.pumps.emplace_back(std::move(*own), std::move(other));
-            else
-                pipes.pumps.emplace_back(std::move(other), std::move(*own));
-        }
+    if (terminal && started->descriptors.size() != 1)
+        return failure("attach to", name, "the agent has sent no terminal", EPROTO);
+    return accompany(Session(std::move(*client), options.socket, name, started->reply.task), *signals,
+                     std::move(pipes), terminal ? std::move(started->descriptors[0]) : UniqueFd());
+}
+
+Expected<int> restore_in_node(const RestoreInNode &options) {
+    auto client = Client::connect(options.socket);
+    if (!client)
+        return propagate(client);
+    Pipes pipes;
+    std::vector<int> given;
+    if (!options.detach) {
+        auto made = Pipes::make();
+        if (!made)
+            return propagate(made);
+        pipes = std::move(*made);
+        for (const auto &inner : pipes.inner)
+            given.push_back(inner.get());
     }
-    Session session(std::move(*client), options.socket, name, started->reply.task);
-    auto ended = session.supervise(*signals, pipes.pumps, master);
-    if (!ended)
-        return propagate(ended);
-    // Everything that could still write ends with it; what has been written is for us to deliver.
-    if (!ended->node_ended)
-        if (auto destroyed = session.destroy(); !destroyed)
-            std::cerr << "singularityctl: " << destroyed.error().message() << '\n';
-    pipes.pumps.front().close(); // input
-    for (std::vector<pollfd> none;
-         std::ranges::any_of(pipes.pumps, [](const auto &pump) { return !pump.done(); });)
-        if (!pump_and_poll(pipes.pumps, none, -1))
-            return std::unexpected(errno_error("deliver", "the program's output"));
-    raw.reset();
-    if (ended->node_ended)
-        std::cerr << "singularityctl: the virtual node " << name << " was ended from outside\n";
-    return WIFEXITED(ended->status) ? WEXITSTATUS(ended->status) : kSignalBase + WTERMSIG(ended->status);
+    auto imaged = client->follow<agent::Imaged, agent::Progress>(
+        agent::Restore{.what = options.what, .proxies = options.proxies}, options.on_news, given);
+    if (!imaged)
+        return propagate(imaged);
+    const auto &report = imaged->reply.report;
+    options.on_restored(report, imaged->reply.tied);
+    if (!imaged->reply.tied)
+        return EXIT_SUCCESS;
+    for (auto &inner : pipes.inner)
+        inner.reset();
+    const auto task = imaged->reply.task;
+    // Either it had a terminal, or it has the pipes.
+    UniqueFd terminal;
+    if (auto lent = client->call<agent::Lent>(agent::Attach{.node = report.node, .task = task});
+        lent && lent->descriptors.size() == 1)
+        terminal = std::move(lent->descriptors[0]);
+    auto signals = readable_signals();
+    if (!signals)
+        return propagate(signals);
+    if (terminal)
+        pipes = {};
+    return accompany(Session(std::move(*client), options.socket, report.node, task), *signals,
+                     std::move(pipes), std::move(terminal));
 }
 
 } // namespace singularity::spank

@@ -2,10 +2,13 @@
 // singularityctl run: a program in a virtual node of its own.
 #pragma once
 
+#include "agent/agent_messages.hpp"
 #include "common/error.hpp"
 #include "node/record.hpp"
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,5 +25,18 @@ struct RunInNode {
 // The program's exit status; 128 + N if signal N ended it. The node has ended, unless detached. An Error: it
 // was not started.
 [[nodiscard]] Expected<int> run_in_node(RunInNode options);
+
+struct RestoreInNode {
+    std::filesystem::path socket;
+    std::string what;          // a checkpoint's id or a node's name
+    std::uint32_t proxies = 0; // 0: one for each device
+    bool detach = false;       // nobody waits for the program, even if somebody did
+    std::function<void(const agent::Progress &)> on_news;
+    // tied: the program is waited for from now on.
+    std::function<void(const agent::ImageReport &, bool tied)> on_restored;
+};
+
+// Continues a saved node. A program that somebody had waited for is waited for, as by run_in_node; else 0.
+[[nodiscard]] Expected<int> restore_in_node(const RestoreInNode &options);
 
 } // namespace singularity::spank

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace singularity::client {
@@ -27,7 +28,7 @@ struct Opened {
     std::vector<std::unique_ptr<Session>> sessions;
     Range window;
     std::string why;         // not, if a daemon is away
-    bool comes_back = false; // it has said so
+    bool comes_back = false; // it has said so, or is put away
 };
 
 enum class Try : std::uint8_t { done, other_window, away, failed };
@@ -43,6 +44,12 @@ Expected<channel::Answer> greet(channel::Link &link, std::uint64_t window) {
     return channel::say_hello(link, {.window = window}, Deadline::after(kHandshake));
 }
 
+// A name that leads nowhere: whoever stores the process has put the socket away and will put it back.
+bool is_link(const std::string &path) {
+    struct stat about{};
+    return lstat(path.c_str(), &about) == 0 && S_ISLNK(about.st_mode);
+}
+
 // One attempt to open all sessions with one window. `wish`: 0 lets the first daemon choose; on other_window
 // the address of another one to try; on away it says why in `opened`.
 Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opened &opened) {
@@ -52,6 +59,7 @@ Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opene
         auto link = channel::Link::connect(socket, Deadline::after(kHandshake));
         if (!link && (link.error().code == ENOENT || link.error().code == ECONNREFUSED)) {
             opened.why = link.error().message();
+            opened.comes_back = link.error().code == ENOENT && is_link(socket);
             return Try::away;
         }
         if (!link) {

@@ -180,7 +180,8 @@ struct Imaged {
     static constexpr auto kType = Message::imaged;
     ImageReport report;
     std::uint32_t task = 0; // of a restore: the first that runs; 0: none
-    static void fields(auto &self, auto &visit) { visit(self.report, self.task); }
+    bool tied = false;      // the node ends with this connection
+    static void fields(auto &self, auto &visit) { visit(self.report, self.task, self.tied); }
 };
 
 } // namespace singularity::agent

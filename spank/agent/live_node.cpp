@@ -234,7 +234,7 @@ std::optional<Deadline> LiveNode::next_deadline() const {
             out = deadline;
     };
     const auto proxies = proxies_ ? proxies_->next_deadline() : std::nullopt;
-    for (const auto &one : {patience_, retry_, proxies})
+    for (const auto &one : {patience_, retry_, proxies, next_save_})
         if (one)
             consider(*one);
     for (const auto &[token, pending] : pending_)
@@ -387,6 +387,8 @@ void LiveNode::read_init() {
 void LiveNode::take_hello(const node::InitHello &hello) {
     state_ = State::running;
     patience_.reset();
+    if (!next_save_ && !worker_)
+        save_again_later();
     write_down_network(room_, record_);
     auto before = std::exchange(tasks_, {});
     for (const auto &one : hello.tasks) {
@@ -427,6 +429,8 @@ void LiveNode::take_end(const node::InitEnded &ended) {
 }
 
 void LiveNode::look_at_deadlines() {
+    if (next_save_ && next_save_->expired())
+        save_periodically();
     if (retry_ && retry_->expired())
         connect_to_init();
     if (std::ranges::any_of(pending_, [](const auto &one) { return one.second.deadline.expired(); }))
@@ -482,6 +486,7 @@ void LiveNode::finish() {
     worker_.reset();
     remove_staging();
     state_ = State::gone;
+    next_save_.reset();
     patience_.reset();
     retry_.reset();
     making_.reset();

@@ -76,8 +76,7 @@ class LiveNode {
     void wait(const Wait &request, const Asker &asker);
     void attach(std::uint32_t task, const Asker &asker);
     void log(std::uint32_t task, const Asker &asker) const;
-    // superseded: a checkpoint of this node that goes when there is another; may be empty.
-    void checkpoint(bool go_on, const std::string &superseded, const Asker &asker);
+    void checkpoint(bool go_on, const Asker &asker);
     // Nobody is told if there is no asker.
     void destroy(std::optional<Asker> asker);
 
@@ -121,6 +120,9 @@ class LiveNode {
 
     // --- live_node_images.cpp
     [[nodiscard]] Workplace workplace() const;
+    [[nodiscard]] Expected<void> begin_saving(bool go_on, bool periodic);
+    void save_again_later();
+    void save_periodically();
     [[nodiscard]] Expected<void> begin_restoring();
     [[nodiscard]] Expected<void> recover();
     void read_worker();
@@ -146,7 +148,9 @@ class LiveNode {
     std::optional<Asker> imager_;       // hears what becomes of the worker's work
     std::optional<ImageReport> report_; // what there is to hear, once the node is where it must be
     bool go_on_ = false;                // after a checkpoint
-    node::Descriptors given_;           // for a restore
+    bool periodic_ = false;             // nobody has asked for it
+    std::optional<Deadline> next_save_;
+    node::Descriptors given_; // for a restore
     std::optional<node::Making> making_;
     std::optional<Asker> maker_;       // hears how the making went
     std::optional<Deadline> patience_; // for making, joining, ending

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 namespace singularity::agent {
 
@@ -26,9 +27,15 @@ Workplace LiveNode::workplace() const {
     return {.state = surroundings_->state, .staging = surroundings_->staging / record_.spec.name};
 }
 
-void LiveNode::checkpoint(bool go_on, const std::string &superseded, const Asker &asker) {
+void LiveNode::checkpoint(bool go_on, const Asker &asker) {
+    if (auto begun = begin_saving(go_on, false); !begun)
+        return asker.refuse(begun.error());
+    imager_ = asker;
+}
+
+Expected<void> LiveNode::begin_saving(bool go_on, bool periodic) {
     const auto refuse = [&](std::string why, int code) {
-        asker.refuse({"save", record_.spec.name, std::move(why), code});
+        return failure("save", record_.spec.name, std::move(why), code);
     };
     if (worker_)
         return refuse("it is being saved already", EBUSY);
@@ -36,17 +43,38 @@ void LiveNode::checkpoint(bool go_on, const std::string &superseded, const Asker
         return refuse(fmt::format("it is {}; try again later", line().state), EAGAIN);
     if (!record_.spec.sockets.empty())
         return refuse("it was given sockets of this machine, whose other ends cannot be saved", EOPNOTSUPP);
-    auto worker = Worker::start(
-        surroundings_->libraries,
-        WorkSave{.place = workplace(), .record = record_, .go_on = go_on, .superseded = superseded});
+    auto worker = Worker::start(surroundings_->libraries,
+                                WorkSave{.place = workplace(),
+                                         .record = record_,
+                                         .go_on = go_on,
+                                         .periodic = periodic,
+                                         .superseded = periodic ? record_.periodic : std::string()});
     if (!worker)
-        return asker.refuse(worker.error());
+        return propagate(worker);
     worker_ = std::move(*worker);
-    imager_ = asker;
     go_on_ = go_on;
+    periodic_ = periodic;
     // CRIU must find a listening socket and no connection.
     state_ = State::saving;
     drop_connection({"use", record_.spec.name, "it is being saved; try again later", EAGAIN});
+    return {};
+}
+
+// Between the end of one and the begin of the next.
+void LiveNode::save_again_later() {
+    if (record_.spec.every != 0)
+        next_save_ = Deadline::after(std::chrono::seconds(record_.spec.every));
+}
+
+void LiveNode::save_periodically() {
+    next_save_.reset();
+    const bool alive =
+        std::ranges::any_of(tasks_, [](const auto &task) { return task.second.phase != node::Phase::ended; });
+    if (alive && !worker_)
+        if (auto begun = begin_saving(true, true); !begun)
+            kLog.warning("{}", begun.error().message());
+    if (!worker_)
+        save_again_later();
 }
 
 Expected<void> LiveNode::recover() {
@@ -57,6 +85,7 @@ Expected<void> LiveNode::recover() {
     kLog.warning("{}: a worker has died; what it had begun is undone", record_.spec.name);
     worker_ = std::move(*worker);
     go_on_ = true;
+    periodic_ = false;
     state_ = State::saving;
     return {};
 }
@@ -96,6 +125,14 @@ Expected<void> LiveNode::begin_restoring() {
     }
     if (auto told = worker_->tell(go, numbers); !told)
         return told;
+    // From now on they are these.
+    for (auto &given : record_.given) {
+        struct stat about{};
+        if (fstat(given_.all()[given.stream], &about) != 0 || !S_ISFIFO(about.st_mode))
+            return failure("restore", record_.spec.name, "a standard stream that came with it is no pipe",
+                           EINVAL);
+        given.key = fmt::format("pipe:[{}]", about.st_ino);
+    }
     given_ = {};
     state_ = State::restoring;
     return {};
@@ -112,8 +149,8 @@ void LiveNode::read_worker() {
         if (!worker_)
             return;
         // It has died: whatever it was at, nobody hears of it from itself.
-        const Error died{"go on with", record_.spec.name, "the process that saves or restores it has died",
-                         ECHILD};
+        const Error died{"go on with", record_.spec.name,
+                         "the process that saves or restores it has died, and what it did is undone", ECHILD};
         const bool was_saving = state_ == State::saving;
         worker_.reset();
         if (was_saving)
@@ -175,12 +212,16 @@ Expected<void> LiveNode::take_born(node::Packet &packet) {
 }
 
 void LiveNode::work_finished(const ImageReport &report) {
-    worker_.reset();
-    report_ = report;
+    if (imager_)
+        report_ = report;
     if (!report.checkpoint.empty())
         record_.checkpoint = report.checkpoint;
+    if (periodic_)
+        record_.periodic = report.checkpoint;
+    save_again_later();
     if (!go_on_)
-        return end(); // it is in the store
+        return end(); // it is in the store; the worker waits for that
+    worker_.reset();
     if (auto written = room_.write(record_); !written)
         kLog.error("{}", written.error().message());
     if (state_ == State::saving) {
@@ -192,6 +233,7 @@ void LiveNode::work_finished(const ImageReport &report) {
 
 void LiveNode::work_failed(const Error &error, bool lost) {
     worker_.reset();
+    save_again_later();
     kLog.error("{}: {}", record_.spec.name, error.message());
     if (auto imager = std::exchange(imager_, std::nullopt))
         imager->refuse(error);
@@ -207,10 +249,14 @@ void LiveNode::work_failed(const Error &error, bool lost) {
 void LiveNode::answer_imager() {
     if (!imager_ || !report_ || (go_on_ ? state_ != State::running : state_ != State::gone))
         return;
-    Imaged answer{.report = *report_, .task = 0};
+    Imaged answer;
+    answer.report = *report_;
+    answer.tied = record_.spec.tied;
     for (const auto &[id, task] : tasks_)
         if (task.phase != node::Phase::ended && answer.task == 0)
             answer.task = id;
+    if (answer.task == 0 && !tasks_.empty())
+        answer.task = tasks_.begin()->first;
     imager_->tell(answer);
     imager_.reset();
     report_.reset();

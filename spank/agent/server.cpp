@@ -375,9 +375,8 @@ bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet)
         return body.has_value();
     }
     case Message::checkpoint:
-        return about_node(+[](Held &held, Checkpoint &body, const Asker &to) {
-            held.node->checkpoint(body.go_on, {}, to);
-        });
+        return about_node(
+            +[](Held &held, Checkpoint &body, const Asker &to) { held.node->checkpoint(body.go_on, to); });
     case Message::restore: {
         const auto body = node::decode<Restore>(packet.bytes);
         if (body)
@@ -506,8 +505,12 @@ Expected<void> Server::restore_found(Finding &finding, WorkFound &&found) {
     if (finding.proxies > spec.devices)
         return refuse(fmt::format("it has {} devices: {} proxies are more", spec.devices, finding.proxies),
                       EINVAL);
-    spec.tied = finding.given.size() != 0;
+    if (spec.tied && finding.given.size() == 0 && !found.record.given.empty())
+        return refuse("its program runs in the foreground: restore it without --detach", EINVAL);
+    // A program that nobody has waited for does not begin to be waited for.
+    spec.tied = spec.tied && finding.given.size() != 0;
     found.record.checkpoint = found.checkpoint;
+    found.record.periodic = found.periodic ? found.checkpoint : std::string();
     const node::Room room(options_.places.state, spec.name);
     const std::string name = spec.name;
     auto prepared = room.prepare(spec);

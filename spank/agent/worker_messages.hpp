@@ -39,9 +39,10 @@ struct WorkSave {
     Workplace place;
     node::Record record;
     bool go_on = false;     // the node runs on
+    bool periodic = false;  // nobody has asked for this one
     std::string superseded; // a checkpoint that goes when the new one is there; may be empty
     static void fields(auto &self, auto &visit) {
-        visit(self.place, self.record, self.go_on, self.superseded);
+        visit(self.place, self.record, self.periodic, self.go_on, self.superseded);
     }
 };
 struct WorkRestore {
@@ -73,7 +74,8 @@ struct WorkFound {
     static constexpr auto kType = WorkMessage::found;
     node::Record record;
     std::string checkpoint;
-    static void fields(auto &self, auto &visit) { visit(self.record, self.checkpoint); }
+    bool periodic = false;
+    static void fields(auto &self, auto &visit) { visit(self.record, self.checkpoint, self.periodic); }
 };
 struct WorkBorn {
     static constexpr auto kType = WorkMessage::born;

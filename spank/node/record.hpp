@@ -28,11 +28,12 @@ struct Spec {
     std::vector<std::string> environment; // NAME=VALUE, set for every task
     bool tied = false;                    // ends with the connection that has made it
     std::uint32_t devices = 0;            // virtual ones
-    std::string backend; // what their proxies run on: "software", "nvidia", a driver library; empty: the
-                         // agent's choice
+    std::string backend;     // what their proxies run on: "software", "nvidia", a driver library; empty: the
+                             // agent's choice
+    std::uint32_t every = 0; // seconds between checkpoints that nobody asks for; 0: none
     static void fields(auto &self, auto &visit) {
         visit(self.name, self.hostname, self.address, self.uid, self.gid, self.groups, self.sockets,
-              self.environment, self.tied, self.devices, self.backend);
+              self.environment, self.tied, self.devices, self.backend, self.every);
     }
 };
 // Where a node's tasks find a device's socket.
@@ -63,9 +64,11 @@ struct Record {
     std::int64_t made = 0; // time(2)
     std::vector<GivenDescriptor> given;
     std::vector<Identity> proxies; // virtual device D is served by number D modulo their count
-    std::string checkpoint;        // the last one that it was saved in or restored from; may be empty
+    // The last one that it was saved in or restored from; may be empty.
+    std::string checkpoint;
+    std::string periodic; // the last one that nobody has asked for: it goes when there is another
     static void fields(auto &self, auto &visit) {
-        visit(self.spec, self.init, self.made, self.given, self.proxies, self.checkpoint);
+        visit(self.spec, self.init, self.made, self.given, self.proxies, self.checkpoint, self.periodic);
     }
 };
 // As bytes, which only this release reads: for files, and for whoever keeps a record elsewhere.

@@ -7,6 +7,8 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <functional>
 #include <optional>
 #include <thread>
@@ -21,6 +23,8 @@ namespace singularity::worker {
 namespace {
 
 constexpr log::Channel kLog("worker");
+constexpr std::chrono::seconds kAttachPatience{30};
+constexpr const char *kNowhere = "put-away"; // no such file
 constexpr const char *kSaving = "saving devices";
 constexpr const char *kLoading = "loading devices";
 
@@ -49,6 +53,11 @@ Expected<void> for_all(std::uint32_t count, const std::function<Expected<void>(s
     return {};
 }
 
+bool is_socket(int directory, const std::string &name) {
+    struct stat about{};
+    return fstatat(directory, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(about.st_mode);
+}
+
 // From a directory of root's to one of the user's, or back: names are ours, what lies there is moved, not
 // opened.
 Expected<void> move_sockets(const node::Room &room, std::uint32_t count, bool hide) {
@@ -59,9 +68,18 @@ Expected<void> move_sockets(const node::Room &room, std::uint32_t count, bool hi
     for (std::uint32_t proxy = 0; proxy < count; ++proxy) {
         const auto seen = node::device_socket(proxy);
         const auto unseen = hidden(proxy);
-        const int moved = hide ? renameat(shown->get(), seen.c_str(), away->get(), unseen.c_str())
-                               : renameat(away->get(), unseen.c_str(), shown->get(), seen.c_str());
-        if (moved != 0 && errno != ENOENT) // there already
+        // At every moment there is something of that name: a new client that finds a link to nowhere waits.
+        int moved = 0;
+        if (hide) {
+            moved = symlinkat(kNowhere, away->get(), unseen.c_str());
+            if (moved == 0)
+                moved = renameat2(shown->get(), seen.c_str(), away->get(), unseen.c_str(), RENAME_EXCHANGE);
+        } else if (is_socket(away->get(), unseen)) {
+            moved = renameat(away->get(), unseen.c_str(), shown->get(), seen.c_str());
+        } else if (unlinkat(away->get(), unseen.c_str(), 0) != 0 && errno != ENOENT) {
+            moved = -1;
+        }
+        if (moved != 0)
             return std::unexpected(errno_error(hide ? "hide" : "show", (room.devices() / seen).native()));
     }
     return {};
@@ -181,17 +199,21 @@ Expected<std::uint64_t> Devices::load(const store::Checkpoint &checkpoint, Agent
     return bytes.load();
 }
 
-Expected<void> Devices::await_clients(AgentLink &agent, const Deadline &deadline) const {
-    auto control = directory(room_.control());
-    if (!control)
-        return propagate(control);
+void Devices::await_clients(AgentLink &agent) const {
     agent.progress("attaching clients");
-    return for_all(proxies(), [&](std::uint32_t proxy) -> Expected<void> {
-        auto answer = proxy_control::await_attached(control_socket(*control, proxy), deadline);
-        if (!answer)
-            return propagate(answer);
-        return {};
-    });
+    auto control = directory(room_.control());
+    auto waited = control ? for_all(proxies(),
+                                    [&](std::uint32_t proxy) -> Expected<void> {
+                                        auto answer =
+                                            proxy_control::await_attached(control_socket(*control, proxy),
+                                                                          Deadline::after(kAttachPatience));
+                                        if (!answer)
+                                            return propagate(answer);
+                                        return {};
+                                    })
+                          : Expected<void>(propagate(control));
+    if (!waited)
+        kLog.warning("{}: {}", record_.spec.name, waited.error().message());
 }
 
 } // namespace singularity::worker

@@ -42,7 +42,9 @@ class Devices {
     // From the store, to proxies that are new.
     [[nodiscard]] Expected<std::uint64_t> load(const store::Checkpoint &checkpoint, AgentLink &agent,
                                                const Deadline &deadline) const;
-    [[nodiscard]] Expected<void> await_clients(AgentLink &agent, const Deadline &deadline) const;
+    // Until all clients have attached, or some patience is at its end: a process that has ended since it let go never
+    // does, and one that cannot is told so by its calls.
+    void await_clients(AgentLink &agent) const;
 
     // Of a proxy, below a directory of images.
     [[nodiscard]] static std::string file(std::uint32_t proxy);

@@ -44,8 +44,8 @@ host::Context context_of(const node::Spec &spec, AgentLink &agent, const char *p
     context.gid = spec.gid;
     context.groups.assign(spec.groups.begin(), spec.groups.end());
     context.no_new_privileges = true;
-    context.progress = [&agent, phase](std::string_view stage) {
-        agent.progress(fmt::format("{} ({})", phase, stage));
+    context.progress = [&agent, phase](std::string_view /*stage*/) {
+        agent.progress(phase);
         return agent.still_wanted();
     };
     return context;

@@ -16,6 +16,9 @@
 
 namespace singularity::worker {
 
+// Attribute of a checkpoint that goes when the next one of its node is there.
+inline constexpr const char *kPeriodic = "periodic";
+
 struct Settings {
     std::filesystem::path store;
     std::uint64_t quota = 0; // bytes of one user; 0: no limit
@@ -43,6 +46,7 @@ class Mark {
 struct Outcome {
     Expected<agent::ImageReport> report;
     bool lost = false; // the node must be ended
+    bool told = false; // the agent knows already
 };
 
 [[nodiscard]] Outcome save(const agent::WorkSave &job, AgentLink &agent);

@@ -79,7 +79,9 @@ int run(int /*argc*/, char ** /*argv*/) {
         kLog.error("{}", outcome.error().message());
         return EXIT_FAILURE;
     }
-    const auto told = [&] {
+    const auto told = [&]() -> Expected<void> {
+        if (outcome->told)
+            return {};
         if (outcome->report)
             return link.tell(agent::WorkFinished{.report = *outcome->report});
         const auto &error = outcome->report.error();

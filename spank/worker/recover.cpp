@@ -19,7 +19,6 @@ using namespace std::chrono_literals;
 constexpr log::Channel kLog("worker");
 constexpr auto kMarkPatience = 120s; // for a worker that still undoes what it had begun
 constexpr auto kDevicesPatience = 600s;
-constexpr auto kAttachPatience = 60s;
 
 Expected<void> work(const agent::WorkRecover &job, AgentLink &agent) {
     const node::Room room(job.place.state, job.record.spec.name);
@@ -44,8 +43,7 @@ Expected<void> work(const agent::WorkRecover &job, AgentLink &agent) {
     if (auto resumed = host::resume(job.record.init.pid); !resumed)
         return resumed;
     if (devices.any())
-        if (auto here = devices.await_clients(agent, Deadline::after(kAttachPatience)); !here)
-            return here;
+        devices.await_clients(agent);
     if (auto removed = host::Staging::remove_abandoned(job.place.staging); !removed)
         return propagate(removed);
     return mark->remove();

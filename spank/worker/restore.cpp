@@ -32,7 +32,6 @@ using Clock = Deadline::Clock;
 constexpr auto kAgentPatience = 120s; // for proxies to start
 constexpr auto kDevicesPatience = 1800s;
 constexpr auto kRestorePatience = 600s;
-constexpr auto kAttachPatience = 60s;
 
 struct Choice {
     uid_t uid = 0;
@@ -83,6 +82,10 @@ Expected<node::Record> record_of(const store::Manifest &manifest) {
             return std::move(*record);
         }
     return refuse("it has no record of its virtual node");
+}
+
+bool is_periodic(const store::Manifest &manifest) {
+    return std::ranges::any_of(manifest.attributes, [](const auto &one) { return one.first == kPeriodic; });
 }
 
 template <class Body>
@@ -136,7 +139,9 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
     auto saved = record_of(checkpoint->manifest());
     if (!saved)
         return propagate(saved);
-    if (auto told = agent.tell(agent::WorkFound{.record = *saved, .checkpoint = choice->id}); !told)
+    if (auto told = agent.tell(agent::WorkFound{
+            .record = *saved, .checkpoint = choice->id, .periodic = is_periodic(checkpoint->manifest())});
+        !told)
         return propagate(told);
     std::vector<UniqueFd> given;
     auto go = await<agent::WorkGo>(agent, &given);
@@ -197,8 +202,7 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
         return propagate(kept);
     made.keep();
     if (devices.any())
-        if (auto here = devices.await_clients(agent, Deadline::after(kAttachPatience)); !here)
-            return propagate(here);
+        devices.await_clients(agent);
     for (const auto &image : checkpoint->manifest().nodes.front().images)
         report.host_bytes += image.size();
     report.pause_us = static_cast<std::uint64_t>(

@@ -9,6 +9,7 @@
 #include "devices.hpp"
 #include "host_node.hpp"
 #include "jobs.hpp"
+#include "node/process.hpp"
 
 #include <chrono>
 #include <csignal>
@@ -30,8 +31,8 @@ using Clock = Deadline::Clock;
 constexpr log::Channel kLog("worker");
 constexpr auto kDevicesPatience = 600s;
 constexpr auto kDumpPatience = 600s;
-constexpr auto kAttachPatience = 60s;
 constexpr auto kStorePatience = 3600s;
+constexpr auto kEndPatience = 10s; // for the agent to do what takes it no time
 constexpr auto kMarkPatience = 10s;
 
 std::uint64_t microseconds(Clock::duration span) {
@@ -56,19 +57,24 @@ class Saving {
             undo();
         else
             report->total_us = microseconds(Clock::now() - begin);
+        const bool told = report && !job_.go_on;
+        if (told)
+            hand_over(*report);
         staging_.reset();
         if (mark_)
             if (auto removed = mark_->remove(); !removed)
                 kLog.error("{}", removed.error().message());
-        return {.report = std::move(report), .lost = lost_};
+        return {.report = std::move(report), .lost = lost_, .told = told};
     }
 
   private:
     Expected<agent::ImageReport> work();
+    Expected<void> cut_in_time(agent::ImageReport &report);
     Expected<void> cut(agent::ImageReport &report);
     Expected<void> resume();
     Expected<store::Writer> begin_checkpoint();
     Expected<void> store_images(store::Writer &writer);
+    void hand_over(const agent::ImageReport &report);
     void undo();
 
     const agent::WorkSave &job_;
@@ -78,7 +84,8 @@ class Saving {
     std::optional<Mark> mark_;
     std::optional<host::Staging> staging_;
     std::optional<store::Store> store_;
-    bool touched_ = false; // the node may not run as it did
+    Clock::time_point begun_; // the cut that counts
+    bool touched_ = false;    // the node may not run as it did
     bool lost_ = false;
 };
 
@@ -91,20 +98,14 @@ Expected<agent::ImageReport> Saving::work() {
     if (!mark)
         return propagate(mark);
     mark_.emplace(std::move(*mark));
-    auto staging = host::Staging::make(job_.place.staging);
-    if (!staging)
-        return propagate(staging);
-    staging_.emplace(std::move(*staging));
-
     agent::ImageReport report;
     report.node = job_.record.spec.name;
-    const auto begin = Clock::now();
-    if (auto done = cut(report); !done)
+    if (auto done = cut_in_time(report); !done)
         return propagate(done);
     if (job_.go_on) {
         if (auto done = resume(); !done)
             return propagate(done);
-        report.pause_us = microseconds(Clock::now() - begin);
+        report.pause_us = microseconds(Clock::now() - begun_);
         touched_ = false;
         if (auto told = agent_.tell(agent::WorkRunning{}); !told)
             return propagate(told);
@@ -118,7 +119,7 @@ Expected<agent::ImageReport> Saving::work() {
     if (!manifest)
         return propagate(manifest);
     if (!job_.go_on)
-        report.pause_us = microseconds(Clock::now() - begin);
+        report.pause_us = microseconds(Clock::now() - begun_);
     report.checkpoint = manifest->id;
     report.stored_bytes = manifest->sizes.added;
     if (!job_.superseded.empty())
@@ -136,19 +137,40 @@ Expected<store::Writer> Saving::begin_checkpoint() {
         return propagate(opened);
     store_.emplace(std::move(*opened));
     const auto &record = job_.record;
-    auto writer = store_->begin({.job = record.spec.name,
-                                 .uid = record.spec.uid,
-                                 .gid = record.spec.gid,
-                                 .user = user_name(record.spec.uid),
-                                 .tier = {},
-                                 .parent = record.checkpoint,
-                                 .attributes = {},
-                                 .quota = chosen->quota});
+    auto writer = store_->begin(
+        {.job = record.spec.name,
+         .uid = record.spec.uid,
+         .gid = record.spec.gid,
+         .user = user_name(record.spec.uid),
+         .tier = {},
+         .parent = record.checkpoint,
+         .attributes = job_.periodic ? store::Attributes{{kPeriodic, "yes"}} : store::Attributes{},
+         .quota = chosen->quota});
     if (!writer)
         return propagate(writer);
     if (auto done = writer->describe(record.spec.name, {}, {{"record", node::encoded(record)}}); !done)
         return propagate(done);
     return writer;
+}
+
+// A process that begins to use a device, or ends, just then is an obstacle that is gone at the next attempt.
+Expected<void> Saving::cut_in_time(agent::ImageReport &report) {
+    constexpr int kAttempts = 3;
+    for (int attempt = 1;; ++attempt) {
+        auto staging = host::Staging::make(job_.place.staging);
+        if (!staging)
+            return propagate(staging);
+        staging_.emplace(std::move(*staging));
+        begun_ = Clock::now();
+        auto done = cut(report);
+        if (done || lost_ || !devices_.any() || attempt == kAttempts || !agent_.still_wanted())
+            return done;
+        kLog.info("{}: {}; once more", job_.record.spec.name, done.error().message());
+        if (auto resumed = resume(); !resumed)
+            return resumed;
+        touched_ = false;
+        staging_.reset();
+    }
 }
 
 Expected<void> Saving::cut(agent::ImageReport &report) {
@@ -202,7 +224,7 @@ Expected<void> Saving::resume() {
     if (auto resumed = host::resume(job_.record.init.pid); !resumed)
         return resumed;
     if (devices_.any())
-        return devices_.await_clients(agent_, Deadline::after(kAttachPatience));
+        devices_.await_clients(agent_);
     return {};
 }
 
@@ -228,13 +250,28 @@ Expected<void> Saving::store_images(store::Writer &writer) {
     return host::save(directory->get(), writer, name);
 }
 
+// The agent ends the node now. If it has died instead, nobody does, and nobody else would let the node go on.
+void Saving::hand_over(const agent::ImageReport &report) {
+    const auto init = node::hold(job_.record.init);
+    auto told = agent_.tell(agent::WorkFinished{.report = report});
+    if (told && !init)
+        return;
+    if (told)
+        told = wait_until([&] { return node::has_ended(*init); }, Deadline::after(kEndPatience),
+                          "the agent to end the node");
+    if (!told) {
+        kLog.error("{}: {}; it goes on", job_.record.spec.name, told.error().message());
+        undo();
+    }
+}
+
+// A node that cannot go on as it was must not go on at all: the agent ends it.
 void Saving::undo() {
     if (!touched_ || lost_)
         return;
     if (auto resumed = resume(); !resumed) {
-        kLog.error("{}: {}: its tasks do not run as they did", job_.record.spec.name,
-                   resumed.error().message());
-        lost_ = kill(job_.record.init.pid, 0) != 0;
+        kLog.error("{}: {}: it is of no use any more", job_.record.spec.name, resumed.error().message());
+        lost_ = true;
     }
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 import nodes
 import pytest
+import saved_nodes
 import test_programs
 
 
@@ -33,3 +34,10 @@ def undisturbed(_mounts):
         return outputs[name]
 
     return of
+
+
+@pytest.fixture
+def agent(_mounts):
+    one = saved_nodes.Agent()
+    yield one
+    one.close()

@@ -178,7 +178,8 @@ def test_a_stale_record_is_not_believed(own_agent):
 
 
 def test_two_agents_do_not_share_a_state(agent):
-    second = subprocess.run([program("singularityd"), "--socket", agent.socket, "--state", agent.state], capture_output=True, text=True,
+    second = subprocess.run([program("singularityd"), "--socket", agent.socket, "--state", agent.state, "--staging", agent.staging],
+                            capture_output=True, text=True,
                             timeout=PATIENCE, env=dict(os.environ, SINGULARITY_LIBDIR=BUILD, SINGULARITY_CONF="/nonexistent/conf"))
     assert second.returncode == 1 and "another node agent" in second.stderr, second.stderr
     with agent.connect():

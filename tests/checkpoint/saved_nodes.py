@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Virtual nodes of a real agent, saved and restored through the store; used by test_node_*.py."""
+
+import contextlib
+import os
+import random
+import subprocess
+import sys
+import time
+
+import nodes
+
+TOP = os.path.abspath(os.path.join(nodes.HERE, "..", ".."))
+sys.path.insert(0, os.path.join(TOP, "tests", "node"))
+import virtualnode  # noqa: E402
+
+PATIENCE = 120  # against hangs: the machine may be busy
+USER = virtualnode.ALICE
+DATA = os.path.join(TOP, "tests", "workloads", "data")
+SEED = int(os.environ.get("SINGULARITY_TEST_SEED", "0")) or random.randrange(1, 1 << 30)
+
+
+def built(*parts):
+    return os.path.join(virtualnode.BUILD, *parts)
+
+
+def undisturbed(command, devices):
+    """Output and errors of a program on the software GPU itself, and how long it took."""
+    environment = dict(os.environ, LD_LIBRARY_PATH=built("softgpu"), SINGULARITY_SOFTGPU_DEVICES=str(devices), WORKLOADS_DATA=DATA)
+    began = time.monotonic()
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                          timeout=PATIENCE, check=True)
+    return done.stdout, time.monotonic() - began
+
+
+class Agent(virtualnode.Agent):
+    """With what tests of checkpoints ask it for."""
+
+    def ok(self, *arguments, user=USER, **options):
+        done = self.ctl(*arguments, user=user, **options)
+        assert done.returncode == 0, f"{arguments}: {done.stderr}\n{self.log()}"
+        return done.stdout.strip()
+
+    def run(self, command, devices=0, options=(), directory="/", **environment):
+        """The name of a node in which it runs detached."""
+        words = self.command("run", "--detach", "--devices", str(devices), "--backend", "software", *options, "--", *command)
+        done = subprocess.run(words, capture_output=True, text=True, cwd=directory, timeout=PATIENCE, user=USER, group=USER, extra_groups=[],
+                              env=dict(os.environ, WORKLOADS_DATA=DATA, **environment), check=False)
+        assert done.returncode == 0, f"{done.stderr}\n{self.log()}"
+        return done.stdout.strip()
+
+    def nodes(self):
+        """name -> (state, tasks) as ps shows them."""
+        lines = self.ok("ps", user=0).splitlines()[1:]
+        return {line.split()[0]: (line.split()[3], line.split(None, 6)[6] if len(line.split(None, 6)) > 6 else "") for line in lines}
+
+    def task(self, node):
+        return self.nodes()[node][1]
+
+    def output(self, node):
+        return self.ctl("logs", node, user=USER).stdout.encode()
+
+    def finish(self, node):
+        """Waits for the program's end: its output."""
+        virtualnode.wait_for(lambda: "running" not in self.task(node) and self.nodes()[node][0] == "running", f"the end of {node}", PATIENCE)
+        assert self.task(node) == "1: exit 0", f"{self.task(node)}\n{self.output(node).decode()}\n{self.proxy_logs(node)}\n{self.log()}"
+        virtualnode.wait_for(lambda: self.drained(node), "its output", PATIENCE)
+        return self.output(node)
+
+    def drained(self, node):
+        before = self.output(node)
+        time.sleep(0.05)
+        return before == self.output(node)
+
+    def proxy_logs(self, node):
+        texts = []
+        directory = os.path.join(self.state, node)
+        for name in sorted(os.listdir(directory)):
+            if name.startswith("proxy."):
+                with open(os.path.join(directory, name), encoding="utf-8", errors="replace") as file:
+                    texts.append(f"--- {name}\n{file.read()}")
+        return "\n".join(texts)
+
+    def checkpoints(self):
+        if not os.listdir(self.store):
+            return []  # the first checkpoint makes it
+        done = subprocess.run([virtualnode.program("singularityctl"), "store", "--store", self.store, "ls"], capture_output=True, text=True,
+                              timeout=PATIENCE, check=True)
+        return [line.split()[0] for line in done.stdout.splitlines()[1:] if not line.startswith("uid")]
+
+    def store_is_whole(self):
+        done = subprocess.run([virtualnode.program("singularityctl"), "store", "--store", self.store, "verify"], capture_output=True,
+                              text=True, timeout=PATIENCE, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def workers(self):
+        """Host process ids of this agent's workers."""
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{name}/stat", encoding="utf-8") as stat, open(f"/proc/{name}/environ", "rb") as environment:
+                    if "(singularity-wor)" in stat.read() and self.directory.encode() in environment.read():
+                        found.append(int(name))
+        return found
+
+    def proxies(self, node):
+        """Host process ids of a node's device proxies."""
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{name}/cmdline", "rb") as words:
+                    text = words.read()
+                    if b"singularity-proxyd" in text and os.path.join(self.state, node).encode() + b"/" in text:
+                        found.append(int(name))
+        return found

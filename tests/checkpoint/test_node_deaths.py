@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""kill -9 of everybody who takes part in a checkpoint or a restore, at random moments: the program runs on, or the last
+checkpoint restores; the output is that of an undisturbed run, the store is whole, nothing is left behind."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+import saved_nodes
+import virtualnode
+from saved_nodes import PATIENCE, SEED, USER, built
+
+COUNT = "i=0; while [ $i -lt 120 ]; do echo line $i; i=$((i+1)); sleep 0.05; done"
+TIMES = 4
+# What runs: command, devices.
+PROGRAMS = {
+    "shell": (["/bin/sh", "-c", COUNT], 0),
+    "cuda": (["/bin/sh", "-c", f"for i in 1 2 3 4 5; do {built('workloads', 'train_digits')} || exit 1; done"], 1),
+}
+
+
+def start(agent, *words):
+    return subprocess.Popen(agent.command(*words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            cwd="/", user=USER, group=USER, extra_groups=[])
+
+
+def kill(agent, node, victim):
+    if victim == "agent":
+        agent.kill()
+        agent.start()
+        return
+    for pid in agent.workers() if victim == "worker" else agent.proxies(node):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def settled(agent, node):
+    """Whether the node is in no state in between."""
+    return agent.nodes().get(node, ("gone", ""))[0] in ("running", "gone")
+
+
+@pytest.mark.parametrize("victim", ["worker", "agent", "proxy"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_deaths(agent, name, victim):
+    command, devices = PROGRAMS[name]
+    if victim == "proxy" and not devices:
+        pytest.skip("it has no proxy")
+    wanted, _ = saved_nodes.undisturbed(command, devices)
+    chance = random.Random(f"{SEED} {name} {victim}")
+    node = agent.run(command, devices)
+    time.sleep(0.3)
+    agent.ok("checkpoint", "--continue", node)
+    survived = 0
+    for _ in range(TIMES):
+        doing = ["checkpoint", *(["--continue"] if chance.random() < 0.5 else []), node]
+        if node not in agent.nodes():
+            doing = ["restore", node]
+        asking = start(agent, *doing)
+        time.sleep(chance.uniform(0, 0.6))
+        kill(agent, node, victim)
+        out, err = asking.communicate(timeout=PATIENCE)
+        virtualnode.wait_for(lambda: settled(agent, node), f"{node} to settle after the {victim}'s death in {doing}", PATIENCE)
+        print(f"seed {SEED}: {doing[:-1]}: {asking.returncode} {err.splitlines()[-1:]}")
+        if node in agent.nodes() and (victim == "proxy" or "signal" in agent.task(node)):
+            agent.ctl("destroy", node, user=USER)  # its device is lost
+        survived += 1
+    if node not in agent.nodes():
+        agent.ok("restore", node)
+    assert agent.finish(node) == wanted, f"seed {SEED}\n{agent.log()}"
+    agent.ok("destroy", node)
+    virtualnode.wait_for(lambda: not agent.leftovers() and not agent.workers(), "everything to be gone")
+    agent.store_is_whole()
+    print(f"{survived} points tried, {survived} survived")

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Unmodified CUDA programs in virtual nodes: saved at random moments with their devices, everything ended, restored; the
+output is that of an undisturbed run, to the bit."""
+
+import random
+import subprocess
+import time
+
+import pytest
+import saved_nodes
+import virtualnode
+from saved_nodes import PATIENCE, SEED, USER, built
+
+MOVES = 5
+# Of a managed variable the program knows the address, which a driver that has served other processes does not give again.
+TIMES = {"train_digits": 6, "managed_memory": 1}
+WORKLOADS = {
+    "nbody": 1,
+    "train_digits": 1,
+    "graphs": 1,
+    "managed_memory": 1,
+    "mapped_memory": 1,
+    "streams_threads": 1,
+    "virtual_memory": 1,
+    "multi_device": 2,
+}
+
+
+def program(name):
+    """It takes some 50 ms, and a checkpoint longer: again and again, so that every moment of a process's life is hit."""
+    # What it says on standard error depends on whether devices reach each other, which through proxies they do not.
+    return ["/bin/sh", "-c", f"for i in $(seq {TIMES.get(name, 20)}); do {built('workloads', name)} 2>/dev/null || exit 1; done"]
+
+
+@pytest.mark.parametrize("go_on", [False, True], ids=["restore", "continue"])
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_output_is_the_same(agent, name, go_on):
+    chance = random.Random(f"{SEED} {name} {go_on}")
+    command = program(name)
+    wanted, seconds = saved_nodes.undisturbed(command, WORKLOADS[name])
+    node = agent.run(command, WORKLOADS[name])
+    saved = 0
+    while saved == 0 or (saved < MOVES and "running" in agent.task(node)):
+        time.sleep(chance.uniform(0, seconds / 6))
+        saved += 1
+        agent.ok("checkpoint", *(["--continue"] if go_on else []), node)
+        if not go_on:
+            assert node not in agent.nodes() and not agent.leftovers()
+            assert agent.ok("restore", node) == node
+    print(f"seed {SEED}: saved {saved} times")
+    assert agent.finish(node) == wanted, f"seed {SEED}"
+    agent.ok("destroy", node)
+
+
+def in_foreground(agent, *words):
+    return subprocess.Popen(agent.command(*words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd="/",
+                            bufsize=1, user=USER, group=USER, extra_groups=[])
+
+
+def answers(program):
+    program.stdin.write("\n")
+    program.stdin.flush()
+    assert program.stdout.readline().split() == ["value", "7"]
+
+
+@pytest.mark.parametrize("sizes", [[1, 2], [2, 1, 2], [1, 1]])
+def test_devices_share_proxies(agent, sizes):
+    """A process with two virtual devices, both on one real one, and back; with each line it uses its device."""
+    program = in_foreground(agent, "run", "--devices", "2", "--backend", "software", "--", built("proxy", "singularity-probe"), "steady")
+    assert program.stdout.readline().split() == ["ready", "1"]
+    answers(program)
+    node = next(iter(agent.nodes()))
+    for size in sizes:
+        agent.ok("checkpoint", node)
+        program.communicate(timeout=PATIENCE)
+        program = in_foreground(agent, "restore", "--devices", str(size), node)
+        answers(program)
+        assert len(agent.proxies(node)) == size
+        answers(program)
+    program.communicate(timeout=PATIENCE)
+    assert program.returncode == 0
+    virtualnode.wait_for(lambda: not agent.leftovers(), "everything to be gone")
