@@ -19,11 +19,8 @@ namespace singularity::worker {
 // Attribute of a checkpoint that goes when the next one of its node is there.
 inline constexpr const char *kPeriodic = "periodic";
 
-struct Settings {
-    std::filesystem::path store;
-    std::uint64_t quota = 0; // bytes of one user; 0: no limit
-};
-[[nodiscard]] Expected<Settings> settings();
+// The store of singularity.yaml, with its quota; made if it is not there and is to be.
+[[nodiscard]] Expected<store::Store> open_store(bool create);
 
 // Where a worker that dies leaves word of itself: node::Room::mark(). Locked as long as one is at work.
 class Mark {

@@ -4,6 +4,7 @@
 #include "agent_link.hpp"
 #include "common/config.hpp"
 #include "common/log.hpp"
+#include "criu-hooks/store/configured.hpp"
 #include "guarded_main.hpp"
 #include "jobs.hpp"
 
@@ -17,12 +18,13 @@
 
 namespace singularity::worker {
 
-Expected<Settings> settings() {
-    auto read = config::load_or_default(config::default_path());
-    if (!read)
-        return propagate(read);
-    return Settings{.store = read->store.directory,
-                    .quota = static_cast<std::uint64_t>(read->store.quota_gib) << 30U};
+Expected<store::Store> open_store(bool create) {
+    auto settings = config::load_or_default(config::default_path());
+    if (!settings)
+        return propagate(settings);
+    auto options = store::configured(settings->store);
+    options.create = create;
+    return store::Store::open(settings->store.directory, std::move(options));
 }
 
 Expected<Mark> Mark::make(const node::Room &room, const Deadline &deadline) {

@@ -123,10 +123,7 @@ class NewNode {
 
 Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agent) {
     const auto begin = Clock::now();
-    auto chosen = settings();
-    if (!chosen)
-        return propagate(chosen);
-    auto opened = store::Store::open(chosen->store);
+    auto opened = open_store(false);
     if (!opened)
         return propagate(opened);
     agent.progress("looking for the checkpoint");

@@ -129,10 +129,7 @@ Expected<agent::ImageReport> Saving::work() {
 }
 
 Expected<store::Writer> Saving::begin_checkpoint() {
-    auto chosen = settings();
-    if (!chosen)
-        return propagate(chosen);
-    auto opened = store::Store::open(chosen->store, {.create = true, .at_step = {}});
+    auto opened = open_store(true);
     if (!opened)
         return propagate(opened);
     store_.emplace(std::move(*opened));
@@ -144,8 +141,7 @@ Expected<store::Writer> Saving::begin_checkpoint() {
          .user = user_name(record.spec.uid),
          .tier = {},
          .parent = record.checkpoint,
-         .attributes = job_.periodic ? store::Attributes{{kPeriodic, "yes"}} : store::Attributes{},
-         .quota = chosen->quota});
+         .attributes = job_.periodic ? store::Attributes{{kPeriodic, "yes"}} : store::Attributes{}});
     if (!writer)
         return propagate(writer);
     if (auto done = writer->describe(record.spec.name, {}, {{"record", node::encoded(record)}}); !done)
