@@ -242,8 +242,9 @@ Expected<void> ImageService::write(Job &job, std::vector<Held> &held, Answer &an
                                image::StreamRecord{.clients = static_cast<std::uint32_t>(held.size())});
         !done)
         return done;
+    const bool comes_back = static_cast<Afterwards>(job.request.afterwards) == Afterwards::step_aside;
     for (auto &one : held) {
-        auto saved = save_session(*one.session, one.client, writer);
+        auto saved = save_session(*one.session, one.client, comes_back, writer);
         if (!saved)
             return propagate(saved);
         if (one.session->ending())
@@ -304,7 +305,7 @@ Expected<Answer> ImageService::save(Job &job) {
                 resume(*one.session);
         return propagate(done);
     }
-    if (static_cast<Afterwards>(job.request.afterwards) == Afterwards::detach) {
+    if (static_cast<Afterwards>(job.request.afterwards) != Afterwards::run_on) {
         // From the first that has let go.
         holding.moved();
         if (auto done = detach(*held, job.deadline); !done)

@@ -105,7 +105,8 @@ Expected<void> Devices::link() const {
     return {};
 }
 
-Expected<std::uint64_t> Devices::save(int into, AgentLink &agent, const Deadline &deadline) const {
+Expected<std::uint64_t> Devices::save(int into, proxy_control::Afterwards afterwards, AgentLink &agent,
+                                      const Deadline &deadline) const {
     auto control = directory(room_.control());
     if (!control)
         return propagate(control);
@@ -122,7 +123,7 @@ Expected<std::uint64_t> Devices::save(int into, AgentLink &agent, const Deadline
             openat(into, file(proxy).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
         if (!stream)
             return std::unexpected(errno_error("make", file(proxy)));
-        const proxy_control::SaveOptions options{.afterwards = proxy_control::Afterwards::detach,
+        const proxy_control::SaveOptions options{.afterwards = afterwards,
                                                  .progress = [&](std::uint64_t count) {
                                                      bytes[proxy].store(count);
                                                      agent.progress(kSaving, sum());

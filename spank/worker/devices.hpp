@@ -9,6 +9,7 @@
 #include "common/unique_fd.hpp"
 #include "criu-hooks/store/reader.hpp"
 #include "node/record.hpp"
+#include "proxy/control/messages.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -35,15 +36,15 @@ class Devices {
 
     // All proxies at once, each into its file in the directory; their clients have let go of them. After an
     // error those that had done so are attached again, or the error says that they are not.
-    [[nodiscard]] Expected<std::uint64_t> save(int directory, AgentLink &agent,
-                                               const Deadline &deadline) const;
+    [[nodiscard]] Expected<std::uint64_t> save(int directory, proxy_control::Afterwards afterwards,
+                                               AgentLink &agent, const Deadline &deadline) const;
     // What save() has written, to the same proxies. Those whose clients have never let go are left alone.
     [[nodiscard]] Expected<void> give_back(int directory, const Deadline &deadline) const;
     // From the store, to proxies that are new.
     [[nodiscard]] Expected<std::uint64_t> load(const store::Checkpoint &checkpoint, AgentLink &agent,
                                                const Deadline &deadline) const;
-    // Until all clients have attached, or some patience is at its end: a process that has ended since it let go never
-    // does, and one that cannot is told so by its calls.
+    // Until all clients have attached, or some patience is at its end: a process that has ended since it let
+    // go never does, and one that cannot is told so by its calls.
     void await_clients(AgentLink &agent) const;
 
     // Of a proxy, below a directory of images.

@@ -174,7 +174,10 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
     if (devices_.any()) {
         if (auto hidden = devices_.hide(); !hidden)
             return hidden;
-        auto saved = devices_.save(staging_->directory(), agent_, Deadline::after(kDevicesPatience));
+        using proxy_control::Afterwards;
+        auto saved =
+            devices_.save(staging_->directory(), job_.go_on ? Afterwards::step_aside : Afterwards::detach,
+                          agent_, Deadline::after(kDevicesPatience));
         if (!saved)
             return propagate(saved);
         report.devices_bytes = *saved;

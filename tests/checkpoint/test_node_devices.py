@@ -43,7 +43,11 @@ def test_output_is_the_same(agent, name, go_on):
     while saved == 0 or (saved < MOVES and "running" in agent.task(node)):
         time.sleep(chance.uniform(0, seconds / 6))
         saved += 1
-        agent.ok("checkpoint", *(["--continue"] if go_on else []), node)
+        done = agent.ctl("checkpoint", *(["--continue"] if go_on else []), node, user=USER)
+        if go_on and name == "managed_memory" and done.returncode != 0:
+            assert "the program knows its address" in done.stderr, done.stderr
+            continue  # and runs on
+        assert done.returncode == 0, f"seed {SEED}: {done.stderr}\n{agent.log()}"
         if not go_on:
             assert node not in agent.nodes() and not agent.leftovers()
             assert agent.ok("restore", node) == node

@@ -21,6 +21,8 @@ enum class Operation : std::uint32_t { // NOLINT(performance-enum-size): as on t
 enum class Afterwards : std::uint32_t { // NOLINT(performance-enum-size): as on the wire
     run_on = 0,                         // the clients go on at once, with this proxy
     detach = 1,                         // the clients let go of the proxy and wait for another one
+    step_aside = 2,                     // the same, and they are to come back to this one: what it cannot
+                                        // give them again is refused while they still have it
     end
 };
 
