@@ -82,10 +82,11 @@ class Agent(virtualnode.Agent):
         return "\n".join(texts)
 
     def checkpoints(self):
-        if not os.listdir(self.store):
-            return []  # the first checkpoint makes it
         done = subprocess.run([virtualnode.program("singularityctl"), "store", "--store", self.store, "ls"], capture_output=True, text=True,
-                              timeout=PATIENCE, check=True)
+                              timeout=PATIENCE, check=False)
+        if "there is none in that directory" in done.stderr:
+            return []  # the first checkpoint makes it
+        assert done.returncode == 0, done.stderr
         return [line.split()[0] for line in done.stdout.splitlines()[1:] if not line.startswith("uid")]
 
     def store_is_whole(self):
