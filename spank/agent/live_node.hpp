@@ -20,6 +20,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -128,7 +129,7 @@ class LiveNode {
     void read_worker();
     // False: the worker says what it must not.
     [[nodiscard]] bool take_news(node::Packet &packet);
-    [[nodiscard]] Expected<void> take_born(node::Packet &packet);
+    [[nodiscard]] Expected<void> take_born(std::int32_t pid, UniqueFd pidfd);
     void work_finished(const ImageReport &report);
     void work_failed(const Error &error, bool lost);
     void answer_imager();
@@ -144,7 +145,7 @@ class LiveNode {
     State state_ = State::making;
     std::optional<node::MakePlan> plan_; // of what is still to be made
     std::optional<Proxies> proxies_;
-    std::optional<Worker> worker_;
+    std::unique_ptr<Worker> worker_;
     std::optional<Asker> imager_;       // hears what becomes of the worker's work
     std::optional<ImageReport> report_; // what there is to hear, once the node is where it must be
     bool go_on_ = false;                // after a checkpoint

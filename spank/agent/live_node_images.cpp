@@ -28,9 +28,10 @@ Workplace LiveNode::workplace() const {
 }
 
 void LiveNode::checkpoint(bool go_on, const Asker &asker) {
-    if (auto begun = begin_saving(go_on, false); !begun)
-        return asker.refuse(begun.error());
-    imager_ = asker;
+    if (auto begun = begin_saving(go_on, false); begun)
+        imager_ = asker;
+    else
+        asker.refuse(begun.error());
 }
 
 Expected<void> LiveNode::begin_saving(bool go_on, bool periodic) {
@@ -51,7 +52,7 @@ Expected<void> LiveNode::begin_saving(bool go_on, bool periodic) {
                                          .superseded = periodic ? record_.periodic : std::string()});
     if (!worker)
         return propagate(worker);
-    worker_ = std::move(*worker);
+    worker_ = std::make_unique<Worker>(std::move(*worker));
     go_on_ = go_on;
     periodic_ = periodic;
     // CRIU must find a listening socket and no connection.
@@ -83,7 +84,7 @@ Expected<void> LiveNode::recover() {
     if (!worker)
         return propagate(worker);
     kLog.warning("{}: a worker has died; what it had begun is undone", record_.spec.name);
-    worker_ = std::move(*worker);
+    worker_ = std::make_unique<Worker>(std::move(*worker));
     go_on_ = true;
     periodic_ = false;
     state_ = State::saving;
@@ -95,7 +96,7 @@ Expected<LiveNode> LiveNode::restore(RestorePlan plan, const Surroundings &surro
     plan.record.proxies.clear();
     plan.record.made = std::time(nullptr);
     LiveNode out(std::move(plan.room), std::move(plan.record), surroundings);
-    out.worker_ = std::move(plan.worker);
+    out.worker_ = std::make_unique<Worker>(std::move(plan.worker));
     out.given_ = std::move(plan.given);
     if (plan.proxies != 0) {
         if (auto started = out.start_proxies(plan.cgroups, plan.proxies); !started)
@@ -156,8 +157,10 @@ void LiveNode::read_worker() {
         if (was_saving)
             if (auto recovering = recover(); !recovering)
                 kLog.error("{}", recovering.error().message());
-        if (!worker_)
-            return work_failed(died, !pidfd_);
+        if (!worker_) {
+            work_failed(died, !pidfd_);
+            return;
+        }
         if (auto imager = std::exchange(imager_, std::nullopt))
             imager->refuse(died);
     }
@@ -179,9 +182,9 @@ bool LiveNode::take_news(node::Packet &packet) {
         retry_ = Deadline::after(0s);
         return true;
     }
-    if (node::decode<WorkBorn>(packet.bytes) && state_ == State::restoring &&
-        packet.descriptors.size() == 1) {
-        if (auto taken = take_born(packet); !taken)
+    if (const auto born = node::decode<WorkBorn>(packet.bytes);
+        born && state_ == State::restoring && packet.descriptors.size() == 1) {
+        if (auto taken = take_born(born->pid, UniqueFd(packet.descriptors.take(0))); !taken)
             work_failed(taken.error(), true);
         return true;
     }
@@ -196,9 +199,9 @@ bool LiveNode::take_news(node::Packet &packet) {
     return false;
 }
 
-Expected<void> LiveNode::take_born(node::Packet &packet) {
-    pidfd_ = UniqueFd(packet.descriptors.take(0));
-    auto identity = node::identity_of(node::decode<WorkBorn>(packet.bytes)->pid);
+Expected<void> LiveNode::take_born(std::int32_t pid, UniqueFd pidfd) {
+    pidfd_ = std::move(pidfd);
+    auto identity = node::identity_of(pid);
     if (!identity)
         return propagate(identity);
     record_.init = *identity;
@@ -219,8 +222,10 @@ void LiveNode::work_finished(const ImageReport &report) {
     if (periodic_)
         record_.periodic = report.checkpoint;
     save_again_later();
-    if (!go_on_)
-        return end(); // it is in the store; the worker waits for that
+    if (!go_on_) {
+        end(); // it is in the store; the worker waits for that
+        return;
+    }
     worker_.reset();
     if (auto written = room_.write(record_); !written)
         kLog.error("{}", written.error().message());
@@ -237,8 +242,10 @@ void LiveNode::work_failed(const Error &error, bool lost) {
     kLog.error("{}: {}", record_.spec.name, error.message());
     if (auto imager = std::exchange(imager_, std::nullopt))
         imager->refuse(error);
-    if (lost)
-        return end();
+    if (lost) {
+        end();
+        return;
+    }
     if (state_ == State::saving) {
         state_ = State::joining;
         retry_ = Deadline::after(0s);

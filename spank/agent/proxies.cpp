@@ -2,6 +2,7 @@
 #include "proxies.hpp"
 
 #include "common/log.hpp"
+#include "common/unix_socket.hpp"
 #include "node/cgroups.hpp"
 
 #include <algorithm>
@@ -20,7 +21,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 namespace singularity::agent {
@@ -54,16 +54,16 @@ Expected<UniqueFd> control_socket(const node::Room &room, std::uint32_t number) 
     const auto directory = open_file(room.control(), O_PATH | O_DIRECTORY | O_NOFOLLOW);
     if (!directory)
         return std::unexpected(directory.error());
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const auto path = fmt::format("/proc/self/fd/{}/{}", directory->get(), node::device_socket(number));
-    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    const auto path = room.control() / node::device_socket(number);
+    auto address =
+        unix_address(fmt::format("/proc/self/fd/{}/{}", directory->get(), node::device_socket(number)));
+    if (!address)
+        return propagate(address);
     UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!socket || (unlink(address.sun_path) != 0 && errno != ENOENT) ||
-        bind(socket.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)) != 0 ||
-        chmod(address.sun_path, 0600) != 0 || listen(socket.get(), kBacklog) != 0)
-        return std::unexpected(
-            errno_error("listen on", (room.control() / node::device_socket(number)).native()));
+    if (!socket || (unlink(address->sun_path) != 0 && errno != ENOENT) ||
+        bind(socket.get(), reinterpret_cast<const sockaddr *>(&*address), sizeof(*address)) != 0 ||
+        chmod(address->sun_path, 0600) != 0 || listen(socket.get(), kBacklog) != 0)
+        return std::unexpected(errno_error("listen on", path.native()));
     return socket;
 }
 

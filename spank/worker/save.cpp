@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <memory>
 #include <optional>
 
 #include <fcntl.h>
@@ -82,8 +83,8 @@ class Saving {
     node::Room room_;
     Devices devices_;
     std::optional<Mark> mark_;
-    std::optional<host::Staging> staging_;
-    std::optional<store::Store> store_;
+    std::unique_ptr<host::Staging> staging_; // empty: nothing of the node has been touched
+    std::unique_ptr<store::Store> store_;
     Clock::time_point begun_; // the cut that counts
     bool touched_ = false;    // the node may not run as it did
     bool lost_ = false;
@@ -132,7 +133,7 @@ Expected<store::Writer> Saving::begin_checkpoint() {
     auto opened = open_store(true);
     if (!opened)
         return propagate(opened);
-    store_.emplace(std::move(*opened));
+    store_ = std::make_unique<store::Store>(std::move(*opened));
     const auto &record = job_.record;
     auto writer = store_->begin(
         {.job = record.spec.name,
@@ -156,7 +157,7 @@ Expected<void> Saving::cut_in_time(agent::ImageReport &report) {
         auto staging = host::Staging::make(job_.place.staging);
         if (!staging)
             return propagate(staging);
-        staging_.emplace(std::move(*staging));
+        staging_ = std::make_unique<host::Staging>(std::move(*staging));
         begun_ = Clock::now();
         auto done = cut(report);
         if (done || lost_ || !devices_.any() || attempt == kAttempts || !agent_.still_wanted())
