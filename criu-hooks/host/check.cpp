@@ -37,6 +37,15 @@ Expected<void> check_ids(const Context &context, const Process &process, pid_t t
     return {};
 }
 
+// Of a process in the node's own namespaces: in another user namespace everybody has some.
+Expected<void> check_capabilities(const Process &process, pid_t thread) {
+    auto status = status_of(process.pid, thread);
+    if (!status || !status->capable)
+        return {}; // the thread may have ended
+    return cannot_save(process.title(), "it has capabilities, which no image may give: programs of root and "
+                                        "those with file capabilities cannot be saved");
+}
+
 Expected<void> check_session(const Process &process) {
     auto status = status_of(process.pid);
     if (!status)
@@ -114,6 +123,9 @@ Expected<void> check(const Context &context, const DumpRequest &request) {
             return good;
         if (auto good = check_name_spaces(init, process); !good)
             return good;
+        for (const pid_t thread : process.threads)
+            if (auto good = check_capabilities(process, thread); !good)
+                return good;
         if (auto good = check_descriptors(*facts, request, process); !good)
             return good;
         if (auto good = check_mappings(request, process); !good)

@@ -71,6 +71,9 @@ Expected<Status> read_status(const std::string &path) {
     if (state.empty() || parent.size() != 1 || tracer.size() != 1 || status.pid_in.empty() ||
         !take_four(line_of(*text, "Uid"), status.uid) || !take_four(line_of(*text, "Gid"), status.gid))
         return failure("understand", path, "a line that every Linux has since 4.1 is missing");
+    for (const char *set : {"CapInh", "CapPrm", "CapEff", "CapAmb"})
+        status.capable =
+            status.capable || line_of(*text, set).find_first_not_of("0 \t") != std::string_view::npos;
     status.state = state.front();
     status.parent = parent.front();
     status.tracer = tracer.front();

@@ -24,6 +24,7 @@ struct Status {
     pid_t tracer = 0;
     std::array<uid_t, 4> uid{}; // real, effective, saved, of the file system
     std::array<gid_t, 4> gid{};
+    bool capable = false;          // has a capability, or could have one
     std::vector<pid_t> pid_in;     // the process id in each namespace, the innermost last
     std::vector<pid_t> session_in; // likewise; 0 where the session's leader is outside of the namespace
     std::vector<pid_t> group_in;

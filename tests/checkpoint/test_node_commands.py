@@ -90,6 +90,15 @@ def test_others_may_not(agent):
     agent.ok("destroy", node)
 
 
+def test_a_program_of_root_is_refused(agent):
+    """It has capabilities; it is told so before anything is stopped, and runs on."""
+    node = agent.ok("run", "--detach", "--", "sleep", "1000", user=0)
+    refused = agent.ctl("checkpoint", node)
+    assert refused.returncode == 1 and "it has capabilities" in refused.stderr, refused.stderr
+    assert "running" in agent.task(node)
+    agent.ok("destroy", node, user=0)
+
+
 def test_periodic_checkpoints(agent):
     """Only the last one is kept, and it restores after the death of everything."""
     node = agent.run(["/bin/sh", "-c", COUNT.format(100)], options=["--every", "1s"])

@@ -56,6 +56,23 @@ def test_output_is_the_same(agent, name, go_on):
     agent.ok("destroy", node)
 
 
+def test_training_on_fewer_devices(agent):
+    """Four ranks that train together, on four devices, then on two, on one, on four again: the same losses."""
+    chance = random.Random(f"{SEED} training")
+    command = ["/bin/sh", "-c", f"{built('workloads', 'train_parallel')} 80 2>/dev/null"]
+    wanted, seconds = saved_nodes.undisturbed(command, 4)
+    node = agent.run(command, 4)
+    for size in (2, 1, 4):
+        time.sleep(chance.uniform(0, seconds / 4))
+        agent.ok("checkpoint", node)
+        assert not agent.leftovers()
+        agent.ok("restore", "--devices", str(size), node)
+        assert len(agent.proxies(node)) == size
+    assert "running" in agent.task(node), f"seed {SEED}: it has ended too early"
+    assert agent.finish(node) == wanted, f"seed {SEED}"
+    agent.ok("destroy", node)
+
+
 def in_foreground(agent, *words):
     return subprocess.Popen(agent.command(*words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd="/",
                             bufsize=1, user=USER, group=USER, extra_groups=[])
