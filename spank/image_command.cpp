@@ -30,6 +30,7 @@ struct ImageOptions {
     bool go_on = false;
     std::uint32_t proxies = 0;
     bool detach = false;
+    bool json = false;
 };
 
 std::string in_bytes(std::uint64_t count) {
@@ -45,6 +46,15 @@ std::string in_bytes(std::uint64_t count) {
 std::string in_seconds(std::uint64_t microseconds) {
     constexpr double kMillion = 1e6;
     return fmt::format("{:.3f} s", static_cast<double>(microseconds) / kMillion);
+}
+
+// One line for programs: an id or a name is letters, digits and hyphens, so nothing needs to be escaped.
+std::string in_json(const agent::ImageReport &report) {
+    return fmt::format(
+        R"({{"node": "{}", "checkpoint": "{}", "processes": {}, "host_bytes": {}, "devices_bytes": {}, )"
+        R"("stored_bytes": {}, "pause_us": {}, "total_us": {}}})",
+        report.node, report.checkpoint, report.processes, report.host_bytes, report.devices_bytes,
+        report.stored_bytes, report.pause_us, report.total_us);
 }
 
 // Phase, bytes and rate on standard error: a line that is written over on a terminal, else a line per phase.
@@ -99,7 +109,7 @@ Expected<int> checkpoint(ImageOptions &options) {
     if (!imaged)
         return propagate(imaged);
     const auto &report = imaged->reply.report;
-    fmt::print("{}\n", report.checkpoint);
+    fmt::print("{}\n", options.json ? in_json(report) : report.checkpoint);
     std::cerr << fmt::format(
         "singularityctl: {} saved in {}: {} processes {}, devices {}, stored {}; pause {}, "
         "total {}\n",
@@ -111,26 +121,26 @@ Expected<int> checkpoint(ImageOptions &options) {
 
 Expected<int> restore(ImageOptions &options) {
     ProgressLine line;
-    auto status = restore_in_node({.socket = options.socket,
-                                   .what = options.what,
-                                   .proxies = options.proxies,
-                                   .detach = options.detach,
-                                   .on_news = [&](const agent::Progress &news) { line.show(news); },
-                                   .on_restored =
-                                       [&](const agent::ImageReport &report, bool tied) {
-                                           line.end();
-                                           if (!tied) { // else standard output is the program's
-                                               fmt::print("{}\n", report.node);
-                                               std::fflush(stdout);
-                                           }
-                                           std::cerr << fmt::format(
-                                               "singularityctl: {} restored from {}: processes {}, devices "
-                                               "{}; processes and clients in {}, "
-                                               "total {}\n",
-                                               report.node, report.checkpoint, in_bytes(report.host_bytes),
-                                               in_bytes(report.devices_bytes), in_seconds(report.pause_us),
-                                               in_seconds(report.total_us));
-                                       }});
+    auto status = restore_in_node(
+        {.socket = options.socket,
+         .what = options.what,
+         .proxies = options.proxies,
+         .detach = options.detach,
+         .on_news = [&](const agent::Progress &news) { line.show(news); },
+         .on_restored =
+             [&](const agent::ImageReport &report, bool tied) {
+                 line.end();
+                 if (!tied) { // else standard output is the program's
+                     fmt::print("{}\n", options.json ? in_json(report) : report.node);
+                     std::fflush(stdout);
+                 }
+                 std::cerr << fmt::format("singularityctl: {} restored from {}: processes {}, devices "
+                                          "{}; processes and clients in {}, "
+                                          "total {}\n",
+                                          report.node, report.checkpoint, in_bytes(report.host_bytes),
+                                          in_bytes(report.devices_bytes), in_seconds(report.pause_us),
+                                          in_seconds(report.total_us));
+             }});
     line.end();
     return status;
 }
@@ -143,6 +153,8 @@ CLI::App *add(CLI::App &app, const char *name, const char *help, Action action,
     command->add_option("--socket", options->socket, "the node agent's socket")
         ->envname("SINGULARITY_AGENT_SOCKET")
         ->capture_default_str();
+    command->add_flag("--json", options->json,
+                      "print sizes in bytes and times in microseconds as one line of JSON instead");
     command->callback([action, options, &status] {
         const auto done = action(*options);
         if (!done)

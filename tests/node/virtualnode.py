@@ -190,8 +190,8 @@ class Connection:
 class Agent:
     """singularityd with a socket and a state directory of its own."""
 
-    def __init__(self):
-        self.directory = tempfile.mkdtemp(prefix="singularity-test-", dir="/tmp")
+    def __init__(self, where="/tmp"):
+        self.directory = tempfile.mkdtemp(prefix="singularity-test-", dir=where)
         os.chmod(self.directory, 0o755)
         self.socket = os.path.join(self.directory, "agent.sock")
         self.state = os.path.join(self.directory, "nodes")
