@@ -13,16 +13,16 @@ inline constexpr const char *kDefaultSocket = "/run/singularity/agent.sock";
 inline constexpr const char *kDefaultStaging = "/var/lib/singularity/staging";
 inline constexpr const char *kDefaultState = "/run/singularity/nodes";
 
-enum class Message : std::uint16_t {
-    create = 64, // -> created
-    start,       // -> started: with three descriptors, or getting one, as node::Stdio says
-    signal,      // -> done
-    wait,        // -> ended, when the task has
-    attach,      // -> lent: with the other end of a terminal
-    tie,         // -> done: the node ends with this connection from now on
-    list,        // -> nodes
-    log,         // -> lent: with one or two descriptors to read from, older first
-    destroy,     // -> done, when nothing is left of the node
+enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the wire
+    create = 64,                     // -> created
+    start,   // -> started: with three descriptors, or getting one, as node::Stdio says
+    signal,  // -> done
+    wait,    // -> ended, when the task has
+    attach,  // -> lent: with the other end of a terminal
+    tie,     // -> done: the node ends with this connection from now on
+    list,    // -> nodes
+    log,     // -> lent: with one or two descriptors to read from, older first
+    destroy, // -> done, when nothing is left of the node
     created,
     started,
     done,

@@ -14,11 +14,11 @@ namespace singularity::agent {
 
 inline constexpr int kWorkerSocket = 3; // the worker's descriptor of it
 
-enum class WorkMessage : std::uint16_t {
-    save = 128, // -> progress..., [running], finished or failed
-    restore,    // -> progress..., found; after `go` progress..., born; after `keep` finished or failed
-    recover,    // -> finished or failed
-    go,         // with a descriptor for each key of it
+enum class WorkMessage : std::uint16_t { // NOLINT(performance-enum-size): as on the wire
+    save = 128,                          // -> progress..., [running], finished or failed
+    restore, // -> progress..., found; after `go` progress..., born; after `keep` finished or failed
+    recover, // -> finished or failed
+    go,      // with a descriptor for each key of it
     keep,
     found,
     born,    // with a pidfd

@@ -7,12 +7,12 @@
 
 namespace singularity::node {
 
-enum class InitMessage : std::uint16_t {
-    start = 1,   // -> started; with three descriptors where stdio is `given`
-    signal,      // -> done
-    attach,      // -> lent: with the descriptor that init holds
-    acknowledge, // -> done: init may forget the task's exit status
-    started,     // with a descriptor where stdio is `terminal` or `kept`
+enum class InitMessage : std::uint16_t { // NOLINT(performance-enum-size): as on the wire
+    start = 1,                           // -> started; with three descriptors where stdio is `given`
+    signal,                              // -> done
+    attach,                              // -> lent: with the descriptor that init holds
+    acknowledge,                         // -> done: init may forget the task's exit status
+    started,                             // with a descriptor where stdio is `terminal` or `kept`
     done,
     lent,
     failed,

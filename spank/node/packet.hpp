@@ -92,7 +92,7 @@ class Reader {
         } else if constexpr (std::is_arithmetic_v<Value> || std::is_enum_v<Value>) {
             if (!has(sizeof(value)))
                 return;
-            std::memcpy(&value, left_.data(), sizeof(value));
+            left_.copy(reinterpret_cast<char *>(&value), sizeof(value));
             left_.remove_prefix(sizeof(value));
         } else {
             Value::fields(value, *this);

@@ -44,6 +44,7 @@ Expected<void> for_all(std::uint32_t count, const std::function<Expected<void>(s
     std::vector<Expected<void>> results(count);
     {
         std::vector<std::jthread> threads;
+        threads.reserve(count);
         for (std::uint32_t number = 0; number < count; ++number)
             threads.emplace_back([&, number] { results[number] = work(number); });
     }

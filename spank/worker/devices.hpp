@@ -34,12 +34,12 @@ class Devices {
     // Names for those devices that have no proxy of their own.
     [[nodiscard]] Expected<void> link() const;
 
-    // All proxies at once, each into its file in the directory; their clients have let go of them. After an
-    // error those that had done so are attached again, or the error says that they are not.
-    [[nodiscard]] Expected<std::uint64_t> save(int directory, proxy_control::Afterwards afterwards,
+    // All proxies at once, each to its file in the directory `into`; their clients have let go of them. After
+    // an error those that had done so are attached again, or the error says that they are not.
+    [[nodiscard]] Expected<std::uint64_t> save(int into, proxy_control::Afterwards afterwards,
                                                AgentLink &agent, const Deadline &deadline) const;
     // What save() has written, to the same proxies. Those whose clients have never let go are left alone.
-    [[nodiscard]] Expected<void> give_back(int directory, const Deadline &deadline) const;
+    [[nodiscard]] Expected<void> give_back(int from, const Deadline &deadline) const;
     // From the store, to proxies that are new.
     [[nodiscard]] Expected<std::uint64_t> load(const store::Checkpoint &checkpoint, AgentLink &agent,
                                                const Deadline &deadline) const;

@@ -24,7 +24,7 @@ Expected<store::Store> open_store(bool create) {
         return propagate(settings);
     auto options = store::configured(settings->store);
     options.create = create;
-    return store::Store::open(settings->store.directory, std::move(options));
+    return store::Store::open(settings->store.directory, options);
 }
 
 Expected<Mark> Mark::make(const node::Room &room, const Deadline &deadline) {

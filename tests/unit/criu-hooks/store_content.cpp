@@ -431,7 +431,7 @@ void use_is_known_without_reading_everything(void ** /*state*/) {
     const auto space = must(store.state()->space(kAlice, store::Missing::kRefuse));
     assert_int_equal(must(store::Account::open(*space)).bytes(), before);
     // Small: the manifests' chunks are named in runs.
-    assert_true(fs::file_size(account) < 40 * 120);
+    assert_true(fs::file_size(account) < std::uintmax_t{40} * 120);
 }
 
 void users_share_nothing(void ** /*state*/) {

@@ -148,7 +148,7 @@ void report(const char *what, int accepted) {
 void manifests(void ** /*state*/) {
     MemoryFile file;
     std::vector<Bytes> originals;
-    for (const std::uint64_t number : {0, 1, 3}) {
+    for (const std::uint64_t number : {0U, 1U, 3U}) {
         const auto manifest = manifest_of(number);
         must(store::write_manifest(file.with({}), "memory", manifest));
         originals.push_back(file.content());
@@ -270,6 +270,7 @@ void chunks(void ** /*state*/) {
     const Place place;
     std::vector<Bytes> originals;
     std::vector<fs::path> paths = files_below(user_directory(place.directory) / "chunks");
+    originals.reserve(paths.size());
     for (const fs::path &path : paths)
         originals.push_back(read_file(path));
     const fs::path path = paths[0];

@@ -15,7 +15,7 @@ enum class Operation : std::uint32_t { // NOLINT(performance-enum-size): as on t
     save = 1,                          // all clients' images to the descriptor
     restore = 2,                       // images from the descriptor; their clients may attach from now on
     await_attached = 3,                // no descriptor; done when all that were restored have attached
-    end
+    end = 4,
 };
 
 enum class Afterwards : std::uint32_t { // NOLINT(performance-enum-size): as on the wire
@@ -23,7 +23,7 @@ enum class Afterwards : std::uint32_t { // NOLINT(performance-enum-size): as on 
     detach = 1,                         // the clients let go of the proxy and wait for another one
     step_aside = 2,                     // the same, and they are to come back to this one: what it cannot
                                         // give them again is refused while they still have it
-    end
+    end = 3,
 };
 
 struct Request {

@@ -119,7 +119,7 @@ enum class PlaceKind : std::uint32_t { // NOLINT(performance-enum-size): as in t
     memory = 1,                        // [address, address + size) of slabs and mappings
     variable = 2,                      // of a module or library: owner, context and name say which
     allocation = 3,                    // physical memory that is not mapped as a whole: owner
-    end
+    end = 4,
 };
 
 inline constexpr std::uint32_t kAddressSeen = 1; // the program has asked for the variable's address
