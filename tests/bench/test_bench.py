@@ -45,4 +45,4 @@ def test_every_bench_declares_its_figures(name):
 
 def test_unknown_bench_is_refused():
     answer = subprocess.run([sys.executable, os.path.join(HERE, "bench.py"), "nosuch"], capture_output=True, text=True, check=False)
-    assert answer.returncode != 0 and "no bench 'nosuch': one of cluster" in answer.stderr
+    assert answer.returncode != 0 and "no bench 'nosuch': one of checkpoint, cluster" in answer.stderr
