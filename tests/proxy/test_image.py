@@ -24,26 +24,27 @@ def workloads():
         return names.read().split()
 
 
-def direct(name, devices):
+def direct(name, devices, *arguments):
     environment = dict(os.environ, LD_LIBRARY_PATH=proxied.program("softgpu"), SINGULARITY_SOFTGPU_DEVICES=str(devices),
                        WORKLOADS_DATA=image_proxy.WORKLOADS_DATA)
     start = time.monotonic()
-    done = subprocess.run([proxied.program("workloads", name)], env=environment, capture_output=True, timeout=PATIENCE,
+    done = subprocess.run([proxied.program("workloads", name), *arguments], env=environment, capture_output=True, timeout=PATIENCE,
                           check=False)
     return done, time.monotonic() - start
 
 
 def move(place, device, file):
     """One virtual device to another proxy; whether a client was there to be moved."""
-    if not place.save(file, device=device)["clients"]:
-        return None  # one that has not come yet would find no proxy that lives long enough
-    done = place.save(file, "--detach", device=device, check=False)
-    if done.returncode != 0:
-        # What the program itself would be told by its next call, or it has come to its end just then; it must go on
-        # as if nothing had been asked.
-        assert "its context has failed" in done.stderr or "has ended in the middle" in done.stderr, done.stderr
-        return None
-    saved = image_proxy.numbers(done.stdout)
+    for options in ([], ["--detach"]):
+        done = place.save(file, *options, device=device, check=False)
+        if done.returncode != 0:
+            # What the program itself would be told by its next call, or it has come to its end just then; it must go on
+            # as if nothing had been asked.
+            assert "its context has failed" in done.stderr or "has ended in the middle" in done.stderr, done.stderr
+            return None
+        saved = image_proxy.numbers(done.stdout)
+        if not options and not saved["clients"]:
+            return None  # one that has not come yet would find no proxy that lives long enough
     place.kill(device)
     place.start(device)
     place.restore(file, device=device)
@@ -115,6 +116,11 @@ def maps_and_files(pid):
     return mapped, files
 
 
+def left_of_proxy(pid):
+    mapped, files = maps_and_files(pid)
+    return [name for name in mapped if "singularity-channel" in name] + [name for name in files if name.startswith("socket:")]
+
+
 def test_saved_and_run_on(place, client):
     """With the same proxy; the image can be restored all the same, but its window is taken."""
     for _ in range(3):
@@ -132,9 +138,11 @@ def test_a_detached_client_is_an_ordinary_process(place, client):
     place.save("image", "--detach")
     place.kill()
     os.unlink(place.socket(0))
-    mapped, files = maps_and_files(client.pid)
-    assert not any("singularity-channel" in name for name in mapped)
-    assert not any(name.startswith("socket:") for name in files), files
+    # It hangs up before it unmaps, and may just be asking whether another proxy is there.
+    deadline = time.monotonic() + PATIENCE
+    while left_of_proxy(client.pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not left_of_proxy(client.pid)
     place.start()
     place.restore("image")
     place.awaited()
@@ -271,10 +279,13 @@ def test_a_client_that_comes_while_another_proxy_is_awaited(place, client):
     try:
         with pytest.raises(subprocess.TimeoutExpired):
             late.wait(0.5)
+        # Nobody comes to a proxy before its images are there: an agent shows its socket afterwards.
+        late.send_signal(signal.SIGSTOP)
         place.kill()
         os.unlink(place.socket(0))
         place.start()
         place.restore("image")
+        late.send_signal(signal.SIGCONT)
         assert late.stdout.readline().split() == ["ready", "1"]
         works(late)
         works(client)
@@ -309,10 +320,10 @@ def test_a_killed_client_in_the_middle_of_a_save(place):
 
 def test_two_virtual_devices_on_one_proxy():
     """Saved from two proxies, restored into one; the paths of both sockets lead there."""
-    name = "multi_device"
-    reference, seconds = direct(name, 2)
+    name, epochs = "train_parallel", "60"
+    reference, seconds = direct(name, 2, epochs)
     with Place(2).start_all() as place:
-        with running([proxied.program("workloads", name)], place.environment()) as program:
+        with running([proxied.program("workloads", name), epochs], place.environment()) as program:
             deadline = time.monotonic() + PATIENCE
             saved = [0, 0]
             while min(saved) == 0 and program.poll() is None and time.monotonic() < deadline:
