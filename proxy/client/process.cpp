@@ -68,6 +68,10 @@ Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opene
             return Try::failed;
         }
         auto answer = greet(*link, ordinal == 0 ? wish : opened.window.address);
+        if (!answer && answer.error().code == ECONNRESET) {
+            opened.why = fmt::format("{} ({})", answer.error().message(), socket); // it has ended just now
+            return Try::away;
+        }
         if (!answer) {
             kLog.error("{} ({})", answer.error().message(), socket);
             return Try::failed;
