@@ -68,7 +68,7 @@ Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opene
             return Try::failed;
         }
         auto answer = greet(*link, ordinal == 0 ? wish : opened.window.address);
-        if (!answer && answer.error().code == ECONNRESET) {
+        if (!answer && (answer.error().code == ECONNRESET || answer.error().code == EPIPE)) {
             opened.why = fmt::format("{} ({})", answer.error().message(), socket); // it has ended just now
             return Try::away;
         }

@@ -45,9 +45,10 @@ def move(place, device, file):
         saved = image_proxy.numbers(done.stdout)
         if not options and not saved["clients"]:
             return None  # one that has not come yet would find no proxy that lives long enough
-    place.kill(device)
-    place.start(device)
-    place.restore(file, device=device)
+    if saved["clients"]:
+        place.kill(device)
+        place.start(device)
+    place.restore(file, device=device)  # of nobody: the proxy takes clients again
     return saved if saved["clients"] else None
 
 
