@@ -5,11 +5,9 @@ import os
 import random
 import shutil
 import subprocess
-import time
 
 import nodes
 import pytest
-import saved_nodes
 import test_programs
 import virtualnode
 from saved_nodes import PATIENCE, SEED, USER, built
