@@ -14,7 +14,8 @@
 namespace singularity::host {
 namespace {
 
-Expected<void> check_ids(const Context &context, const Process &process, pid_t thread) {
+// capable: set where the thread has capabilities.
+Expected<void> check_ids(const Context &context, const Process &process, pid_t thread, bool &capable) {
     auto status = status_of(process.pid, thread);
     if (!status)
         return status.error().code == ENOENT || status.error().code == ESRCH ? Expected<void>()
@@ -34,16 +35,8 @@ Expected<void> check_ids(const Context &context, const Process &process, pid_t t
         return cannot_save(
             process.title(),
             fmt::format("it is traced by process {} (a debugger, strace): end that one", status->tracer));
+    capable = capable || status->capable;
     return {};
-}
-
-// Of a process in the node's own namespaces: in another user namespace everybody has some.
-Expected<void> check_capabilities(const Process &process, pid_t thread) {
-    auto status = status_of(process.pid, thread);
-    if (!status || !status->capable)
-        return {}; // the thread may have ended
-    return cannot_save(process.title(), "it has capabilities, which no image may give: programs of root and "
-                                        "those with file capabilities cannot be saved");
 }
 
 Expected<void> check_session(const Process &process) {
@@ -114,8 +107,9 @@ Expected<void> check(const Context &context, const DumpRequest &request) {
     for (const Process &process : *node) {
         if (process.state == 'Z')
             continue;
+        bool capable = false;
         for (const pid_t thread : process.threads)
-            if (auto good = check_ids(context, process, thread); !good)
+            if (auto good = check_ids(context, process, thread, capable); !good)
                 return good;
         if (auto good = check_ancestry(*node, process); !good)
             return good;
@@ -123,9 +117,10 @@ Expected<void> check(const Context &context, const DumpRequest &request) {
             return good;
         if (auto good = check_name_spaces(init, process); !good)
             return good;
-        for (const pid_t thread : process.threads)
-            if (auto good = check_capabilities(process, thread); !good)
-                return good;
+        // Said last: in a user namespace of its own a process has some, and that is what is to be said.
+        if (capable)
+            return cannot_save(process.title(), "it has capabilities, which no image may give: programs of root "
+                                                "and those with file capabilities cannot be saved");
         if (auto good = check_descriptors(*facts, request, process); !good)
             return good;
         if (auto good = check_mappings(request, process); !good)
