@@ -6,6 +6,8 @@
 #include "sockets.hpp"
 #include "statistics.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <random>
@@ -50,6 +52,16 @@ bool is_link(const std::string &path) {
     return lstat(path.c_str(), &about) == 0 && S_ISLNK(about.st_mode);
 }
 
+// Whether nobody is at the socket, or has just left it: in `opened` why, and whether somebody will be there again.
+bool is_away(const Error &error, const std::string &socket, Opened &opened) {
+    constexpr std::array kAway{ENOENT, ECONNREFUSED, ECONNRESET, EPIPE};
+    if (std::ranges::find(kAway, error.code) == kAway.end())
+        return false;
+    opened.why = fmt::format("{} ({})", error.message(), socket);
+    opened.comes_back = is_link(socket);
+    return true;
+}
+
 // One attempt to open all sessions with one window. `wish`: 0 lets the first daemon choose; on other_window
 // the address of another one to try; on away it says why in `opened`.
 Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opened &opened) {
@@ -57,22 +69,17 @@ Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opene
     for (std::size_t ordinal = 0; ordinal < sockets.size(); ++ordinal) {
         const auto &socket = sockets[ordinal];
         auto link = channel::Link::connect(socket, Deadline::after(kHandshake));
-        if (!link && (link.error().code == ENOENT || link.error().code == ECONNREFUSED)) {
-            opened.why = link.error().message();
-            opened.comes_back = link.error().code == ENOENT && is_link(socket);
-            return Try::away;
-        }
         if (!link) {
+            if (is_away(link.error(), socket, opened))
+                return Try::away;
             kLog.error("{}; start the device proxy of this socket, or correct SINGULARITY_PROXY_SOCKETS",
                        link.error().message());
             return Try::failed;
         }
         auto answer = greet(*link, ordinal == 0 ? wish : opened.window.address);
-        if (!answer && (answer.error().code == ECONNRESET || answer.error().code == EPIPE)) {
-            opened.why = fmt::format("{} ({})", answer.error().message(), socket); // it has ended just now
-            return Try::away;
-        }
         if (!answer) {
+            if (is_away(answer.error(), socket, opened))
+                return Try::away;
             kLog.error("{} ({})", answer.error().message(), socket);
             return Try::failed;
         }
@@ -150,28 +157,26 @@ CUresult connect_all(Process &mine) {
     std::uint64_t wish = 0;
     Opened opened;
     const auto wait = patience();
-    const auto deadline = Deadline::after(wait.span);
-    for (int attempt = 0;; ++attempt) {
-        const auto outcome = open_all(*sockets, wish, opened);
-        if (outcome == Try::done)
-            break;
-        // Its place is taken by another one while the job is moved.
-        if (outcome == Try::away && (opened.comes_back || wait.asked_for) && !deadline.expired()) {
-            std::this_thread::sleep_for(kBetweenTries);
-            attempt = -1;
-            continue;
+    auto left = wait.span; // not by the clock: a process that was stored for a month has not waited for a month
+    int windows = 0;
+    for (auto outcome = open_all(*sockets, wish, opened); outcome != Try::done;
+         outcome = open_all(*sockets, wish, opened)) {
+        if (outcome == Try::failed)
+            return CUDA_ERROR_NO_DEVICE;
+        if (outcome == Try::other_window) {
+            if (++windows <= kWindowTries)
+                continue;
+            kLog.error("no window is free in this process and in all device proxies; tried {}", kWindowTries);
+            return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        if (outcome == Try::away) {
+        // Away: its place is taken by another one while the job is moved.
+        if (!(opened.comes_back || wait.asked_for) || left <= left.zero()) {
             kLog.error("{}; start the device proxy of this socket, or correct SINGULARITY_PROXY_SOCKETS",
                        opened.why);
             return CUDA_ERROR_NO_DEVICE;
         }
-        if (outcome == Try::failed)
-            return CUDA_ERROR_NO_DEVICE;
-        if (attempt == kWindowTries) {
-            kLog.error("no window is free in this process and in all device proxies; tried {}", kWindowTries);
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
+        std::this_thread::sleep_for(kBetweenTries);
+        left -= kBetweenTries;
     }
     mine.key = {random_number(), random_number()};
     mine.window = plan_window(opened.window, opened.sessions.size());
