@@ -174,6 +174,8 @@ void Session::capture_began(std::uint64_t stream) {
 }
 
 void Session::recount_captures() {
+    if (!captures())
+        return;
     const Tracing unseen(nullptr); // no part of the call that it follows
     const std::scoped_lock lock(captures_lock_);
     std::erase_if(captured_streams_, [this](std::uint64_t stream) {
