@@ -148,13 +148,14 @@ class Attachment {
         auto &session = *event.session;
         channel::Paused said;
         said.client = {.process = process().key, .ordinal = static_cast<std::uint64_t>(session.ordinal())};
+        said.pid = getpid();
         const auto refuse = [&](std::string_view why) {
             std::ranges::copy(why.substr(0, said.problem.size() - 1), said.problem.begin());
         };
         UniqueFd ranges;
         if (!paused_[&session]) {
             if (!begin_pause(event.deadline)) {
-                refuse("a thread registers or frees host memory and does not come to its end");
+                refuse("a thread registers host memory, or ends a context, and does not come to its end");
             } else {
                 paused_[&session] = true;
                 said.head = session.end().close_gate();
@@ -272,7 +273,7 @@ class Attachment {
         // From here on the watcher listens; a hang-up is told to what waits below.
         session.set_attaching(true);
         session.set_linked(true);
-        const auto result = make_the_rest(session);
+        const auto result = welcome.whole != 0 ? CUDA_SUCCESS : make_the_rest(session);
         if (result == CUDA_SUCCESS) {
             session.set_attaching(false);
             return {};

@@ -73,10 +73,17 @@ Expected<Answer> restore(const std::filesystem::path &control_socket, int descri
                descriptor, "restore device images with", progress, deadline);
 }
 
-Expected<Answer> await_attached(const std::filesystem::path &control_socket, const Deadline &deadline) {
+Expected<Answer> resume(const std::filesystem::path &control_socket, const Deadline &deadline) {
+    return ask(control_socket,
+               {.operation = std::to_underlying(Operation::resume), .within = milliseconds(deadline)}, -1,
+               "bring back the clients of", {}, deadline);
+}
+
+Expected<Answer> await_attached(const std::filesystem::path &control_socket, int processes,
+                                const Deadline &deadline) {
     return ask(control_socket,
                {.operation = std::to_underlying(Operation::await_attached), .within = milliseconds(deadline)},
-               -1, "wait for the clients of", {}, deadline);
+               processes, "wait for the clients of", {}, deadline);
 }
 
 } // namespace singularity::proxy_control

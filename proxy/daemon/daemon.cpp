@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <string_view>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -26,6 +28,22 @@ constexpr std::chrono::milliseconds kToGiveBack{1000};
 constexpr std::chrono::milliseconds kToEnd{3000};
 constexpr int kBetweenLooks = 100; // milliseconds, while there is a clock to look at
 constexpr std::size_t kMostGuests = 256;
+
+// Whether there is no process of this number below a /proc, or only what is left of one.
+bool has_ended(int processes, std::int32_t pid) {
+    if (pid <= 0)
+        return false; // it has not said who it is
+    const UniqueFd file(openat(processes, fmt::format("{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file)
+        return errno == ENOENT;
+    std::array<char, 512> text{};
+    const auto size = read(file.get(), text.data(), text.size() - 1);
+    if (size <= 0)
+        return size < 0 && errno == ESRCH;
+    const std::string_view said(text.data(), static_cast<std::size_t>(size));
+    const auto name = said.rfind(") ");
+    return name != said.npos && name + 2 < said.size() && (said[name + 2] == 'Z' || said[name + 2] == 'X');
+}
 
 } // namespace
 
@@ -142,6 +160,7 @@ std::optional<channel::Refusal> Daemon::refuse(channel::RefusalReason reason, st
 }
 
 void Daemon::hear_guest(int fd) {
+    const std::scoped_lock hearing(hearing_);
     auto &guest = guests_.at(fd);
     {
         const std::scoped_lock lock(lock_);
@@ -278,9 +297,20 @@ std::optional<channel::Refusal> Daemon::attach(Guest &guest, const channel::Atta
     const std::scoped_lock lock(lock_);
     const auto found = waiting_.find(attach.client);
     if (found == waiting_.end())
-        return refuse(RefusalReason::not_here, "no device image of this client was restored here");
+        return refuse(RefusalReason::not_here,
+                      "this client has left nothing here, and no image of it was restored");
+    if (moved_)
+        return refuse(RefusalReason::moved, "its clients have been saved for another device proxy");
     const auto &session = found->second.session;
+    if (found->second.whole) {
+        // The one that it has left is half of memory that it does not share any more.
+        auto end = channel::ServerEnd::create(session->channel().geometry());
+        if (!end)
+            return refuse(RefusalReason::failed, end.error().message());
+        session->renew(std::move(*end));
+    }
     channel::Welcome welcome;
+    welcome.whole = found->second.whole ? 1 : 0;
     welcome.session = session->place().number;
     welcome.geometry = session->channel().geometry();
     welcome.window = session->place().window;
@@ -303,7 +333,7 @@ std::optional<channel::Refusal> Daemon::attach(Guest &guest, const channel::Atta
 }
 
 std::vector<std::shared_ptr<Session>> Daemon::hold() {
-    const std::scoped_lock lock(lock_);
+    const std::scoped_lock lock(hearing_, lock_);
     holding_ = true;
     std::vector<std::shared_ptr<Session>> all;
     for (const auto &[fd, session] : sessions_)
@@ -311,13 +341,17 @@ std::vector<std::shared_ptr<Session>> Daemon::hold() {
     return all;
 }
 
-void Daemon::release(bool moved) {
+void Daemon::release() {
     {
         const std::scoped_lock lock(lock_);
         holding_ = false;
-        moved_ = moved;
     }
     tell_closed()(); // wakes the main thread
+}
+
+void Daemon::set_moved(bool moved) {
+    const std::scoped_lock lock(lock_);
+    moved_ = moved;
 }
 
 void Daemon::hear_held() {
@@ -365,7 +399,7 @@ Expected<std::shared_ptr<Session>> Daemon::make(const channel::ClientKey &client
 
 void Daemon::expect(const Restored &restored) {
     const std::scoped_lock lock(lock_);
-    waiting_.emplace(restored.client, restored);
+    waiting_.emplace(restored.client, Awaited{.session = restored.session, .pid = restored.pid});
 }
 
 void Daemon::drop(const std::shared_ptr<Session> &session) {
@@ -374,9 +408,25 @@ void Daemon::drop(const std::shared_ptr<Session> &session) {
     windows_.give_back(session->place().window);
 }
 
-std::size_t Daemon::expected() {
-    const std::scoped_lock lock(lock_);
-    return waiting_.size();
+std::size_t Daemon::expected(int processes) {
+    std::vector<std::shared_ptr<Session>> gone;
+    std::size_t left = 0;
+    {
+        const std::scoped_lock lock(lock_);
+        if (processes != -1)
+            std::erase_if(waiting_, [&](const auto &entry) {
+                if (!has_ended(processes, entry.second.pid))
+                    return false;
+                gone.push_back(entry.second.session);
+                return true;
+            });
+        left = waiting_.size();
+    }
+    for (const auto &session : gone) {
+        kLog.info("{}: its process has ended", session->who());
+        drop(session);
+    }
+    return left;
 }
 
 void Daemon::identify(Guest &guest) {
@@ -386,6 +436,11 @@ void Daemon::identify(Guest &guest) {
     std::uint64_t used = 0;
     for (const auto &[fd, session] : sessions_)
         used += session->slab_bytes();
+    {
+        const std::scoped_lock lock(lock_);
+        for (const auto &[client, awaited] : waiting_)
+            used += awaited.session->slab_bytes();
+    }
     identity.free_memory = identity.device.total_memory - std::min(used, identity.device.total_memory);
     if (auto sent =
             guest.link.send_struct(channel::PacketType::identity, 0, identity, Deadline::after(kToAnswer));
@@ -400,7 +455,11 @@ void Daemon::hear_session(int fd) {
     auto session = found->second;
     // Some at a time: other sessions want to be heard as well.
     constexpr int kPacketsAtATime = 16;
-    for (int packets = 0; packets < kPacketsAtATime && !session->ending(); ++packets) {
+    const auto heard_out = [&] {
+        return session->ending() || session->presence() == Session::Presence::leaving ||
+               session->presence() == Session::Presence::left;
+    };
+    for (int packets = 0; packets < kPacketsAtATime && !heard_out(); ++packets) {
         auto packet = session->link().receive();
         if (!packet) {
             const bool hung_up = packet.error().code == ECONNRESET;
@@ -413,7 +472,7 @@ void Daemon::hear_session(int fd) {
         if (auto taken = session->deliver(std::move(**packet)); !taken)
             session->end(taken.error().message(), true);
     }
-    if (!session->ending())
+    if (!heard_out())
         return;
     // Its descriptor stays open until the last thread has left the session; nothing more is read from it.
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr) != 0)
@@ -422,7 +481,29 @@ void Daemon::hear_session(int fd) {
         const std::scoped_lock lock(lock_);
         sessions_.erase(found);
     }
-    ending_.push_back({.session = std::move(session), .by = Deadline::after(kToGiveBack)});
+    if (session->ending())
+        ending_.push_back({.session = std::move(session), .by = Deadline::after(kToGiveBack)});
+    else
+        leaving_.push_back(std::move(session));
+}
+
+// Sessions whose clients have detached: those without threads are awaited.
+void Daemon::see_off() {
+    const std::scoped_lock lock(lock_);
+    std::erase_if(leaving_, [this](const std::shared_ptr<Session> &session) {
+        if (!session->ending() && session->presence() != Session::Presence::left)
+            return false;
+        const auto &said = session->said();
+        if (!session->ending() &&
+            !waiting_.emplace(said.client, Awaited{.session = session, .pid = said.pid, .whole = true})
+                 .second)
+            session->end("another client has said that it is this one", true);
+        if (session->ending())
+            ending_.push_back({.session = session, .by = Deadline::after(kToGiveBack)});
+        else
+            session->set_presence(Session::Presence::awaited);
+        return true;
+    });
 }
 
 void Daemon::reap() {
@@ -431,6 +512,7 @@ void Daemon::reap() {
     if (read(closed_->get(), &count, sizeof(count)) < 0 && errno != EAGAIN)
         kLog.error("{}", errno_error("read", "the event of closed sessions").message());
     hear_held();
+    see_off();
     const std::scoped_lock lock(lock_);
     std::erase_if(ending_, [this](const Ending &ending) {
         if (!ending.session->closed())
@@ -448,19 +530,21 @@ void Daemon::look_at_clocks() {
                        ending.session->who(), kToGiveBack.count());
     std::erase_if(guests_,
                   [](const auto &entry) { return !entry.second.held && entry.second.until.expired(); });
-    if (!sessions_.empty() || expected() != 0)
+    if (!sessions_.empty() || !leaving_.empty() || expected(-1) != 0)
         last_client_ = std::chrono::steady_clock::now();
 }
 
 bool Daemon::end_sessions() {
     guests_.clear();
-    for (auto &[client, restored] : std::exchange(waiting_, {}))
-        restored.session->give_back();
-    for (auto &[fd, session] : sessions_) {
+    for (auto &[client, awaited] : std::exchange(waiting_, {}))
+        awaited.session->give_back();
+    auto all = std::exchange(leaving_, {});
+    for (auto &[fd, session] : std::exchange(sessions_, {}))
+        all.push_back(std::move(session));
+    for (auto &session : all) {
         session->end("the device proxy ends", false);
-        ending_.push_back({.session = session, .by = Deadline::after(kToGiveBack)});
+        ending_.push_back({.session = std::move(session), .by = Deadline::after(kToGiveBack)});
     }
-    sessions_.clear();
     const auto all_closed = [this] {
         look_at_clocks();
         return std::ranges::all_of(ending_, [](const Ending &ending) { return ending.session->closed(); });

@@ -42,12 +42,13 @@ class Daemon final : public SessionKeeper {
 
     // --- for the thread of the control socket
     [[nodiscard]] std::vector<std::shared_ptr<Session>> hold() override;
-    void release(bool moved) override;
+    void release() override;
+    void set_moved(bool moved) override;
     [[nodiscard]] Expected<std::shared_ptr<Session>>
     make(const channel::ClientKey &client, const channel::Geometry &geometry, std::uint64_t window) override;
     void expect(const Restored &restored) override;
     void drop(const std::shared_ptr<Session> &session) override;
-    [[nodiscard]] std::size_t expected() override;
+    [[nodiscard]] std::size_t expected(int processes) override;
 
   private:
     // Somebody who has connected and has no session (yet).
@@ -67,25 +68,34 @@ class Daemon final : public SessionKeeper {
     // The session, or why there is none.
     [[nodiscard]] std::optional<channel::Refusal> open_session(Guest &guest, const channel::Hello &hello);
     void identify(Guest &guest);
-    // The restored session of a client that is back, or why there is none.
+    // The session of a client that is back, or why there is none.
     [[nodiscard]] std::optional<channel::Refusal> attach(Guest &guest, const channel::Attach &attach);
     [[nodiscard]] std::function<void()> tell_closed() const;
     void hear_held();
     [[nodiscard]] SessionPlace place_for(unsigned number, const Peer &peer, std::uint64_t window) const;
     void hear_session(int fd);
     void reap();
+    void see_off();
     void look_at_clocks();
 
     const Options &options_;
     const BackEnd &back_end_;
     DeviceOutput *output_;
     Listener listener_;
+    // While a guest is heard no hold() begins: what becomes of the guest is one of its sessions, or comes
+    // after it. Taken before lock_.
+    std::mutex hearing_;
     // What the thread of the control socket uses as well: windows, numbers, sessions, those that wait.
     std::mutex lock_;
     WindowArea windows_;
     bool holding_ = false;
     bool moved_ = false;
-    std::map<channel::ClientKey, Restored> waiting_;
+    struct Awaited {
+        std::shared_ptr<Session> session;
+        std::int32_t pid = 0; // in its PID namespace
+        bool whole = false;   // as the client has left it; else restored
+    };
+    std::map<channel::ClientKey, Awaited> waiting_;
     UniqueFd epoll_;
     UniqueFd signals_;
     std::shared_ptr<UniqueFd> closed_; // an event: some session is closed; sessions may outlive the daemon
@@ -97,6 +107,7 @@ class Daemon final : public SessionKeeper {
         bool told = false;
     };
     std::vector<Ending> ending_;
+    std::vector<std::shared_ptr<Session>> leaving_;
     unsigned next_number_ = 1;
     std::chrono::steady_clock::time_point last_client_;
 };

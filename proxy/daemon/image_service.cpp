@@ -129,7 +129,7 @@ Expected<Answer> ImageService::carry_out(Job &job) {
         return refuse(fmt::format("it is of version {}; this device proxy speaks version {}", request.version,
                                   proxy_control::kVersion));
     const auto operation = static_cast<Operation>(request.operation);
-    if (operation != Operation::await_attached && !job.descriptor)
+    if ((operation == Operation::save || operation == Operation::restore) && !job.descriptor)
         return refuse("it comes without a descriptor");
     if (request.afterwards >= std::to_underlying(Afterwards::end))
         return refuse(fmt::format("there is no {} to do afterwards", request.afterwards));
@@ -142,6 +142,8 @@ Expected<Answer> ImageService::carry_out(Job &job) {
                 return restore(job);
             case Operation::await_attached:
                 return await_attached(job);
+            case Operation::resume:
+                return bring_back();
             case Operation::end:
                 break;
             }
@@ -242,9 +244,8 @@ Expected<void> ImageService::write(Job &job, std::vector<Held> &held, Answer &an
                                image::StreamRecord{.clients = static_cast<std::uint32_t>(held.size())});
         !done)
         return done;
-    const bool comes_back = static_cast<Afterwards>(job.request.afterwards) == Afterwards::step_aside;
     for (auto &one : held) {
-        auto saved = save_session(*one.session, one.client, comes_back, writer);
+        auto saved = save_session(*one.session, one.client, writer);
         if (!saved)
             return propagate(saved);
         if (one.session->ending())
@@ -264,35 +265,45 @@ Expected<void> ImageService::write(Job &job, std::vector<Held> &held, Answer &an
     return {};
 }
 
-// Past this point there is no way back: a client that has let go has only its image.
+// After an error those that have detached may come back.
 Expected<void> ImageService::detach(const std::vector<Held> &held, const Deadline &deadline) {
-    for (const auto &one : held)
+    keeper_.set_moved(true); // from the first that has let go
+    for (const auto &one : held) {
+        one.session->may_leave(one.client.said);
         if (auto sent =
                 one.session->link().send(channel::PacketType::detach, 0, {}, {}, Deadline::after(kToTell));
             !sent && !one.session->ending())
             one.session->end(fmt::format("it cannot be told to detach: {}", sent.error().message()), false);
-    return wait_until(
-        [&] { return std::ranges::all_of(held, [](const Held &one) { return one.session->closed(); }); },
-        deadline, "the clients to detach", kLook);
+    }
+    const auto is_away = [](const Held &one) {
+        return one.session->presence() == Session::Presence::awaited || one.session->closed();
+    };
+    auto waited = wait_until([&] { return std::ranges::all_of(held, is_away); }, deadline,
+                             "the clients to detach", kLook);
+    if (!waited)
+        keeper_.set_moved(false);
+    return waited;
 }
 
 Expected<Answer> ImageService::save(Job &job) {
     class Holding {
       public:
         explicit Holding(SessionKeeper &keeper) : keeper_(keeper), sessions_(keeper.hold()) {}
-        ~Holding() { keeper_.release(moved_); }
+        ~Holding() { keeper_.release(); }
         Holding(const Holding &) = delete;
         Holding &operator=(const Holding &) = delete;
         Holding(Holding &&) = delete;
         Holding &operator=(Holding &&) = delete;
         [[nodiscard]] const std::vector<std::shared_ptr<Session>> &sessions() const { return sessions_; }
-        void moved() { moved_ = true; }
 
       private:
         SessionKeeper &keeper_;
         std::vector<std::shared_ptr<Session>> sessions_;
-        bool moved_ = false;
     };
+    // What is theirs would be missing.
+    if (const auto away = keeper_.expected(-1); away != 0)
+        return failure("save", "device images", fmt::format("{} clients have not come back yet", away),
+                       EBUSY);
     Holding holding(keeper_);
     const auto begin = Deadline::Clock::now();
     auto held = quiesce(job, holding.sessions());
@@ -306,8 +317,6 @@ Expected<Answer> ImageService::save(Job &job) {
         return propagate(done);
     }
     if (static_cast<Afterwards>(job.request.afterwards) != Afterwards::run_on) {
-        // From the first that has let go.
-        holding.moved();
         if (auto done = detach(*held, job.deadline); !done)
             return propagate(done);
     } else {
@@ -341,8 +350,12 @@ Expected<Answer> ImageService::restore(Job &job) {
         kLog.info("{}: restored (was pid {}), {} bytes of content; it waits for its client",
                   one.session->who(), one.pid, one.content_bytes);
     }
-    keeper_.release(false); // should this be the device proxy that they have left
     return answer;
+}
+
+Answer ImageService::bring_back() {
+    keeper_.set_moved(false);
+    return {};
 }
 
 Expected<Answer> ImageService::await_attached(Job &job) {
@@ -350,9 +363,9 @@ Expected<Answer> ImageService::await_attached(Job &job) {
     const auto here = [&] {
         if (auto wanted = go_on(job, 0); !wanted)
             failed = wanted.error();
-        return failed.has_value() || keeper_.expected() == 0;
+        return failed.has_value() || keeper_.expected(job.descriptor ? job.descriptor.get() : -1) == 0;
     };
-    if (auto waited = wait_until(here, job.deadline, "clients that were restored to attach", kLook); !waited)
+    if (auto waited = wait_until(here, job.deadline, "clients to attach", kLook); !waited)
         return propagate(waited);
     if (failed)
         return std::unexpected(std::move(*failed));

@@ -30,17 +30,21 @@ class SessionKeeper {
     SessionKeeper &operator=(SessionKeeper &&) = delete;
     virtual ~SessionKeeper() = default;
 
-    // All that live; until release() no new ones begin, and after it only if these have not `moved`.
+    // All that live; until release() no new ones begin.
     [[nodiscard]] virtual std::vector<std::shared_ptr<Session>> hold() = 0;
-    virtual void release(bool moved) = 0;
+    virtual void release() = 0;
+    // Clients that have detached belong to another device proxy now, or may come back. While they are away no
+    // new ones begin and none attaches.
+    virtual void set_moved(bool moved) = 0;
     [[nodiscard]] virtual Expected<std::shared_ptr<Session>>
     make(const channel::ClientKey &client, const channel::Geometry &geometry, std::uint64_t window) = 0;
     // From now on its client may attach.
     virtual void expect(const Restored &restored) = 0;
     // Of a session that was made and is not wanted.
     virtual void drop(const std::shared_ptr<Session> &session) = 0;
-    // Clients that are expected and have not come.
-    [[nodiscard]] virtual std::size_t expected() = 0;
+    // Clients that are expected and have not come. processes: a /proc, -1 for none; who has ended there is
+    // expected no longer.
+    [[nodiscard]] virtual std::size_t expected(int processes) = 0;
 };
 
 class ImageService {
@@ -69,6 +73,7 @@ class ImageService {
     [[nodiscard]] Expected<proxy_control::Answer> carry_out(Job &job);
     [[nodiscard]] Expected<proxy_control::Answer> save(Job &job);
     [[nodiscard]] Expected<proxy_control::Answer> restore(Job &job);
+    [[nodiscard]] proxy_control::Answer bring_back();
     [[nodiscard]] Expected<proxy_control::Answer> await_attached(Job &job);
     // Whether the caller still wants it; tells how far it is.
     [[nodiscard]] Expected<void> go_on(Job &job, std::uint64_t bytes) const;
@@ -82,7 +87,7 @@ class ImageService {
                                                       const std::vector<std::shared_ptr<Session>> &sessions);
     [[nodiscard]] Expected<void> write(Job &job, std::vector<Held> &held,
                                        proxy_control::Answer &answer) const;
-    [[nodiscard]] static Expected<void> detach(const std::vector<Held> &held, const Deadline &deadline);
+    [[nodiscard]] Expected<void> detach(const std::vector<Held> &held, const Deadline &deadline);
 
     Listener listener_;
     SessionKeeper &keeper_;

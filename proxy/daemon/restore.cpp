@@ -459,11 +459,7 @@ Expected<Restored> begin_client(const Record &record, const BackEnd &back_end, s
     (*session)->repeat_over(std::move(*unread));
     (*session)->note(static_cast<CUresult>(fixed->noted));
     (*session)->objects().invent_from(std::min<std::uint64_t>(fixed->names, std::uint64_t{1} << 30));
-    return Restored{.client = client,
-                    .session = std::move(*session),
-                    .packets = fixed->packets,
-                    .pid = fixed->pid,
-                    .content_bytes = 0};
+    return Restored{.client = client, .session = std::move(*session), .pid = fixed->pid, .content_bytes = 0};
 }
 
 } // namespace

@@ -18,8 +18,7 @@ namespace singularity::proxyd {
 struct Restored {
     channel::ClientKey client;
     std::shared_ptr<Session> session;
-    std::uint64_t packets = 0; // sent to the client so far
-    std::int32_t pid = 0;      // where it was saved
+    std::int32_t pid = 0; // in its PID namespace
     std::uint64_t content_bytes = 0;
 };
 

@@ -35,20 +35,11 @@ std::unexpected<Error> cannot(std::string what, const driver_api::Backend &drive
     return failure("save", std::move(what), result_name(driver, result), EIO);
 }
 
-// A driver that has served other modules puts the variables of the next ones elsewhere.
-std::unexpected<Error> stays(const std::string &variable) {
-    return failure(
-        "save", fmt::format("variable {}", variable),
-        "the program knows its address, which this device proxy cannot give back; save the program "
-        "without letting it run on, and restore it with another proxy",
-        ENOTSUP);
-}
-
 class Save {
   public:
-    Save(Session &session, const PausedClient &client, bool comes_back, image::Writer &writer)
-        : session_(session), client_(client), comes_back_(comes_back), writer_(writer),
-          driver_(session.driver()), copier_(driver_, image::kPiece) {}
+    Save(Session &session, const PausedClient &client, image::Writer &writer)
+        : session_(session), client_(client), writer_(writer), driver_(session.driver()),
+          copier_(driver_, image::kPiece) {}
 
     [[nodiscard]] Expected<Saved> run();
 
@@ -74,7 +65,6 @@ class Save {
 
     Session &session_;
     const PausedClient &client_;
-    bool comes_back_; // to this proxy
     image::Writer &writer_;
     const driver_api::Backend &driver_;
     DeviceCopier copier_;
@@ -114,7 +104,7 @@ Expected<void> Save::client() {
     record.packets = client_.said.packets;
     record.geometry = {geometry.ring_size,   geometry.record_limit, geometry.slots,
                        geometry.inline_size, geometry.pieces,       geometry.piece_size};
-    record.pid = place.peer.pid;
+    record.pid = client_.said.pid;
     record.noted = static_cast<std::int32_t>(session_.noted());
     record.device_ordinal = device.ordinal;
     record.compute_major = device.compute_major;
@@ -340,8 +330,6 @@ Expected<void> Save::variables_of(std::uint64_t owner, std::uint64_t real, std::
         if (result != CUDA_SUCCESS)
             return cannot(fmt::format("variable {}", name), driver_, result);
         const bool seen = session_.journal().is_seen({.owner = owner, .managed = false, .name = name});
-        if (seen && comes_back_)
-            return stays(name);
         if (auto done = place({.kind = std::to_underlying(image::PlaceKind::variable),
                                .flags = seen ? image::kAddressSeen : 0,
                                .owner = owner,
@@ -403,8 +391,6 @@ Expected<void> Save::managed_variables() {
                 &address, &size, std::bit_cast<CUlibrary>(*library), seen.name.c_str());
             result != CUDA_SUCCESS)
             return cannot(fmt::format("managed variable {}", seen.name), driver_, result);
-        if (comes_back_)
-            return stays(seen.name);
         if (auto done = place({.kind = std::to_underlying(image::PlaceKind::variable),
                                .flags = image::kAddressSeen | image::kManaged,
                                .owner = seen.owner,
@@ -534,9 +520,8 @@ std::optional<Obstacle> obstacle(Session &session) {
     return std::nullopt;
 }
 
-Expected<Saved> save_session(Session &session, const PausedClient &client, bool comes_back,
-                             image::Writer &writer) {
-    return Save(session, client, comes_back, writer).run();
+Expected<Saved> save_session(Session &session, const PausedClient &client, image::Writer &writer) {
+    return Save(session, client, writer).run();
 }
 
 } // namespace singularity::proxyd

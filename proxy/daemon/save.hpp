@@ -35,7 +35,7 @@ struct Saved {
     std::uint64_t code_bytes = 0;
 };
 // Writes the records of one session.
-[[nodiscard]] Expected<Saved> save_session(Session &session, const PausedClient &client, bool comes_back,
+[[nodiscard]] Expected<Saved> save_session(Session &session, const PausedClient &client,
                                            image::Writer &writer);
 
 } // namespace singularity::proxyd

@@ -48,7 +48,7 @@ void Session::start() {
 
 void Session::consume() {
     relax_capture_mode();
-    while (!ending()) {
+    while (!ending() && !channel_->interrupted()) {
         auto record = channel_->next(Deadline::after(kBetweenLooks));
         if (!record)
             return end(record.error().message(), true);
@@ -71,7 +71,9 @@ Expected<void> Session::deliver(channel::Packet packet) {
     case channel::PacketType::paused:
         return pause_.answered(packet);
     case channel::PacketType::detached:
-        end("the client has detached: its image is saved", false);
+        if (presence() != Presence::asked)
+            return failure("take a packet", "detached", "the client was not asked to detach", EPROTO);
+        leave();
         return {};
     default:
         return failure("take a packet", fmt::format("{}", std::to_underlying(packet.type)),
@@ -99,6 +101,33 @@ void Session::end(const std::string &reason, bool rule_broken) {
     // Without an owner there are no threads: who made the session gives back.
     if (auto self = weak_from_this().lock())
         std::thread([self = std::move(self)] { self->close_down(); }).detach();
+}
+
+void Session::may_leave(const channel::Paused &said) {
+    said_ = said;
+    set_presence(Presence::asked);
+}
+
+// Everything that it was told is done: no thread is in the driver.
+void Session::leave() {
+    kLog.info("{}: the client has detached", who());
+    set_presence(Presence::leaving);
+    channel_->interrupt();
+    std::thread([self = shared_from_this()] {
+        self->workers_.stop();
+        while (!self->workers_.gone(Deadline::after(kBetweenLooks)))
+            kLog.error("{}: the driver has not returned from a call although the device is quiet",
+                       self->who());
+        self->set_presence(Presence::left);
+        self->on_closed_();
+    }).detach();
+}
+
+void Session::renew(std::unique_ptr<channel::ServerEnd> channel) {
+    channel_ = std::move(channel);
+    workers_.restart();
+    contexts_changed(); // what is current belongs to the thread that was
+    set_presence(Presence::here);
 }
 
 void Session::close_down() {

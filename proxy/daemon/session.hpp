@@ -56,8 +56,8 @@ struct SessionPlace {
 
 class Session : public std::enable_shared_from_this<Session> {
   public:
-    // output may be nullptr: nothing is relayed. closed: called once, by the last thread, when nothing of the
-    // session is left in the driver.
+    // output may be nullptr: nothing is relayed. closed: called by the last thread, when nothing of the
+    // session is left in the driver, and when the client has left what it has here.
     Session(const SessionPlace &place, const BackEnd &back_end, DeviceOutput *output,
             std::unique_ptr<channel::ServerEnd> channel, channel::Link link, std::function<void()> closed);
     Session(const Session &) = delete;
@@ -74,6 +74,21 @@ class Session : public std::enable_shared_from_this<Session> {
     void end(const std::string &reason, bool rule_broken);
     [[nodiscard]] bool ending() const { return ending_.load(std::memory_order_acquire); }
     [[nodiscard]] bool closed() const { return closed_.load(std::memory_order_acquire); }
+    // A client that detaches leaves its session as it is, without threads, and may come back to it.
+    enum class Presence : std::uint8_t {
+        here,
+        asked,   // to detach
+        leaving, // it has detached: nothing is heard of it any more
+        left,    // and all threads have
+        awaited, // it may attach
+    };
+    // said: who will ask for it again.
+    void may_leave(const channel::Paused &said);
+    [[nodiscard]] const channel::Paused &said() const { return said_; }
+    [[nodiscard]] Presence presence() const { return presence_.load(std::memory_order_acquire); }
+    void set_presence(Presence presence) { presence_.store(presence, std::memory_order_release); }
+    // For a client that is back: before adopt() and start().
+    void renew(std::unique_ptr<channel::ServerEnd> channel);
     [[nodiscard]] const SessionPlace &place() const { return place_; }
     [[nodiscard]] const channel::Link &link() const { return link_; }
     [[nodiscard]] channel::Link &link() { return link_; }
@@ -174,6 +189,7 @@ class Session : public std::enable_shared_from_this<Session> {
   private:
     void consume();
     void close_down(); // a thread
+    void leave();
     void make_current(std::uint64_t context);
     bool make_current_here(std::uint64_t context); // false: there is no such context
     void relax_capture_mode() const;
@@ -228,6 +244,8 @@ class Session : public std::enable_shared_from_this<Session> {
     CUresult repeated_ = CUDA_SUCCESS;           // what the repeated call has returned
     std::atomic<bool> ending_ = false;
     std::atomic<bool> closed_ = false;
+    std::atomic<Presence> presence_ = Presence::here;
+    channel::Paused said_; // by a client that is to leave
 };
 
 } // namespace singularity::proxyd

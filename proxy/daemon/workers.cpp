@@ -63,6 +63,11 @@ void Workers::stop() {
     changed_.notify_all();
 }
 
+void Workers::restart() {
+    const std::scoped_lock lock(lock_);
+    stopping_ = false;
+}
+
 bool Workers::idle() {
     const std::scoped_lock lock(lock_);
     return jobs_.empty() && busy_ == 0;

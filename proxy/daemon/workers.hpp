@@ -22,6 +22,8 @@ class Workers {
     void start(std::shared_ptr<void> keep, std::function<void()> whole);
     // No more jobs are begun; those under way end as they do.
     void stop();
+    // After stop() and gone().
+    void restart();
     // Whether no job waits or is under way.
     [[nodiscard]] bool idle();
     // Whether all threads have ended in time.

@@ -106,8 +106,7 @@ Expected<void> Devices::link() const {
     return {};
 }
 
-Expected<std::uint64_t> Devices::save(int into, proxy_control::Afterwards afterwards, AgentLink &agent,
-                                      const Deadline &deadline) const {
+Expected<std::uint64_t> Devices::save(int into, AgentLink &agent, const Deadline &deadline) const {
     auto control = directory(room_.control());
     if (!control)
         return propagate(control);
@@ -124,17 +123,14 @@ Expected<std::uint64_t> Devices::save(int into, proxy_control::Afterwards afterw
             openat(into, file(proxy).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
         if (!stream)
             return std::unexpected(errno_error("make", file(proxy)));
-        const proxy_control::SaveOptions options{.afterwards = afterwards,
+        const proxy_control::SaveOptions options{.afterwards = proxy_control::Afterwards::detach,
                                                  .progress = [&](std::uint64_t count) {
                                                      bytes[proxy].store(count);
                                                      agent.progress(kSaving, sum());
                                                  }};
         auto answer = proxy_control::save(control_socket(*control, proxy), stream.get(), options, deadline);
-        if (!answer) {
-            // Of no use to give_back(): its clients have not let go.
-            unlinkat(into, file(proxy).c_str(), 0);
+        if (!answer)
             return propagate(answer);
-        }
         bytes[proxy].store(answer->bytes);
         return {};
     });
@@ -143,15 +139,12 @@ Expected<std::uint64_t> Devices::save(int into, proxy_control::Afterwards afterw
     return sum();
 }
 
-Expected<void> Devices::give_back(int from, const Deadline &deadline) const {
+Expected<void> Devices::resume(const Deadline &deadline) const {
     auto control = directory(room_.control());
     if (!control)
         return propagate(control);
     return for_all(proxies(), [&](std::uint32_t proxy) -> Expected<void> {
-        const UniqueFd stream(openat(from, file(proxy).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-        if (!stream)
-            return errno == ENOENT ? Expected<void>() : std::unexpected(errno_error("open", file(proxy)));
-        auto answer = proxy_control::restore(control_socket(*control, proxy), stream.get(), {}, deadline);
+        auto answer = proxy_control::resume(control_socket(*control, proxy), deadline);
         if (!answer)
             return propagate(answer);
         return {};
@@ -201,19 +194,20 @@ Expected<std::uint64_t> Devices::load(const store::Checkpoint &checkpoint, Agent
     return bytes.load();
 }
 
-void Devices::await_clients(AgentLink &agent) const {
+void Devices::await_clients(pid_t init, AgentLink &agent) const {
     agent.progress("attaching clients");
     auto control = directory(room_.control());
-    auto waited = control ? for_all(proxies(),
-                                    [&](std::uint32_t proxy) -> Expected<void> {
-                                        auto answer =
-                                            proxy_control::await_attached(control_socket(*control, proxy),
-                                                                          Deadline::after(kAttachPatience));
-                                        if (!answer)
-                                            return propagate(answer);
-                                        return {};
-                                    })
-                          : Expected<void>(propagate(control));
+    auto processes = directory(fmt::format("/proc/{}/root/proc", init));
+    const auto wait = [&](std::uint32_t proxy) -> Expected<void> {
+        auto answer = proxy_control::await_attached(control_socket(*control, proxy), processes->get(),
+                                                    Deadline::after(kAttachPatience));
+        if (!answer)
+            return propagate(answer);
+        return {};
+    };
+    auto waited = !control     ? Expected<void>(propagate(control))
+                  : !processes ? Expected<void>(propagate(processes))
+                               : for_all(proxies(), wait);
     if (!waited)
         kLog.warning("{}: {}", record_.spec.name, waited.error().message());
 }

@@ -34,18 +34,17 @@ class Devices {
     // Names for those devices that have no proxy of their own.
     [[nodiscard]] Expected<void> link() const;
 
-    // All proxies at once, each to its file in the directory `into`; their clients have let go of them. After
-    // an error those that had done so are attached again, or the error says that they are not.
-    [[nodiscard]] Expected<std::uint64_t> save(int into, proxy_control::Afterwards afterwards,
-                                               AgentLink &agent, const Deadline &deadline) const;
-    // What save() has written, to the same proxies. Those whose clients have never let go are left alone.
-    [[nodiscard]] Expected<void> give_back(int from, const Deadline &deadline) const;
+    // All proxies at once, each to its file in the directory `into`; their clients have let go of them, or
+    // after an error some of them.
+    [[nodiscard]] Expected<std::uint64_t> save(int into, AgentLink &agent, const Deadline &deadline) const;
+    // Clients that have let go may come back to what they had.
+    [[nodiscard]] Expected<void> resume(const Deadline &deadline) const;
     // From the store, to proxies that are new.
     [[nodiscard]] Expected<std::uint64_t> load(const store::Checkpoint &checkpoint, AgentLink &agent,
                                                const Deadline &deadline) const;
-    // Until all clients have attached, or some patience is at its end: a process that has ended since it let
-    // go never does, and one that cannot is told so by its calls.
-    void await_clients(AgentLink &agent) const;
+    // Until all clients have attached whose processes still live, or some patience is at its end: one that is
+    // stopped comes later, and one that cannot is told so by its calls. init: of the node.
+    void await_clients(pid_t init, AgentLink &agent) const;
 
     // Of a proxy, below a directory of images.
     [[nodiscard]] static std::string file(std::uint32_t proxy);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "common/log.hpp"
 #include "criu-hooks/host/staging.hpp"
 #include "devices.hpp"
 #include "host_node.hpp"
@@ -7,18 +6,14 @@
 
 #include <chrono>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 namespace singularity::worker {
 
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr log::Channel kLog("worker");
-constexpr auto kMarkPatience = 120s; // for a worker that still undoes what it had begun
-constexpr auto kDevicesPatience = 600s;
+constexpr auto kMarkPatience = 120s;    // for a worker that still undoes what it had begun
+constexpr auto kDevicesPatience = 600s; // a proxy may still be writing its image
 
 Expected<void> work(const agent::WorkRecover &job, AgentLink &agent) {
     const node::Room room(job.place.state, job.record.spec.name);
@@ -27,23 +22,15 @@ Expected<void> work(const agent::WorkRecover &job, AgentLink &agent) {
         return propagate(mark);
     const Devices devices(job.record, room);
     if (devices.any()) {
-        std::error_code error;
-        // One at most: what another worker of this node has left was removed by the one that followed.
-        for (const auto &entry : std::filesystem::directory_iterator(job.place.staging, error)) {
-            auto directory = open_file(entry.path(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-            if (!directory)
-                continue;
-            // Refused where the clients have never let go, and then nothing is to be done.
-            if (auto given = devices.give_back(directory->get(), Deadline::after(kDevicesPatience)); !given)
-                kLog.info("{}: {}", job.record.spec.name, given.error().message());
-        }
+        if (auto brought = devices.resume(Deadline::after(kDevicesPatience)); !brought)
+            return brought;
         if (auto shown = devices.show(); !shown)
             return shown;
     }
     if (auto resumed = host::resume(job.record.init.pid); !resumed)
         return resumed;
     if (devices.any())
-        devices.await_clients(agent);
+        devices.await_clients(job.record.init.pid, agent);
     if (auto removed = host::Staging::remove_abandoned(job.place.staging); !removed)
         return propagate(removed);
     return mark->remove();

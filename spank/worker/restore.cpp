@@ -199,7 +199,7 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
         return propagate(kept);
     made.keep();
     if (devices.any())
-        devices.await_clients(agent);
+        devices.await_clients(*init, agent);
     for (const auto &image : checkpoint->manifest().nodes.front().images)
         report.host_bytes += image.size();
     report.pause_us = static_cast<std::uint64_t>(

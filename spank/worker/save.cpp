@@ -175,10 +175,7 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
     if (devices_.any()) {
         if (auto hidden = devices_.hide(); !hidden)
             return hidden;
-        using proxy_control::Afterwards;
-        auto saved =
-            devices_.save(staging_->directory(), job_.go_on ? Afterwards::step_aside : Afterwards::detach,
-                          agent_, Deadline::after(kDevicesPatience));
+        auto saved = devices_.save(staging_->directory(), agent_, Deadline::after(kDevicesPatience));
         if (!saved)
             return propagate(saved);
         report.devices_bytes = *saved;
@@ -216,15 +213,15 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
 // Devices first: a program that runs finds them.
 Expected<void> Saving::resume() {
     if (devices_.any()) {
-        if (auto given = devices_.give_back(staging_->directory(), Deadline::after(kDevicesPatience)); !given)
-            return given;
+        if (auto brought = devices_.resume(Deadline::after(kDevicesPatience)); !brought)
+            return brought;
         if (auto shown = devices_.show(); !shown)
             return shown;
     }
     if (auto resumed = host::resume(job_.record.init.pid); !resumed)
         return resumed;
     if (devices_.any())
-        devices_.await_clients(agent_);
+        devices_.await_clients(job_.record.init.pid, agent_);
     return {};
 }
 

@@ -62,7 +62,10 @@ class Agent(virtualnode.Agent):
 
     def finish(self, node):
         """Waits for the program's end: its output."""
-        virtualnode.wait_for(lambda: "running" not in self.task(node) and self.nodes()[node][0] == "running", f"the end of {node}", PATIENCE)
+        try:
+            virtualnode.wait_for(lambda: "running" not in self.task(node) and self.nodes()[node][0] == "running", f"the end of {node}", PATIENCE)
+        except AssertionError as late:
+            raise AssertionError(f"{late}\n{self.processes()}\n{self.proxy_logs(node)}\n{self.log()}") from late
         assert self.task(node) == "1: exit 0", f"{self.task(node)}\n{self.output(node).decode()}\n{self.proxy_logs(node)}\n{self.log()}"
         virtualnode.wait_for(lambda: self.drained(node), "its output", PATIENCE)
         return self.output(node)
@@ -71,6 +74,21 @@ class Agent(virtualnode.Agent):
         before = self.output(node)
         time.sleep(0.05)
         return before == self.output(node)
+
+    def processes(self):
+        """What the threads of other PID namespaces wait for: of virtual nodes."""
+        lines = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/{name}/ns/pid") == os.readlink("/proc/self/ns/pid"):
+                    continue
+                for thread in os.listdir(f"/proc/{name}/task"):
+                    texts = []
+                    for what in ("comm", "stat", "wchan", "syscall"):
+                        with open(f"/proc/{name}/task/{thread}/{what}", encoding="utf-8") as file:
+                            texts.append(file.read().strip())
+                    lines.append(f"{name} {thread}: {texts[0]} {texts[1].rsplit(')', 1)[1].split()[0]} {texts[2]} {texts[3]}")
+        return "\n".join(lines)
 
     def proxy_logs(self, node):
         texts = []

@@ -85,8 +85,11 @@ class Place:
     def restore(self, file, *options, device=0, **more):
         return tool("restore", self.control(device), self.path(file), *options, **more)
 
+    def resume(self, device=0, **more):
+        return tool("resume", self.control(device), **more)
+
     def awaited(self, device=0, **more):
-        return tool("await", self.control(device), **more)
+        return tool("await", self.control(device), "/proc", **more)
 
     def environment(self, **more):
         sockets = ":".join(self.socket(device) for device in range(self.devices))

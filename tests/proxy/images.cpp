@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // proxy/control from the command line, for tests:
-//     singularity-images save|restore|await CONTROL_SOCKET [FILE] [--detach] [--quiesce MS] [--within MS]
+//     singularity-images save|restore|resume|await CONTROL_SOCKET [FILE] [--detach] [--quiesce MS] [--within
+//     MS]
+// FILE: of an image; with await the /proc in which clients that have ended are looked for.
 // On success one line of "name value" pairs and status 0; else the error on stderr and status 1.
 #include "common/unique_fd.hpp"
 #include "proxy/control/control.hpp"
@@ -36,8 +38,8 @@ int report(const Expected<Answer> &answer) {
 }
 
 int usage() {
-    std::fputs("usage: singularity-images save|restore|await CONTROL_SOCKET [FILE] [--detach] [--quiesce MS] "
-               "[--within MS]\n",
+    std::fputs("usage: singularity-images save|restore|resume|await CONTROL_SOCKET [FILE] [--detach] "
+               "[--quiesce MS] [--within MS]\n",
                stderr);
     return 2;
 }
@@ -60,8 +62,12 @@ int main(int argc, char **argv) {
             words.emplace_back(word);
     }
     const auto deadline = Deadline::after(within);
-    if (words.size() == 2 && words[0] == "await")
-        return report(await_attached(words[1], deadline));
+    if (words.size() == 2 && words[0] == "resume")
+        return report(resume(words[1], deadline));
+    if ((words.size() == 2 || words.size() == 3) && words[0] == "await") {
+        const UniqueFd processes(words.size() == 3 ? open(words[2].c_str(), O_RDONLY | O_DIRECTORY) : -1);
+        return report(await_attached(words[1], processes.get(), deadline));
+    }
     if (words.size() != 3 || (words[0] != "save" && words[0] != "restore"))
         return usage();
     const bool saves = words[0] == "save";

@@ -3,6 +3,7 @@
 
 import os
 import random
+import select
 import signal
 import struct
 import subprocess
@@ -33,8 +34,8 @@ def direct(name, devices, *arguments):
     return done, time.monotonic() - start
 
 
-def move(place, device, file):
-    """One virtual device to another proxy; whether a client was there to be moved."""
+def move(place, device, file, back):
+    """One virtual device to another proxy, or `back` to the same; whether a client was there to be moved."""
     for options in ([], ["--detach"]):
         done = place.save(file, *options, device=device, check=False)
         if done.returncode != 0:
@@ -45,16 +46,19 @@ def move(place, device, file):
         saved = image_proxy.numbers(done.stdout)
         if not options and not saved["clients"]:
             return None  # one that has not come yet would find no proxy that lives long enough
-    if saved["clients"]:
+    if back or not saved["clients"]:
+        place.resume(device)
+    else:
         place.kill(device)
         place.start(device)
-    place.restore(file, device=device)  # of nobody: the proxy takes clients again
+        place.restore(file, device=device)
+    place.awaited(device)
     return saved if saved["clients"] else None
 
 
 @pytest.mark.parametrize("name", workloads())
 def test_workload(name):
-    """Saved at random points, its proxy killed, restored in a new one: the output is that of an undisturbed run."""
+    """Saved at random points, its proxy killed, restored in a new one, or back with the same: the output is that of an undisturbed run."""
     rng = random.Random(f"{SEED} {name}")
     devices = DEVICES.get(name, 1)
     reference, seconds = direct(name, devices)
@@ -65,8 +69,9 @@ def test_workload(name):
             deadline = time.monotonic() + PATIENCE
             while len(moves) < MOVES and program.poll() is None and time.monotonic() < deadline:
                 time.sleep(rng.uniform(0, seconds / 2))
+                back = rng.random() < 0.3
                 for device in range(devices):
-                    saved = move(place, device, f"{len(moves)}.{device}")
+                    saved = move(place, device, f"{len(moves)}.{device}", back)
                     if saved is not None:
                         moves.append(saved)
             status, out, err = program.result()
@@ -148,6 +153,50 @@ def test_a_detached_client_is_an_ordinary_process(place, client):
     place.restore("image")
     place.awaited()
     works(client)
+
+
+def test_a_detached_client_comes_back(place, client):
+    """To what it has left, which nobody has touched; before it is called it waits."""
+    place.resume()  # nobody is away: nothing happens
+    for _ in range(3):
+        assert place.save("image", "--detach")["clients"] == 1
+        refused = place.save("other", check=False)
+        assert refused.returncode == 1 and "1 clients have not come back yet" in refused.stderr, refused.stderr
+        client.stdin.write("\n")
+        client.stdin.flush()
+        assert not select.select([client.stdout], [], [], 0.2)[0], "it works without a session"
+        place.resume()
+        place.awaited()
+        assert client.stdout.readline().split() == ["value", "7"]
+        works(client)
+    place.save("image", "--detach")  # and is one that can be saved as any other
+    place.kill()
+    place.start()
+    place.restore("image")
+    works(client)
+
+
+def free_memory(place):
+    done = subprocess.run([proxied.program("proxy", PROBE), "free"], env=place.environment(), capture_output=True, text=True,
+                          timeout=PATIENCE, check=True)
+    return image_proxy.numbers(done.stdout)["free"]
+
+
+def test_a_detached_client_that_ends_leaves_nothing(place, client):
+    del client
+    before = free_memory(place)
+    other = steady(place)
+    try:
+        assert other.stdout.readline().split() == ["ready", "1"]
+        assert free_memory(place) < before
+        assert place.save("image", "--detach")["clients"] == 2
+    finally:
+        other.kill()
+        other.communicate()
+    place.resume()
+    place.awaited()
+    assert free_memory(place) == before
+    assert place.save("image")["clients"] == 1
 
 
 def test_a_client_that_waits_in_vain_gets_errors(place):
@@ -306,9 +355,9 @@ def test_a_killed_client_in_the_middle_of_a_save(place):
         finally:
             client.kill()
             client.communicate()
-        if saving.wait(PATIENCE) == 0:
-            place.kill()  # its clients have moved
-            place.start()
+        saving.wait(PATIENCE)
+        place.resume()
+        place.awaited()
     assert place.save("image")["clients"] == 0
     last = steady(place)
     try:

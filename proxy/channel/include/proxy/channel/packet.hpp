@@ -26,8 +26,8 @@ enum class PacketType : std::uint32_t { // NOLINT(performance-enum-size): as on 
     callback_done = 3, // the host function of the callback with this ticket has returned
     identify = 4,      // instead of hello: only tell what the device is; no session begins
     paused = 5,        // Paused and a descriptor, answer to pause, with its ticket
-    detached = 6,      // the last: the client has let go of the session, whose image has been saved
-    attach = 7,        // Attach, instead of hello: the session goes on whose image was restored here
+    detached = 6,      // the last, answer to detach: the client has let go of the session
+    attach = 7,        // Attach, instead of hello: the session goes on that was left here, or restored
     // daemon -> client
     welcome = 16,  // Welcome and the segment's descriptor
     refusal = 17,  // Refusal; the client may say hello again on the same connection
@@ -68,7 +68,7 @@ enum class RefusalReason : std::uint32_t { // NOLINT(performance-enum-size): as 
     not_permitted = 4,  // another user's daemon
     no_room = 5,        // as many clients as --max-clients allows
     failed = 6,         // the daemon could not set the session up; text says why
-    not_here = 7,       // no image of this client was restored here (yet)
+    not_here = 7,       // this client has left nothing here, and no image of it was restored (yet)
     moved = 8,          // what was here has been saved for another daemon, which will come: ask again
 };
 
@@ -125,6 +125,8 @@ struct Welcome {
     std::uint64_t window = 0; // [window, window + area.window_size) is this client's
     WindowArea area;
     DeviceIdentity device;
+    std::uint32_t whole = 0; // 1: answers an attach to all that the client had, nothing is to be made anew
+    std::uint32_t reserved = 0;
 };
 static_assert(std::is_trivially_copyable_v<Welcome> && sizeof(Welcome) <= kPacketLimit);
 
@@ -158,7 +160,8 @@ struct Paused {
     std::uint64_t head = 0;    // the ring's position behind the last record
     std::uint64_t packets = 0; // received from the daemon so far
     std::uint64_t ranges = 0;
-    std::array<char, 120> problem{}; // why it could not stop; empty: it has
+    std::int32_t pid = 0;            // as the client itself sees it
+    std::array<char, 116> problem{}; // why it could not stop; empty: it has
 };
 static_assert(std::is_trivially_copyable_v<Paused>);
 

@@ -25,7 +25,8 @@ struct SaveOptions {
 };
 
 // control_socket: singularity-proxyd --control. What is written to the descriptor is an image only if this
-// succeeds. After Afterwards::detach no client knows the proxy any more: it may be ended.
+// succeeds. After Afterwards::detach no client knows the proxy any more: it may be ended. Until then, and
+// also where detaching has failed half-way, resume() brings them back.
 [[nodiscard]] Expected<Answer> save(const std::filesystem::path &control_socket, int descriptor,
                                     const SaveOptions &options, const Deadline &deadline);
 
@@ -34,8 +35,13 @@ struct SaveOptions {
 [[nodiscard]] Expected<Answer> restore(const std::filesystem::path &control_socket, int descriptor,
                                        const Progress &progress, const Deadline &deadline);
 
-// All clients of restored sessions have attached.
-[[nodiscard]] Expected<Answer> await_attached(const std::filesystem::path &control_socket,
+// The clients may attach again, by themselves, to what they had here. Where none has detached nothing
+// happens.
+[[nodiscard]] Expected<Answer> resume(const std::filesystem::path &control_socket, const Deadline &deadline);
+
+// All clients of restored sessions, and those that may come back, have attached. processes: a /proc of their
+// PID namespace, for those that have ended instead; -1: these are waited for as well.
+[[nodiscard]] Expected<Answer> await_attached(const std::filesystem::path &control_socket, int processes,
                                               const Deadline &deadline);
 
 } // namespace singularity::proxy_control

@@ -14,16 +14,16 @@ inline constexpr std::uint32_t kVersion = 1;
 enum class Operation : std::uint32_t { // NOLINT(performance-enum-size): as on the wire
     save = 1,                          // all clients' images to the descriptor
     restore = 2,                       // images from the descriptor; their clients may attach from now on
-    await_attached = 3,                // no descriptor; done when all that were restored have attached
-    end = 4,
+    await_attached = 3, // done when all that are waited for have attached; a descriptor: a /proc
+    resume = 4,         // no descriptor; clients that have detached may attach again
+    end = 5,
 };
 
 enum class Afterwards : std::uint32_t { // NOLINT(performance-enum-size): as on the wire
     run_on = 0,                         // the clients go on at once, with this proxy
-    detach = 1,                         // the clients let go of the proxy and wait for another one
-    step_aside = 2,                     // the same, and they are to come back to this one: what it cannot
-                                        // give them again is refused while they still have it
-    end = 3,
+    detach = 1,                         // the clients let go of the proxy and wait for another one, or for
+                                        // `resume`: what they had stays as long as this proxy
+    end = 2,
 };
 
 struct Request {

@@ -83,7 +83,7 @@ struct ClientRecord {
     std::uint64_t window_size = 0;
     std::uint64_t packets = 0;               // sent to the client so far
     std::array<std::uint32_t, 6> geometry{}; // of its channel, in the order of channel::Geometry
-    std::int32_t pid = 0;                    // for the log
+    std::int32_t pid = 0;                    // in its PID namespace
     std::int32_t noted = 0;                  // a failure that the client has not been told
     std::int32_t device_ordinal = 0;         // what messages call the device
     std::int32_t compute_major = 0;
