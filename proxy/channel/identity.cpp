@@ -3,6 +3,7 @@
 
 #include "proxy/channel/link.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 
@@ -23,6 +24,24 @@ Expected<Identity> identify(const std::filesystem::path &socket, const Deadline 
         return failure("identify the device of", socket.native(),
                        "the proxy refused: it serves its own user and root", EPROTO);
     return struct_of<Identity>(*packet);
+}
+
+DeviceIdentity DeviceList::add(DeviceIdentity device) {
+    constexpr std::size_t kPciDomain = 50; // CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID
+    const auto uuid = device.uuid;
+    std::uint8_t number = 0;
+    while (number < UINT8_MAX && std::ranges::find(uuids_, device.uuid) != uuids_.end())
+        device.uuid.back() = static_cast<std::uint8_t>(uuid.back() ^ ++number);
+    uuids_.push_back(device.uuid);
+    const std::string bus_id(device.pci_bus_id.data());
+    const auto colon = bus_id.find(':');
+    if (number == 0 || colon == bus_id.npos)
+        return device;
+    device.attributes.at(kPciDomain) += number;
+    const auto text = fmt::format("{:04X}{}", device.attributes.at(kPciDomain), bus_id.substr(colon));
+    device.pci_bus_id = {};
+    text.copy(device.pci_bus_id.data(), device.pci_bus_id.size() - 1);
+    return device;
 }
 
 std::string uuid_text(const std::array<std::uint8_t, 16> &uuid) {

@@ -3,6 +3,7 @@
 
 #include "attachment.hpp"
 #include "common/log.hpp"
+#include "proxy/channel/identity.hpp"
 #include "sockets.hpp"
 #include "statistics.hpp"
 
@@ -43,7 +44,8 @@ std::uint64_t random_number() {
 }
 
 Expected<channel::Answer> greet(channel::Link &link, std::uint64_t window) {
-    return channel::say_hello(link, {.window = window}, Deadline::after(kHandshake));
+    return channel::say_hello(link, {.window = window, .process = process().key},
+                              Deadline::after(kHandshake));
 }
 
 // A name that leads nowhere: whoever stores the process has put the socket away and will put it back.
@@ -52,7 +54,8 @@ bool is_link(const std::string &path) {
     return lstat(path.c_str(), &about) == 0 && S_ISLNK(about.st_mode);
 }
 
-// Whether nobody is at the socket, or has just left it: in `opened` why, and whether somebody will be there again.
+// Whether nobody is at the socket, or has just left it: in `opened` why, and whether somebody will be there
+// again.
 bool is_away(const Error &error, const std::string &socket, Opened &opened) {
     constexpr std::array kAway{ENOENT, ECONNREFUSED, ECONNRESET, EPIPE};
     if (std::ranges::find(kAway, error.code) == kAway.end())
@@ -66,6 +69,7 @@ bool is_away(const Error &error, const std::string &socket, Opened &opened) {
 // the address of another one to try; on away it says why in `opened`.
 Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opened &opened) {
     opened = {};
+    channel::DeviceList devices;
     for (std::size_t ordinal = 0; ordinal < sockets.size(); ++ordinal) {
         const auto &socket = sockets[ordinal];
         auto link = channel::Link::connect(socket, Deadline::after(kHandshake));
@@ -119,7 +123,8 @@ Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opene
         }
         opened.sessions.push_back(std::make_unique<Session>(
             static_cast<int>(ordinal), socket,
-            std::make_unique<channel::ClientEnd>(std::move(*segment), std::move(*link)), welcome));
+            std::make_unique<channel::ClientEnd>(std::move(*segment), std::move(*link)),
+            devices.add(welcome.device), welcome.area));
     }
     if (auto reserved = reserve_window(opened.window); !reserved) {
         if (reserved.error().code != EEXIST) {
@@ -154,10 +159,12 @@ CUresult connect_all(Process &mine) {
     }
     if (sockets->empty())
         return CUDA_ERROR_NO_DEVICE;
+    mine.key = {random_number(), random_number()};
     std::uint64_t wish = 0;
     Opened opened;
     const auto wait = patience();
-    auto left = wait.span; // not by the clock: a process that was stored for a month has not waited for a month
+    auto left =
+        wait.span; // not by the clock: a process that was stored for a month has not waited for a month
     int windows = 0;
     for (auto outcome = open_all(*sockets, wish, opened); outcome != Try::done;
          outcome = open_all(*sockets, wish, opened)) {
@@ -178,7 +185,6 @@ CUresult connect_all(Process &mine) {
         std::this_thread::sleep_for(kBetweenTries);
         left -= kBetweenTries;
     }
-    mine.key = {random_number(), random_number()};
     mine.window = plan_window(opened.window, opened.sessions.size());
     mine.host_addresses = RangeAllocator(mine.window.host());
     mine.sessions = std::move(opened.sessions);

@@ -11,9 +11,9 @@ constexpr std::chrono::milliseconds kLook{100};
 } // namespace
 
 int Session::attribute(int number) const {
-    if (number <= 0 || !welcome_.device.knows_attribute(static_cast<std::size_t>(number)))
+    if (number <= 0 || !device_.knows_attribute(static_cast<std::size_t>(number)))
         return -1;
-    return welcome_.device.attributes[static_cast<std::size_t>(number)];
+    return device_.attributes[static_cast<std::size_t>(number)];
 }
 
 void Session::count_packet() {

@@ -20,8 +20,8 @@ struct Context;
 class Session {
   public:
     Session(int ordinal, std::string socket, std::unique_ptr<channel::ClientEnd> end,
-            const channel::Welcome &welcome)
-        : ordinal_(ordinal), socket_(std::move(socket)), end_(std::move(end)), welcome_(welcome) {}
+            const channel::DeviceIdentity &device, const channel::WindowArea &area)
+        : ordinal_(ordinal), socket_(std::move(socket)), end_(std::move(end)), device_(device), area_(area) {}
     Session(const Session &) = delete;
     Session &operator=(const Session &) = delete;
     Session(Session &&) = delete;
@@ -32,8 +32,8 @@ class Session {
     [[nodiscard]] const std::string &socket() const { return socket_; }
     [[nodiscard]] channel::ClientEnd &end() { return *end_; }
     [[nodiscard]] bool dead() const { return end_->dead(); }
-    [[nodiscard]] const channel::DeviceIdentity &device() const { return welcome_.device; }
-    [[nodiscard]] const channel::WindowArea &area() const { return welcome_.area; }
+    [[nodiscard]] const channel::DeviceIdentity &device() const { return device_; }
+    [[nodiscard]] const channel::WindowArea &area() const { return area_; }
     // -1 where the driver does not know the attribute.
     [[nodiscard]] int attribute(int number) const;
 
@@ -67,7 +67,8 @@ class Session {
     int ordinal_;
     std::string socket_;
     std::unique_ptr<channel::ClientEnd> end_;
-    channel::Welcome welcome_;
+    channel::DeviceIdentity device_;
+    channel::WindowArea area_;
     std::atomic<std::uint64_t> packets_ = 1; // the Welcome was one
     std::atomic<bool> linked_ = true;
     std::atomic<bool> attaching_ = false;

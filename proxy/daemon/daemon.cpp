@@ -236,7 +236,7 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
     const std::scoped_lock lock(lock_);
     if (moved_)
         return refuse(RefusalReason::moved, "its clients have been saved for another device proxy");
-    const auto window = windows_.take(hello.window);
+    const auto window = windows_.take(hello.window, hello.process);
     if (!window) {
         switch (window.error()) {
         case WindowRefusal::invalid:

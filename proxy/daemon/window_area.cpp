@@ -25,12 +25,13 @@ Expected<WindowArea> WindowArea::create(const channel::WindowArea &area) {
     return WindowArea(area);
 }
 
-std::expected<std::uint64_t, WindowRefusal> WindowArea::take(std::uint64_t wish) {
+std::expected<std::uint64_t, WindowRefusal> WindowArea::take(std::uint64_t wish,
+                                                             const std::array<std::uint64_t, 2> &process) {
     const auto fits = [this](std::uint64_t window) { return window <= area_.end - area_.window_size; };
     if (wish != 0) {
         if (!is_window(wish))
             return std::unexpected(WindowRefusal::invalid);
-        if (!taken_.try_emplace(wish).second)
+        if (!share(wish, process))
             return std::unexpected(WindowRefusal::taken);
         return wish;
     }
@@ -38,7 +39,7 @@ std::expected<std::uint64_t, WindowRefusal> WindowArea::take(std::uint64_t wish)
     for (std::uint64_t tried = 0; tried < count; ++tried) {
         const auto window = next_;
         next_ = fits(next_ + area_.window_size) ? next_ + area_.window_size : area_.begin;
-        if (taken_.try_emplace(window).second)
+        if (taken_.try_emplace(window, Taken{.process = process}).second)
             return window;
     }
     return std::unexpected(WindowRefusal::none_left);

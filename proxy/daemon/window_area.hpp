@@ -21,8 +21,9 @@ class WindowArea {
     [[nodiscard]] static Expected<WindowArea> create(const channel::WindowArea &area);
 
     [[nodiscard]] const channel::WindowArea &area() const { return area_; }
-    // wish 0: any. The begin of the window.
-    [[nodiscard]] std::expected<std::uint64_t, WindowRefusal> take(std::uint64_t wish);
+    // wish 0: any. The begin of the window, which several sessions of one process share.
+    [[nodiscard]] std::expected<std::uint64_t, WindowRefusal>
+    take(std::uint64_t wish, const std::array<std::uint64_t, 2> &process);
     // For one more session of a process that has the window already, or has it alone: several of its devices
     // can be one here. Whether that can be.
     [[nodiscard]] bool share(std::uint64_t window, const std::array<std::uint64_t, 2> &process);
@@ -35,7 +36,7 @@ class WindowArea {
     channel::WindowArea area_;
     std::uint64_t next_; // a window that was given back is used again as late as possible
     struct Taken {
-        std::array<std::uint64_t, 2> process{}; // zeros: not known
+        std::array<std::uint64_t, 2> process{};
         unsigned sessions = 1;
     };
     std::map<std::uint64_t, Taken> taken_;

@@ -41,6 +41,7 @@ Expected<channel::Identity> identify(const std::string &socket) {
 
 Expected<std::vector<Device>> find_devices(const std::string &sockets) {
     std::vector<Device> out;
+    channel::DeviceList devices;
     for (const auto part : std::views::split(std::string_view(sockets), ':')) {
         const std::string socket(part.begin(), part.end());
         if (socket.empty())
@@ -48,6 +49,7 @@ Expected<std::vector<Device>> find_devices(const std::string &sockets) {
         auto identity = identify(socket);
         if (!identity)
             return propagate(identity);
+        identity->device = devices.add(identity->device);
         out.push_back({.socket = socket, .identity = *identity, .index = static_cast<unsigned>(out.size())});
     }
     return out;

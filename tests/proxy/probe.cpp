@@ -278,14 +278,34 @@ void conditional() {
     say("destroy", cuGraphDestroy(graph));
 }
 
+// How the program tells its devices apart.
+void identities() {
+    CHECK(cuInit(0));
+    int count = 0;
+    CHECK(cuDeviceGetCount(&count));
+    for (int device = 0; device < count; ++device) {
+        CUuuid uuid{};
+        CHECK(cuDeviceGetUuid(&uuid, device));
+        char bus_id[32] = {};
+        CHECK(cuDeviceGetPCIBusId(bus_id, sizeof(bus_id), device));
+        CUdevice found = -1;
+        CHECK(cuDeviceGetByPCIBusId(&found, bus_id));
+        if (found != device)
+            std::printf("%s is device %d, not %d\n", bus_id, found, device);
+        for (const char byte : uuid.bytes)
+            std::printf("%02x", static_cast<unsigned>(static_cast<unsigned char>(byte)));
+        std::printf(" %s\n", bus_id);
+    }
+}
+
 struct Mode {
     std::string_view name;
     void (*run)();
 };
-constexpr Mode kModes[] = {{"free", free_memory}, {"endless", endless},        {"launches", launches},
-                           {"calls", calls},      {"copies", copies},          {"bad-store", bad_store},
-                           {"exhaust", exhaust},  {"steady", steady},          {"captures", captures},
-                           {"peers", peers},      {"conditional", conditional}};
+constexpr Mode kModes[] = {{"free", free_memory}, {"endless", endless},         {"launches", launches},
+                           {"calls", calls},      {"copies", copies},           {"bad-store", bad_store},
+                           {"exhaust", exhaust},  {"steady", steady},           {"captures", captures},
+                           {"peers", peers},      {"conditional", conditional}, {"identities", identities}};
 
 } // namespace
 

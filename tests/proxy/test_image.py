@@ -395,6 +395,20 @@ def test_two_virtual_devices_on_one_proxy():
         assert out == reference.stdout
 
 
+@pytest.mark.parametrize("name", ["multi_device", "train_parallel"])
+def test_a_process_begins_where_two_virtual_devices_are_one(name):
+    reference, _ = direct(name, 2)
+    with Place(2).start() as place:
+        os.symlink(place.socket(0), place.socket(1))
+        with running([proxied.program("workloads", name)], place.environment()) as program:
+            status, out, err = program.result()
+        assert status == 0, f"{err}\n{place.log()}"
+        assert out == reference.stdout
+        again = subprocess.run([proxied.program("proxy", PROBE), "identities"], env=place.environment(), capture_output=True, text=True,
+                               timeout=PATIENCE, check=True).stdout.splitlines()
+        assert len(set(again)) == 2, again
+
+
 def test_requests_that_are_none(place, client):
     """Whatever comes in, the proxy goes on serving."""
     import socket

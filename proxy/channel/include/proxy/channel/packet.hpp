@@ -58,8 +58,11 @@ struct Hello {
     std::uint32_t version = kProtocolVersion;
     std::uint32_t reserved = 0;
     std::uint64_t window = 0; // address the client wants its window at; 0: the daemon chooses
+    // Random numbers that the process has made up: several of its devices can be one here, and have one
+    // window.
+    std::array<std::uint64_t, 2> process{};
 };
-static_assert(sizeof(Hello) == 16 && std::is_trivially_copyable_v<Hello>);
+static_assert(sizeof(Hello) == 32 && std::is_trivially_copyable_v<Hello>);
 
 enum class RefusalReason : std::uint32_t { // NOLINT(performance-enum-size): as on the wire
     version = 1,
