@@ -2,6 +2,7 @@
 #include "common/text.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -140,6 +141,16 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
         }
     }
     return best;
+}
+
+std::string byte_count(std::uint64_t bytes) {
+    constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    constexpr double kStep = 1024;
+    auto value = static_cast<double>(bytes);
+    std::size_t unit = 0;
+    for (; value >= kStep && unit + 1 < kUnits.size(); ++unit)
+        value /= kStep;
+    return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits.at(unit));
 }
 
 } // namespace singularity

@@ -2,10 +2,10 @@
 #include "image_command.hpp"
 
 #include "agent/client.hpp"
+#include "common/text.hpp"
 #include "run_command.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -32,16 +32,6 @@ struct ImageOptions {
     bool detach = false;
     bool json = false;
 };
-
-std::string in_bytes(std::uint64_t count) {
-    constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
-    constexpr double kStep = 1024;
-    auto value = static_cast<double>(count);
-    std::size_t unit = 0;
-    for (; value >= kStep && unit + 1 < kUnits.size(); ++unit)
-        value /= kStep;
-    return unit == 0 ? fmt::format("{} B", count) : fmt::format("{:.1f} {}", value, kUnits.at(unit));
-}
 
 std::string in_seconds(std::uint64_t microseconds) {
     constexpr double kMillion = 1e6;
@@ -76,10 +66,10 @@ class ProgressLine {
         const auto moved = news.bytes - std::min(begun_at_, news.bytes);
         std::cerr << "\r\033[K" << phase_;
         if (news.bytes != 0)
-            std::cerr << ": " << in_bytes(news.bytes);
+            std::cerr << ": " << byte_count(news.bytes);
         if (moved != 0 && since.count() > 0)
             std::cerr << ", "
-                      << in_bytes(static_cast<std::uint64_t>(static_cast<double>(moved) / since.count()))
+                      << byte_count(static_cast<std::uint64_t>(static_cast<double>(moved) / since.count()))
                       << "/s";
         std::cerr << std::flush;
         used_ = true;
@@ -113,8 +103,8 @@ Expected<int> checkpoint(ImageOptions &options) {
     std::cerr << fmt::format(
         "singularityctl: {} saved in {}: {} processes {}, devices {}, stored {}; pause {}, "
         "total {}\n",
-        report.node, report.checkpoint, report.processes, in_bytes(report.host_bytes),
-        in_bytes(report.devices_bytes), in_bytes(report.stored_bytes), in_seconds(report.pause_us),
+        report.node, report.checkpoint, report.processes, byte_count(report.host_bytes),
+        byte_count(report.devices_bytes), byte_count(report.stored_bytes), in_seconds(report.pause_us),
         in_seconds(report.total_us));
     return EXIT_SUCCESS;
 }
@@ -137,8 +127,8 @@ Expected<int> restore(ImageOptions &options) {
                  std::cerr << fmt::format("singularityctl: {} restored from {}: processes {}, devices "
                                           "{}; processes and clients in {}, "
                                           "total {}\n",
-                                          report.node, report.checkpoint, in_bytes(report.host_bytes),
-                                          in_bytes(report.devices_bytes), in_seconds(report.pause_us),
+                                          report.node, report.checkpoint, byte_count(report.host_bytes),
+                                          byte_count(report.devices_bytes), in_seconds(report.pause_us),
                                           in_seconds(report.total_us));
              }});
     line.end();

@@ -60,7 +60,7 @@ class ProgressLine {
             used_ = true;
             std::cerr << fmt::format("\r{}: {}{}, {}   ", phase.what, phase.done,
                                      phase.total == 0 ? "" : fmt::format(" of {}", phase.total),
-                                     store::byte_count(phase.bytes))
+                                     byte_count(phase.bytes))
                       << std::flush;
         }
         return interrupted == 0;
@@ -122,16 +122,16 @@ Expected<bool> list(const store::Store &opened, const StoreOptions &options) {
         for (const auto &checkpoint : listing->checkpoints)
             fmt::print("{:<33} {:<20} {:<10} {:<10} {:>10} {:>10} {:>10} {}\n", checkpoint.id,
                        date(checkpoint.time), escaped(checkpoint.user), escaped(checkpoint.job),
-                       store::byte_count(checkpoint.sizes.content),
-                       store::byte_count(checkpoint.sizes.stored), store::byte_count(checkpoint.sizes.added),
+                       byte_count(checkpoint.sizes.content), byte_count(checkpoint.sizes.stored),
+                       byte_count(checkpoint.sizes.added),
                        checkpoint.parent.empty() ? "-" : checkpoint.parent);
         for (const Error &error : listing->damaged)
             std::cerr << "singularityctl: " << error.message() << '\n';
         whole = whole && listing->damaged.empty();
         if (const auto used = usage(opened, uid); used)
             fmt::print("uid {}: {} checkpoints, {}{} in {} chunks\n", uid, used->checkpoints,
-                       store::byte_count(used->bytes),
-                       options.quota == 0 ? "" : fmt::format(" of {}", store::byte_count(options.quota)),
+                       byte_count(used->bytes),
+                       options.quota == 0 ? "" : fmt::format(" of {}", byte_count(options.quota)),
                        used->chunks);
     }
     return whole;
@@ -145,7 +145,7 @@ void show_attributes(const store::Attributes &attributes, int indent) {
 void show_images(const std::vector<store::Image> &images, int indent) {
     for (const store::Image &image : images)
         fmt::print("{:{}}image {}: {}, {} chunks\n", "", indent, escaped(image.name),
-                   store::byte_count(image.size()), image.chunks.size());
+                   byte_count(image.size()), image.chunks.size());
 }
 
 Expected<bool> show(const store::Store &opened, const StoreOptions &options) {
@@ -160,8 +160,8 @@ Expected<bool> show(const store::Store &opened, const StoreOptions &options) {
                escaped(manifest->job), escaped(manifest->user), manifest->uid, manifest->gid,
                escaped(manifest->tier), date(manifest->time));
     fmt::print("content: {} ({} zeros)\nstored: {} ({} added by this checkpoint)\n",
-               store::byte_count(manifest->sizes.content), store::byte_count(manifest->sizes.zeros),
-               store::byte_count(manifest->sizes.stored), store::byte_count(manifest->sizes.added));
+               byte_count(manifest->sizes.content), byte_count(manifest->sizes.zeros),
+               byte_count(manifest->sizes.stored), byte_count(manifest->sizes.added));
     show_attributes(manifest->attributes, 0);
     for (const store::VirtualNode &node : manifest->nodes) {
         fmt::print("virtual node {}\n", escaped(node.name));
@@ -207,7 +207,7 @@ Expected<bool> verify(const store::Store &opened, const StoreOptions &options) {
                                          ? "there is no earlier one that can"
                                          : "the previous one that can is " + affected.previous);
         fmt::print("uid {}: {} manifests and {} chunks ({}) checked, {} damaged{}\n", uid, report->manifests,
-                   report->chunks, store::byte_count(report->bytes), report->damage.size(),
+                   report->chunks, byte_count(report->bytes), report->damage.size(),
                    report->complete ? "" : "; interrupted");
         whole = whole && report->damage.empty() && report->complete;
     }
@@ -232,9 +232,8 @@ Expected<bool> collect(const store::Store &opened, const StoreOptions &options) 
         fmt::print(
             "uid {}: {} chunks ({}) removed, {} wait for a later run, {} restored; {} dead writers, {} of "
             "their files removed; {} writers and readers at work{}\n",
-            uid, report->removed_chunks, store::byte_count(report->removed_bytes), report->waiting,
-            report->restored, report->broken, report->leftovers, report->writers,
-            report->complete ? "" : "; interrupted");
+            uid, report->removed_chunks, byte_count(report->removed_bytes), report->waiting, report->restored,
+            report->broken, report->leftovers, report->writers, report->complete ? "" : "; interrupted");
         all = all && report->complete;
     }
     return all;

@@ -2,9 +2,6 @@
 #include "criu-hooks/store/manifest.hpp"
 
 #include <algorithm>
-#include <array>
-
-#include <fmt/format.h>
 
 namespace singularity::store {
 
@@ -23,16 +20,6 @@ bool is_id(std::string_view text) {
     };
     return text.size() >= kLeast && text.size() <= kMost && is_letter(text.front()) &&
            std::ranges::all_of(text, [&](char c) { return is_letter(c) || c == '-'; });
-}
-
-std::string byte_count(std::uint64_t bytes) {
-    constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    constexpr double kStep = 1024;
-    auto value = static_cast<double>(bytes);
-    std::size_t unit = 0;
-    for (; value >= kStep && unit + 1 < kUnits.size(); ++unit)
-        value /= kStep;
-    return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits.at(unit));
 }
 
 } // namespace singularity::store

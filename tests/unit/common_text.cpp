@@ -2,6 +2,7 @@
 #include "cmocka.hpp"
 #include "common/text.hpp"
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -75,6 +76,25 @@ void nearest_table(void ** /*state*/) {
     expect_equal(nearest("abcd", std::span(swap_is_one_change).subspan(1)), "acbd");
 }
 
+void byte_count_table(void ** /*state*/) {
+    const struct {
+        std::uint64_t bytes;
+        std::string_view expected;
+    } rows[] = {
+        {0, "0 B"},
+        {1023, "1023 B"},
+        {1024, "1.0 KiB"},
+        {1536, "1.5 KiB"},
+        {std::uint64_t{1} << 20U, "1.0 MiB"},
+        {std::uint64_t{5} << 29U, "2.5 GiB"},
+        {std::uint64_t{1} << 40U, "1.0 TiB"},
+        {std::uint64_t{1} << 50U, "1.0 PiB"},
+        {~std::uint64_t{0}, "16.0 EiB"},
+    };
+    for (const auto &row : rows)
+        expect_equal(byte_count(row.bytes), row.expected);
+}
+
 } // namespace
 
 int main() {
@@ -82,6 +102,7 @@ int main() {
         cmocka_unit_test(escaped_table),
         cmocka_unit_test(quote_cuts_long_text_between_characters),
         cmocka_unit_test(nearest_table),
+        cmocka_unit_test(byte_count_table),
     };
     return cmocka_run_group_tests_name("common_text", tests, nullptr, nullptr);
 }

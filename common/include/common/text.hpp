@@ -2,6 +2,7 @@
 // Text that people read: one line, no surprises.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,5 +22,8 @@ namespace singularity {
 // The candidate with the fewest insertions, deletions, replacements and swaps of neighbours between it and
 // the word; the first of equals; empty if there is no candidate.
 [[nodiscard]] std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
+
+// "96 B", "1.5 GiB": in the largest unit of which there is at least one.
+[[nodiscard]] std::string byte_count(std::uint64_t bytes);
 
 } // namespace singularity

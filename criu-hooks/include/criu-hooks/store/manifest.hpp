@@ -88,9 +88,6 @@ struct Manifest {
 // 8 to 64 letters, digits and hyphens: ids are the only names in the store that come from outside.
 [[nodiscard]] bool is_id(std::string_view text);
 
-// For people: "1.5 GiB", in the largest unit of which there is at least one.
-[[nodiscard]] std::string byte_count(std::uint64_t bytes);
-
 // Calls function(const VirtualNode &, const Device *, const Image &) for every image, in order.
 template <class Function>
 void for_each_image(const Manifest &manifest, Function function) {
