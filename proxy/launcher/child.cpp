@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "child.hpp"
 
+#include "common/exec.hpp"
 #include "common/log.hpp"
 
 #include <algorithm>
@@ -25,15 +26,6 @@ namespace {
 constexpr log::Channel kLog("proxy");
 constexpr int kSignalBase = 128; // as shells report a death by signal
 constexpr int kCannotStart = 127;
-
-std::vector<char *> pointers(std::vector<std::string> &texts) {
-    std::vector<char *> out;
-    out.reserve(texts.size() + 1);
-    for (auto &text : texts)
-        out.push_back(text.data());
-    out.push_back(nullptr);
-    return out;
-}
 
 // This process's environment with what the command sets.
 std::vector<std::string> environment_of(const Command &command) {
@@ -70,8 +62,8 @@ std::vector<std::string> environment_of(const Command &command) {
 Expected<Child> Child::start(const Command &command) {
     auto arguments = command.arguments;
     auto environment = environment_of(command);
-    const auto argument_list = pointers(arguments);
-    const auto environment_list = pointers(environment);
+    const auto argument_list = exec_list(arguments);
+    const auto environment_list = exec_list(environment);
     // Closed by a successful exec; otherwise it carries errno.
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0)

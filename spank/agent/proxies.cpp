@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "proxies.hpp"
 
+#include "common/exec.hpp"
 #include "common/log.hpp"
 #include "common/unix_socket.hpp"
 #include "node/cgroups.hpp"
@@ -94,15 +95,6 @@ std::vector<std::string> environment_of(const ProxyPlan &plan, std::uint32_t num
     return out;
 }
 
-std::vector<char *> pointers(std::vector<std::string> &texts) {
-    std::vector<char *> out;
-    out.reserve(texts.size() + 1);
-    for (auto &text : texts)
-        out.push_back(text.data());
-    out.push_back(nullptr);
-    return out;
-}
-
 struct Descriptors {
     int go;
     int ready;
@@ -174,8 +166,8 @@ Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const D
                                        "--ready-fd",
                                        std::to_string(kReady)};
     auto environment = environment_of(plan, number);
-    const auto argument_list = pointers(arguments);
-    const auto environment_list = pointers(environment);
+    const auto argument_list = exec_list(arguments);
+    const auto environment_list = exec_list(environment);
     execve(argument_list[0], argument_list.data(), environment_list.data());
     return std::unexpected(errno_error("run", arguments[0]));
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "spawn.hpp"
 
+#include "common/exec.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -65,14 +67,6 @@ Failure make_kept(Streams &streams) {
     return streams.inner[0] && streams.inner[2] ? Failure{} : Failure{Step::streams, errno};
 }
 
-std::vector<char *> pointers(std::vector<std::string> &texts) {
-    std::vector<char *> out;
-    for (auto &text : texts)
-        out.push_back(text.data());
-    out.push_back(nullptr);
-    return out;
-}
-
 // Everything that the new process does before it becomes the program.
 Failure become(node::Program &program, const Streams &streams) {
     if (setsid() < 0)
@@ -108,8 +102,8 @@ Failure become(node::Program &program, const Streams &streams) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
-    auto arguments = pointers(program.arguments);
-    auto environment = pointers(program.environment);
+    auto arguments = exec_list(program.arguments);
+    auto environment = exec_list(program.environment);
     environ = environment.data(); // execvp looks at PATH there
     execvp(arguments[0], arguments.data());
     return {Step::execute, errno};
