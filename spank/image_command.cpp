@@ -2,6 +2,7 @@
 #include "image_command.hpp"
 
 #include "agent/client.hpp"
+#include "agent_command.hpp"
 #include "common/text.hpp"
 #include "run_command.hpp"
 
@@ -135,25 +136,6 @@ Expected<int> restore(ImageOptions &options) {
     return status;
 }
 
-using Action = Expected<int> (*)(ImageOptions &);
-
-CLI::App *add(CLI::App &app, const char *name, const char *help, Action action,
-              const std::shared_ptr<ImageOptions> &options, int &status) {
-    CLI::App *const command = app.add_subcommand(name, help);
-    command->add_option("--socket", options->socket, "the node agent's socket")
-        ->envname("SINGULARITY_AGENT_SOCKET")
-        ->capture_default_str();
-    command->add_flag("--json", options->json,
-                      "print sizes in bytes and times in microseconds as one line of JSON instead");
-    command->callback([action, options, &status] {
-        const auto done = action(*options);
-        if (!done)
-            std::cerr << "singularityctl: " << done.error().message() << '\n';
-        status = done ? *done : EXIT_FAILURE;
-    });
-    return command;
-}
-
 constexpr const char *kCheckpointHelp =
     "save a virtual node, processes and devices, in the checkpoint store; it ends once it is there.\n"
     "Prints the checkpoint's id. If anything fails, the program runs on.";
@@ -164,11 +146,19 @@ constexpr const char *kRestoreHelp = "continue a virtual node from the checkpoin
 
 void add_image_commands(CLI::App &app, int &status) {
     const auto options = std::make_shared<ImageOptions>();
-    CLI::App *command = add(app, "checkpoint", kCheckpointHelp, checkpoint, options, status);
+    const auto add = [&](const char *name, const char *help, Expected<int> (*action)(ImageOptions &)) {
+        CLI::App *const made = add_agent_command(
+            app, name, help, options->socket, [action, options] { return action(*options); }, status);
+        made->add_flag("--json", options->json,
+                       "print sizes in bytes and times in microseconds as one line of JSON instead");
+        return made;
+    };
+
+    CLI::App *command = add("checkpoint", kCheckpointHelp, checkpoint);
     command->add_flag("--continue", options->go_on, "let the program run on");
     command->add_option("NODE", options->what, "its name")->required();
 
-    command = add(app, "restore", kRestoreHelp, restore, options, status);
+    command = add("restore", kRestoreHelp, restore);
     command->add_option(
         "--devices", options->proxies,
         "real devices for the node's virtual ones: at most as many, several can share one; as "

@@ -2,6 +2,7 @@
 #include "node_command.hpp"
 
 #include "agent/client.hpp"
+#include "agent_command.hpp"
 #include "common/text.hpp"
 #include "run_command.hpp"
 
@@ -112,30 +113,17 @@ Expected<int> send_signal(NodeOptions &options) {
 
 Expected<int> destroy(NodeOptions &options) { return ask(options, agent::Destroy{.node = options.node}); }
 
-using Action = Expected<int> (*)(NodeOptions &);
-
-CLI::App *add(CLI::App &app, const char *name, const char *help, Action action,
-              const std::shared_ptr<NodeOptions> &options, int &status) {
-    CLI::App *const command = app.add_subcommand(name, help);
-    command->add_option("--socket", options->run.socket, "the node agent's socket")
-        ->envname("SINGULARITY_AGENT_SOCKET")
-        ->capture_default_str();
-    command->callback([action, options, &status] {
-        const auto done = action(*options);
-        if (!done)
-            std::cerr << "singularityctl: " << done.error().message() << '\n';
-        status = done ? *done : EXIT_FAILURE;
-    });
-    return command;
-}
-
 } // namespace
 
 void add_node_commands(CLI::App &app, int &status) {
     const auto options = std::make_shared<NodeOptions>();
     options->run.socket = agent::kDefaultSocket;
+    const auto add = [&](const char *name, const char *help, Expected<int> (*action)(NodeOptions &)) {
+        return add_agent_command(
+            app, name, help, options->run.socket, [action, options] { return action(*options); }, status);
+    };
 
-    CLI::App *command = add(app, "run", kRunHelp, run, options, status);
+    CLI::App *command = add("run", kRunHelp, run);
     command->add_flag("--detach", options->run.detach,
                       "print the virtual node's name and leave the program to itself; see ps, logs, destroy");
     command->add_flag("--terminal", options->run.terminal,
@@ -162,16 +150,15 @@ void add_node_commands(CLI::App &app, int &status) {
     command->add_option("PROGRAM", options->run.command, "the program and its arguments, after --")
         ->required();
 
-    add(app, "ps", "virtual nodes of this machine and their tasks", list, options, status);
+    add("ps", "virtual nodes of this machine and their tasks", list);
 
     const auto about_node = [&](CLI::App *one) {
         one->add_option("NODE", options->node, "its name")->required();
     };
-    command =
-        add(app, "logs", "what a program that runs with --detach has written", show_log, options, status);
+    command = add("logs", "what a program that runs with --detach has written", show_log);
     about_node(command);
     command->add_option("TASK", options->shown, "number of the task")->capture_default_str();
-    command = add(app, "kill", "send a signal to a virtual node's processes", send_signal, options, status);
+    command = add("kill", "send a signal to a virtual node's processes", send_signal);
     about_node(command);
     command
         ->add_option("--task", options->signalled, "only to this task's process group; 0: to every process")
@@ -179,7 +166,7 @@ void add_node_commands(CLI::App &app, int &status) {
     command->add_option("--signal", options->signal, "its number")
         ->check(CLI::Range(0, NSIG - 1))
         ->capture_default_str();
-    about_node(add(app, "destroy", "end a virtual node with everything in it", destroy, options, status));
+    about_node(add("destroy", "end a virtual node with everything in it", destroy));
 }
 
 } // namespace singularity::spank
