@@ -194,10 +194,9 @@ Expected<LiveNode> LiveNode::adopt(node::Room room, const Surroundings &surround
     out.state_ = State::joining;
     // A worker was at it, or still is.
     if (access(out.room_.mark().c_str(), F_OK) == 0) {
-        auto recovering = out.recover();
-        if (recovering)
-            return out;
-        kLog.error("{}", recovering.error().message());
+        if (auto recovering = out.recover(); !recovering)
+            out.work_failed(recovering.error(), true);
+        return out;
     }
     out.retry_ = Deadline::after(0s);
     return out;

@@ -127,6 +127,7 @@ class LiveNode {
     [[nodiscard]] Expected<void> begin_restoring();
     [[nodiscard]] Expected<void> recover();
     void read_worker();
+    void worker_died();
     // False: the worker says what it must not.
     [[nodiscard]] bool take_news(node::Packet &packet);
     [[nodiscard]] Expected<void> take_born(std::int32_t pid, UniqueFd pidfd);

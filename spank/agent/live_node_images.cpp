@@ -78,11 +78,16 @@ void LiveNode::save_periodically() {
         save_again_later();
 }
 
+// An error: nobody lets it go on, and it must be ended.
 Expected<void> LiveNode::recover() {
     auto worker =
         Worker::start(surroundings_->libraries, WorkRecover{.place = workplace(), .record = record_});
     if (!worker)
-        return propagate(worker);
+        return failure("go on with", record_.spec.name,
+                       fmt::format("the process that saved it has died, and none can be started that lets it "
+                                   "go on, so it is ended: {}",
+                                   worker.error().message()),
+                       worker.error().code);
     kLog.warning("{}: a worker has died; what it had begun is undone", record_.spec.name);
     worker_ = std::make_unique<Worker>(std::move(*worker));
     go_on_ = true;
@@ -147,28 +152,29 @@ void LiveNode::read_worker() {
             return;
         if (received == node::Received::packet && take_news(packet))
             continue;
-        if (!worker_)
-            return;
-        // It has died: whatever it was at, nobody hears of it from itself.
-        const Error died{"go on with", record_.spec.name,
-                         "the process that saves or restores it has died, and what it did is undone", ECHILD};
-        const bool was_saving = state_ == State::saving;
-        worker_.reset();
-        if (was_saving)
-            if (auto recovering = recover(); !recovering)
-                kLog.error("{}", recovering.error().message());
-        if (!worker_) {
-            work_failed(died, !pidfd_);
-            return;
-        }
-        if (auto imager = std::exchange(imager_, std::nullopt))
-            imager->refuse(died);
+        if (worker_)
+            worker_died();
     }
     if (state_ == State::ending && worker_ && worker_->ended()) {
         worker_.reset();
         if (!pidfd_)
             finish();
     }
+}
+
+// Whatever it was at, nobody hears of it from itself.
+void LiveNode::worker_died() {
+    worker_.reset();
+    const auto died = [&](std::string_view consequence) {
+        return Error{"go on with", record_.spec.name,
+                     fmt::format("the process that saves or restores it has died{}", consequence), ECHILD};
+    };
+    if (state_ != State::saving)
+        return work_failed(died(pidfd_ ? "; it runs on" : ", and what it did is undone"), !pidfd_);
+    if (auto recovering = recover(); !recovering)
+        return work_failed(recovering.error(), true);
+    if (auto imager = std::exchange(imager_, std::nullopt))
+        imager->refuse(died(", and what it did is undone"));
 }
 
 bool LiveNode::take_news(node::Packet &packet) {

@@ -75,3 +75,31 @@ def test_deaths(agent, name, victim):
     virtualnode.wait_for(lambda: not agent.leftovers() and not agent.workers(), "everything to be gone")
     agent.store_is_whole()
     print(f"{survived} points tried, {survived} survived")
+
+
+@pytest.mark.parametrize("victims", ["worker", "worker and agent"])
+def test_no_recovery(agent, victims):
+    """A node that stands still and that nobody can let go on is ended, and says so."""
+    agent.kill(signal.SIGTERM)
+    agent.libraries = os.path.join(agent.directory, "libraries")
+    os.mkdir(agent.libraries)
+    for name in ("singularity-init", "singularity-worker"):
+        os.symlink(built(name), os.path.join(agent.libraries, name))
+    agent.start()
+    node = agent.run(["/bin/sleep", "1000"])
+    mark = os.path.join(agent.state, node, "worker")
+    asking = start(agent, "checkpoint", node)
+    virtualnode.wait_for(lambda: os.path.exists(mark), "the worker to begin", PATIENCE)
+    (worker,) = agent.workers()
+    os.kill(worker, signal.SIGSTOP)
+    assert agent.nodes()[node][0] == "saving"
+    os.remove(os.path.join(agent.libraries, "singularity-worker"))
+    if "agent" in victims:
+        agent.kill()
+    os.kill(worker, signal.SIGKILL)
+    if "agent" in victims:
+        agent.start()
+    _, err = asking.communicate(timeout=PATIENCE)
+    words = "the process that saved it has died, and none can be started that lets it go on, so it is ended"
+    assert words in (agent.log() if "agent" in victims else err), f"{err}\n{agent.log()}"
+    virtualnode.wait_for(lambda: not agent.leftovers(), "everything to be gone", PATIENCE)

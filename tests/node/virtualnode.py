@@ -197,6 +197,7 @@ class Agent:
         self.state = os.path.join(self.directory, "nodes")
         self.staging = os.path.join(self.directory, "staging")
         self.store = os.path.join(self.directory, "store")
+        self.libraries = BUILD
         self.configuration = os.path.join(self.directory, "singularity.yaml")
         with open(self.configuration, "w", encoding="utf-8") as file:
             file.write(f"store:\n  directory: {self.store}\n")
@@ -211,7 +212,7 @@ class Agent:
             self.process = subprocess.Popen(
                 [program("singularityd"), "--socket", self.socket, "--state", self.state, "--staging", self.staging],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env=dict(os.environ, SINGULARITY_LIBDIR=BUILD, SINGULARITY_CONF=self.configuration))
+                env=dict(os.environ, SINGULARITY_LIBDIR=self.libraries, SINGULARITY_CONF=self.configuration))
         wait_for(self.serves, "the agent to serve")
 
     def serves(self):
