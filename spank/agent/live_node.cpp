@@ -218,6 +218,8 @@ void LiveNode::watch(std::vector<int> &fds) const {
         proxies_->watch(fds);
     if (worker_)
         worker_->watch(fds);
+    if (removal_)
+        removal_->watch(fds);
     for (const UniqueFd *fd : {&pidfd_, &init_})
         if (*fd)
             fds.push_back(fd->get());
@@ -246,6 +248,11 @@ void LiveNode::handle() {
         step_proxies();
     if (worker_)
         read_worker();
+    if (removal_ && removal_->ended()) {
+        removal_.reset();
+        if (state_ == State::ending && !pidfd_)
+            finish();
+    }
     if (making_)
         step_making();
     if (state_ != State::gone && pidfd_ && node::has_ended(pidfd_)) {
@@ -470,8 +477,11 @@ void LiveNode::end() {
 }
 
 void LiveNode::finish() {
-    // Theirs is the room as well.
-    if ((proxies_ && !proxies_->ended()) || (worker_ && !worker_->ended())) {
+    // Theirs are the files as well.
+    const bool used = (proxies_ && !proxies_->ended()) || (worker_ && !worker_->ended());
+    if (!used && !removal_ && !std::exchange(last_removal_, true))
+        clear_staging();
+    if (used || removal_) {
         if (state_ != State::ending)
             patience_ = Deadline::after(kEndPatience);
         state_ = State::ending;
@@ -483,7 +493,6 @@ void LiveNode::finish() {
         return;
     }
     worker_.reset();
-    remove_staging();
     state_ = State::gone;
     next_save_.reset();
     patience_.reset();
@@ -691,8 +700,11 @@ void LiveNode::log(std::uint32_t task, const Asker &asker) const {
 void LiveNode::destroy(std::optional<Asker> asker) {
     if (asker)
         destroyers_.push_back(std::move(*asker));
-    if (state_ != State::gone)
-        end();
+    if (state_ == State::gone)
+        return;
+    end();
+    if (!patience_) // it has been ending for longer than anybody waits
+        patience_ = Deadline::after(kEndPatience);
 }
 
 } // namespace singularity::agent

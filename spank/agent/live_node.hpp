@@ -14,6 +14,7 @@
 #include "node/make.hpp"
 #include "node/seqpacket.hpp"
 #include "proxies.hpp"
+#include "removal.hpp"
 #include "surroundings.hpp"
 #include "task_log.hpp"
 #include "worker.hpp"
@@ -134,7 +135,7 @@ class LiveNode {
     void work_finished(const ImageReport &report);
     void work_failed(const Error &error, bool lost);
     void answer_imager();
-    void remove_staging() const;
+    void clear_staging();
 
     template <class Body>
     void ask(const Body &body, std::function<void(const node::Packet &)> on_reply,
@@ -147,6 +148,8 @@ class LiveNode {
     std::optional<node::MakePlan> plan_; // of what is still to be made
     std::optional<Proxies> proxies_;
     std::unique_ptr<Worker> worker_;
+    std::optional<Removal> removal_;    // of what workers have left in the staging directory
+    bool last_removal_ = false;         // nothing comes into it any more
     std::optional<Asker> imager_;       // hears what becomes of the worker's work
     std::optional<ImageReport> report_; // what there is to hear, once the node is where it must be
     bool go_on_ = false;                // after a checkpoint

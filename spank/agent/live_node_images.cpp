@@ -40,6 +40,8 @@ Expected<void> LiveNode::begin_saving(bool go_on, bool periodic) {
     };
     if (worker_)
         return refuse("it is being saved already", EBUSY);
+    if (removal_)
+        return refuse("what the last attempt has left is still being removed; try again later", EAGAIN);
     if (state_ != State::running)
         return refuse(fmt::format("it is {}; try again later", line().state), EAGAIN);
     if (!record_.spec.sockets.empty())
@@ -169,8 +171,11 @@ void LiveNode::worker_died() {
         return Error{"go on with", record_.spec.name,
                      fmt::format("the process that saves or restores it has died{}", consequence), ECHILD};
     };
-    if (state_ != State::saving)
+    if (state_ != State::saving) {
+        if (pidfd_)
+            clear_staging(); // of no use to a node that runs
         return work_failed(died(pidfd_ ? "; it runs on" : ", and what it did is undone"), !pidfd_);
+    }
     if (auto recovering = recover(); !recovering)
         return work_failed(recovering.error(), true);
     if (auto imager = std::exchange(imager_, std::nullopt))
@@ -275,12 +280,12 @@ void LiveNode::answer_imager() {
     report_.reset();
 }
 
-void LiveNode::remove_staging() const {
-    std::error_code error;
-    std::filesystem::remove_all(surroundings_->staging / record_.spec.name, error);
-    if (error)
-        kLog.error("cannot remove {}: {}", (surroundings_->staging / record_.spec.name).native(),
-                   error.message());
+void LiveNode::clear_staging() {
+    auto started = Removal::start({surroundings_->staging / record_.spec.name});
+    if (started)
+        removal_ = std::move(*started);
+    else // the next one, or the next agent's, finds it as well
+        kLog.error("{}: {}", record_.spec.name, started.error().message());
 }
 
 } // namespace singularity::agent

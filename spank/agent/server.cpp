@@ -3,6 +3,7 @@
 
 #include "common/log.hpp"
 #include "common/text.hpp"
+#include "removal.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -158,11 +159,10 @@ void Server::adopt_all() {
     if (error)
         kLog.error("cannot look into {}: {}", options_.places.state.native(), error.message());
     // Of nodes that have gone while there was no agent.
-    for (const auto &entry : std::filesystem::directory_iterator(options_.places.staging, error))
-        if (!nodes_.contains(entry.path().filename().native()))
-            std::filesystem::remove_all(entry.path(), error);
-    if (error)
-        kLog.error("cannot clear {}: {}", options_.places.staging.native(), error.message());
+    if (auto cleared = clear_staging(options_.places.staging,
+                                     [this](const std::string &name) { return nodes_.contains(name); });
+        !cleared)
+        kLog.error("{}", cleared.error().message());
 }
 
 int Server::poll_timeout() const {

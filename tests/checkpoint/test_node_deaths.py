@@ -103,3 +103,34 @@ def test_no_recovery(agent, victims):
     words = "the process that saved it has died, and none can be started that lets it go on, so it is ended"
     assert words in (agent.log() if "agent" in victims else err), f"{err}\n{agent.log()}"
     virtualnode.wait_for(lambda: not agent.leftovers(), "everything to be gone", PATIENCE)
+
+
+def test_staging_after_a_worker(agent):
+    """What a worker leaves that dies while the node runs again goes at once; the next checkpoint is as any other."""
+    program = "import os, time; memory = os.urandom(256 << 20); print('up', flush=True); time.sleep(1000)"
+    node = agent.run(["/usr/bin/python3", "-c", program])
+    staging = os.path.join(agent.staging, node)
+    virtualnode.wait_for(lambda: agent.output(node), "the program", PATIENCE)
+    asking = start(agent, "checkpoint", "--continue", node)
+    virtualnode.wait_for(lambda: os.path.exists(staging) and agent.nodes()[node][0] == "running", "the node to run on", PATIENCE)
+    (worker,) = agent.workers()
+    os.kill(worker, signal.SIGSTOP)
+    assert os.listdir(staging)
+    os.kill(worker, signal.SIGKILL)
+    _, err = asking.communicate(timeout=PATIENCE)
+    assert "has died; it runs on" in err, f"{err}\n{agent.log()}"
+    virtualnode.wait_for(lambda: not os.path.exists(staging), "what it has left to be removed", PATIENCE)
+    virtualnode.wait_for(lambda: agent.ctl("checkpoint", node, user=USER).returncode == 0, "a checkpoint", PATIENCE)
+    assert not agent.leftovers()
+    agent.store_is_whole()
+
+
+def test_staging_of_nodes_that_are_gone(agent):
+    """An agent that starts removes it, however often one was killed while it did."""
+    agent.kill()
+    for name in ("u1001-1", ".u1001-1.0"):
+        os.makedirs(os.path.join(agent.staging, name, "image-0", "host"))
+    with open(os.path.join(agent.staging, "u1001-1", "image-0", "pages-1.img"), "wb") as file:
+        file.truncate(1 << 20)
+    agent.start()
+    virtualnode.wait_for(lambda: not os.listdir(agent.staging), "the staging directory to be empty", PATIENCE)

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "removal.hpp"
+
+#include "common/log.hpp"
+#include "node/process.hpp"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace singularity::agent {
+
+namespace {
+
+constexpr log::Channel kLog("agent");
+
+[[noreturn]] void remove_and_end(const std::vector<std::filesystem::path> &paths, pid_t agent) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != agent)
+        _exit(EXIT_FAILURE);
+    // The agent's connections must not stay open through us.
+    close_range(STDERR_FILENO + 1, ~0U, 0);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    try {
+        for (const auto &path : paths) {
+            std::error_code error;
+            std::filesystem::remove_all(path, error);
+            if (error)
+                kLog.error("cannot remove {}: {}", path.native(), error.message());
+        }
+    } catch (const std::exception &error) {
+        kLog.error("cannot go on removing files: {}", error.what());
+    }
+    _exit(EXIT_SUCCESS);
+}
+
+// Beside its place, so that a new node of the name has it to itself. No node's name begins with a dot.
+Expected<std::filesystem::path> moved_aside(const std::filesystem::path &path) {
+    for (int number = 0;; ++number) {
+        auto beside = path.parent_path() / fmt::format(".{}.{}", path.filename().native(), number);
+        if (std::rename(path.c_str(), beside.c_str()) == 0)
+            return beside;
+        if (errno != ENOTEMPTY && errno != EEXIST)
+            return std::unexpected(errno_error("move aside", path.native()));
+    }
+}
+
+} // namespace
+
+Expected<Removal> Removal::start(const std::vector<std::filesystem::path> &paths) {
+    const pid_t agent = getpid();
+    const pid_t child = fork();
+    if (child < 0)
+        return std::unexpected(errno_error("start", "a process that removes files"));
+    if (child == 0)
+        remove_and_end(paths, agent);
+    UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+    if (!pidfd)
+        return std::unexpected(errno_error("hold", "a process that removes files"));
+    return Removal(std::move(pidfd));
+}
+
+bool Removal::ended() const { return node::has_ended(pidfd_); }
+
+Expected<void> clear_staging(const std::filesystem::path &staging,
+                             const std::function<bool(const std::string &)> &known) {
+    std::vector<std::filesystem::path> left;
+    std::error_code error;
+    for (const auto &entry : std::filesystem::directory_iterator(staging, error)) {
+        const auto name = entry.path().filename().native();
+        if (name.starts_with('.')) {
+            left.push_back(entry.path());
+        } else if (!known(name)) {
+            auto moved = moved_aside(entry.path());
+            if (!moved)
+                return propagate(moved);
+            left.push_back(std::move(*moved));
+        }
+    }
+    if (error)
+        return failure("look into", staging.native(), error.message(), error.value());
+    if (left.empty())
+        return {};
+    auto started = Removal::start(left);
+    if (!started)
+        return propagate(started);
+    return {};
+}
+
+} // namespace singularity::agent
