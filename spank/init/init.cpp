@@ -124,18 +124,26 @@ void Init::start(node::Packet &packet, std::uint32_t token) {
         agent_ = Fd();
         return;
     }
-    if (tasks_.size() >= node::kTaskLimit)
-        return refuse({Step::remember, ENOSPC}, token);
-    if (tasks_.contains(request->task))
-        return refuse({Step::remember, EEXIST}, token);
+    if (tasks_.size() >= node::kTaskLimit) {
+        refuse({Step::remember, ENOSPC}, token);
+        return;
+    }
+    if (tasks_.contains(request->task)) {
+        refuse({Step::remember, EEXIST}, token);
+        return;
+    }
     Streams streams;
     for (std::size_t stream = 0; given && stream < streams.inner.size(); ++stream)
         streams.inner.at(stream) = Fd(packet.descriptors.take(stream));
-    if (const auto failure = make_streams(request->program, streams); failure.code != 0)
-        return refuse(failure, token);
+    if (const auto failure = make_streams(request->program, streams); failure.code != 0) {
+        refuse(failure, token);
+        return;
+    }
     Spawned spawned;
-    if (const auto failure = spawn(request->program, streams, spawned); failure.code != 0)
-        return refuse(failure, token);
+    if (const auto failure = spawn(request->program, streams, spawned); failure.code != 0) {
+        refuse(failure, token);
+        return;
+    }
     Task task;
     task.pid = spawned.pid;
     task.stdio = request->program.stdio;
@@ -189,28 +197,36 @@ void Init::signal(const node::InitSignal &request, std::uint32_t token) {
     pid_t target = -1; // everybody but init itself
     if (request.task != 0) {
         const auto found = tasks_.find(request.task);
-        if (found == tasks_.end() || found->second.phase != Phase::running)
-            return refuse({Step::find, found == tasks_.end() ? ENOENT : ESRCH}, token);
+        if (found == tasks_.end() || found->second.phase != Phase::running) {
+            refuse({Step::find, found == tasks_.end() ? ENOENT : ESRCH}, token);
+            return;
+        }
         target = -found->second.pid;
     }
     // ESRCH: nobody is left, which is all that a signal to everybody could want.
-    if (kill(target, request.number) != 0 && (request.task != 0 || errno != ESRCH))
-        return refuse({Step::signal, errno}, token);
+    if (kill(target, request.number) != 0 && (request.task != 0 || errno != ESRCH)) {
+        refuse({Step::signal, errno}, token);
+        return;
+    }
     send(node::InitDone{}, token);
 }
 
 void Init::attach(const node::InitAttach &request, std::uint32_t token) {
     const auto found = tasks_.find(request.task);
-    if (found == tasks_.end() || !found->second.outer)
-        return refuse({Step::find, ENOENT}, token);
+    if (found == tasks_.end() || !found->second.outer) {
+        refuse({Step::find, ENOENT}, token);
+        return;
+    }
     const int outer = found->second.outer.get();
     send(node::InitLent{}, token, std::span(&outer, 1));
 }
 
 void Init::acknowledge(const node::InitAcknowledge &request, std::uint32_t token) {
     const auto found = tasks_.find(request.task);
-    if (found == tasks_.end() || found->second.phase != Phase::ended)
-        return refuse({Step::find, found == tasks_.end() ? ENOENT : EBUSY}, token);
+    if (found == tasks_.end() || found->second.phase != Phase::ended) {
+        refuse({Step::find, found == tasks_.end() ? ENOENT : EBUSY}, token);
+        return;
+    }
     tasks_.erase(found);
     send(node::InitDone{}, token);
 }

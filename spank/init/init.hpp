@@ -33,7 +33,7 @@ class Init {
     void read_requests();
     void reap();
     // Whether it runs now, or was forgotten because it could not.
-    void look_at_progress(Tasks::iterator task);
+    void look_at_progress(Tasks::iterator at);
 
     void start(node::Packet &packet, std::uint32_t token);
     void signal(const node::InitSignal &request, std::uint32_t token);
