@@ -5,6 +5,8 @@
 
 #include <fmt/core.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace singularity {
 
@@ -39,6 +41,23 @@ Expected<UniqueFd> connect_unix(const std::filesystem::path &path, const Deadlin
         return propagate(waited);
     if (code != 0)
         return std::unexpected(errno_error("connect to", path.native(), code));
+    return made;
+}
+
+Expected<UniqueFd> listen_unix(const std::filesystem::path &path, mode_t mode, int backlog) {
+    auto address = unix_address(path);
+    if (!address)
+        return propagate(address);
+    UniqueFd made(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!made)
+        return std::unexpected(errno_error("make a socket for", path.native()));
+    if (unlink(path.c_str()) != 0 && errno != ENOENT)
+        return std::unexpected(errno_error("remove the old", path.native()));
+    // Nobody is let in before listen(2), so nobody by the mode that it has at first.
+    const auto *generic = reinterpret_cast<const sockaddr *>(&*address);
+    if (bind(made.get(), generic, sizeof(*address)) != 0 || chmod(path.c_str(), mode) != 0 ||
+        listen(made.get(), backlog) != 0)
+        return std::unexpected(errno_error("listen on", path.native()));
     return made;
 }
 

@@ -1,29 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "client.hpp"
 
+#include "common/unix_socket.hpp"
+
+#include <cerrno>
+
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 namespace singularity::agent {
 
+namespace {
+
+// The agent accepts at once; only so many who come at the same moment have to wait.
+constexpr std::chrono::seconds kConnectPatience{10};
+
+} // namespace
+
 Expected<Client> Client::connect(const std::filesystem::path &socket) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (socket.native().size() >= sizeof(address.sun_path))
-        return failure("reach the node agent at", socket.native(), "the path is too long for a socket",
-                       ENAMETOOLONG);
-    socket.native().copy(address.sun_path, sizeof(address.sun_path) - 1);
-    UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    if (!fd || ::connect(fd.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)) != 0) {
-        auto error = errno_error("reach the node agent at", socket.native());
-        if (error.code == ENOENT || error.code == ECONNREFUSED)
+    const auto deadline = Deadline::after(kConnectPatience);
+    auto fd = connect_unix(socket, deadline);
+    if (!fd) {
+        const int code = fd.error().code;
+        if (code == ETIMEDOUT)
+            return std::unexpected(timeout_error(
+                deadline, fmt::format("the node agent at {} to take a connection", socket.native())));
+        if (code == ENAMETOOLONG)
+            return propagate(fd);
+        auto error = errno_error("reach the node agent at", socket.native(), code);
+        if (code == ENOENT || code == ECONNREFUSED)
             error.why += ": is singularityd running on this machine?";
         return std::unexpected(std::move(error));
     }
-    node::widen(fd.get());
-    return Client(std::move(fd));
+    node::widen(fd->get());
+    return Client(std::move(*fd));
 }
 
 Expected<void> Client::send_bytes(const std::string &bytes, std::span<const int> descriptors) {
@@ -73,7 +83,7 @@ Expected<node::Packet> Client::await(std::uint32_t token, const Deadline &deadli
         if (poll(&answer, 1, deadline.poll_timeout()) < 0 && errno != EINTR)
             return std::unexpected(errno_error("wait for", "the node agent"));
         if (deadline.expired())
-            return std::unexpected(timeout_error(deadline, "the node agent"));
+            return std::unexpected(timeout_error(deadline, "an answer of the node agent"));
     }
 }
 

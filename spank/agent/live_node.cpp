@@ -3,6 +3,7 @@
 
 #include "common/log.hpp"
 #include "common/text.hpp"
+#include "common/unix_socket.hpp"
 #include "task_error.hpp"
 
 #include <algorithm>
@@ -19,7 +20,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 namespace singularity::agent {
@@ -330,22 +330,20 @@ void LiveNode::connect_to_init() {
     retry_.reset();
     // Through a descriptor: the path of a state directory may be longer than a socket's address.
     const auto directory = open_file(room_.run(), O_PATH | O_DIRECTORY | O_NOFOLLOW);
-    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!directory || !socket)
-        return drop_connection(directory ? errno_error("make", "a socket") : directory.error());
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const auto path = fmt::format("/proc/self/fd/{}/init.sock", directory->get());
-    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    if (connect(socket.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)) != 0)
-        return drop_connection(errno_error("reach the init of", record_.spec.name));
+    if (!directory)
+        return drop_connection(directory.error());
+    // Now or later, but without waiting.
+    auto socket =
+        connect_unix(fmt::format("/proc/self/fd/{}/init.sock", directory->get()), Deadline::after(0s));
+    if (!socket)
+        return drop_connection(errno_error("reach the init of", record_.spec.name, socket.error().code));
     ucred peer{};
     socklen_t size = sizeof(peer);
-    if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid != record_.init.pid)
+    if (getsockopt(socket->get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid != record_.init.pid)
         return drop_connection(
             {"reach the init of", record_.spec.name, "another process listens in its place", EPERM});
-    node::widen(socket.get());
-    init_ = std::move(socket);
+    node::widen(socket->get());
+    init_ = std::move(*socket);
     if (!patience_)
         patience_ = Deadline::after(kJoinPatience);
 }

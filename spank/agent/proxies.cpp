@@ -19,7 +19,6 @@
 #include <grp.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -56,15 +55,10 @@ Expected<UniqueFd> control_socket(const node::Room &room, std::uint32_t number) 
     if (!directory)
         return std::unexpected(directory.error());
     const auto path = room.control() / node::device_socket(number);
-    auto address =
-        unix_address(fmt::format("/proc/self/fd/{}/{}", directory->get(), node::device_socket(number)));
-    if (!address)
-        return propagate(address);
-    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!socket || (unlink(address->sun_path) != 0 && errno != ENOENT) ||
-        bind(socket.get(), reinterpret_cast<const sockaddr *>(&*address), sizeof(*address)) != 0 ||
-        chmod(address->sun_path, 0600) != 0 || listen(socket.get(), kBacklog) != 0)
-        return std::unexpected(errno_error("listen on", path.native()));
+    auto socket = listen_unix(fmt::format("/proc/self/fd/{}/{}", directory->get(), path.filename().native()),
+                              0600, kBacklog);
+    if (!socket)
+        return std::unexpected(errno_error("listen on", path.native(), socket.error().code));
     return socket;
 }
 

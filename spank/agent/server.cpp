@@ -3,6 +3,7 @@
 
 #include "common/log.hpp"
 #include "common/text.hpp"
+#include "common/unix_socket.hpp"
 #include "removal.hpp"
 
 #include <algorithm>
@@ -19,7 +20,6 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,23 +47,6 @@ Expected<void> make_directory(const std::filesystem::path &path, mode_t mode) {
     if (chmod(path.c_str(), mode) != 0)
         return std::unexpected(errno_error("set the mode of", path.native()));
     return {};
-}
-
-Expected<UniqueFd> listen_on(const std::filesystem::path &path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.native().size() >= sizeof(address.sun_path))
-        return failure("listen on", path.native(), "the path is too long for a socket", ENAMETOOLONG);
-    path.native().copy(address.sun_path, sizeof(address.sun_path) - 1);
-    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    // Nobody else's: the state directory is locked.
-    if (unlink(path.c_str()) != 0 && errno != ENOENT)
-        return std::unexpected(errno_error("remove the old", path.native()));
-    // Everybody may ask; what he may have is decided by who he is.
-    if (!socket || bind(socket.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)) != 0 ||
-        chmod(path.c_str(), 0666) != 0 || listen(socket.get(), kBacklog) != 0)
-        return std::unexpected(errno_error("listen on", path.native()));
-    return socket;
 }
 
 } // namespace
@@ -123,7 +106,9 @@ Expected<void> Server::prepare() {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
-    auto listener = listen_on(options_.socket);
+    // Everybody may ask; what he may have is decided by who he is. An old socket is nobody else's: the state
+    // directory is locked.
+    auto listener = listen_unix(options_.socket, 0666, kBacklog);
     if (!listener)
         return propagate(listener);
     listener_ = std::move(*listener);

@@ -2,12 +2,15 @@
 #include "make.hpp"
 
 #include "cgroups.hpp"
+#include "common/deadline.hpp"
+#include "common/unix_socket.hpp"
 #include "mounts.hpp"
 #include "network.hpp"
 #include "packet.hpp"
 #include "seqpacket.hpp"
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <exception>
@@ -16,12 +19,12 @@
 #include <fmt/format.h>
 #include <grp.h>
 #include <linux/keyctl.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 namespace singularity::node {
@@ -52,6 +55,8 @@ struct FailedMessage {
 constexpr int kChannel = 3;
 constexpr int kNetwork = 4;
 constexpr int kListener = 3; // init's, when it runs
+constexpr int kBacklog = 8;
+constexpr std::chrono::seconds kAllowPatience{60}; // as long as the agent has patience with us
 
 [[noreturn]] void give_up(const Error &error) {
     const auto bytes =
@@ -73,19 +78,6 @@ Expected<void> reset_signals() {
     if (sigprocmask(SIG_SETMASK, &none, nullptr) != 0)
         return fail("unblock", "signals");
     return {};
-}
-
-Expected<UniqueFd> listen_in_node() {
-    constexpr std::string_view kPath = "/run/singularity/init.sock";
-    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    kPath.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    if (!socket || (unlink(address.sun_path) != 0 && errno != ENOENT) ||
-        bind(socket.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)) != 0 ||
-        chmod(address.sun_path, 0600) != 0 || listen(socket.get(), 8) != 0)
-        return std::unexpected(errno_error("listen on", kPath));
-    return socket;
 }
 
 Expected<void> become_user(const Spec &spec) {
@@ -117,16 +109,28 @@ Expected<void> arrange_descriptors(UniqueFd listener, UniqueFd &channel) {
     return {};
 }
 
+// Until the agent has written down that we exist. Its death ends the wait, and us, as well.
+Expected<void> await_allowance() {
+    const auto deadline = Deadline::after(kAllowPatience);
+    for (;;) {
+        Packet packet;
+        const auto received = receive_packet(kChannel, packet);
+        if (received == Received::packet)
+            return {};
+        if (received != Received::nothing)
+            _exit(EXIT_FAILURE);
+        if (deadline.expired())
+            return std::unexpected(timeout_error(deadline, "the agent to write down the node"));
+        pollfd channel{.fd = kChannel, .events = POLLIN, .revents = 0};
+        if (poll(&channel, 1, deadline.poll_timeout()) < 0 && errno != EINTR)
+            return fail("wait for", "the agent to write down the node");
+    }
+}
+
 // The first process of the PID namespace.
 Expected<void> become_init(const MakePlan &plan) {
-    // Until the agent has written down that we exist. Its death ends the wait as well.
-    std::array<char, 64> allowed{};
-    ssize_t got = 0;
-    do
-        got = recv(kChannel, allowed.data(), allowed.size(), 0);
-    while (got < 0 && errno == EINTR);
-    if (got <= 0)
-        _exit(EXIT_FAILURE);
+    if (auto allowed = await_allowance(); !allowed)
+        return allowed;
     umask(0);
     if (setsid() < 0)
         return fail("make", "a session");
@@ -140,7 +144,7 @@ Expected<void> become_init(const MakePlan &plan) {
         return fail("set the hostname", plan.spec.hostname);
     if (auto mounted = enter_own_mounts(plan.room, plan.spec); !mounted)
         return mounted;
-    auto listener = listen_in_node();
+    auto listener = listen_unix("/run/singularity/init.sock", 0600, kBacklog);
     if (!listener)
         return propagate(listener);
     UniqueFd channel;

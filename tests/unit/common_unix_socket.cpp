@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace {
@@ -72,12 +73,37 @@ void connects_or_says_why_not(void **) {
     assert_int_equal(late.error().code, ETIMEDOUT);
 }
 
+void listens_in_place_of_what_was_there(void **) {
+    const Directory directory;
+    const auto path = directory.path / "socket";
+    for (const mode_t mode : {0600U, 0666U}) {
+        const auto listener = listen_unix(path, mode, 1);
+        assert_true(listener.has_value());
+        assert_true((fcntl(listener->get(), F_GETFD) & FD_CLOEXEC) != 0);
+        assert_true((fcntl(listener->get(), F_GETFL) & O_NONBLOCK) != 0);
+        struct stat about{};
+        assert_int_equal(stat(path.c_str(), &about), 0);
+        assert_true(S_ISSOCK(about.st_mode));
+        assert_int_equal(about.st_mode & 07777U, mode);
+        assert_true(connect_unix(path, Deadline::after(10s)).has_value());
+        const UniqueFd accepted(accept(listener->get(), nullptr, nullptr));
+        assert_true(static_cast<bool>(accepted));
+    }
+    const auto nowhere = listen_unix(directory.path / "missing" / "socket", 0600, 1);
+    assert_false(nowhere.has_value());
+    assert_int_equal(nowhere.error().code, ENOENT);
+    const auto in_the_way = listen_unix(directory.path, 0600, 1);
+    assert_false(in_the_way.has_value());
+    expect_contains(in_the_way.error().message(), directory.path.native());
+}
+
 } // namespace
 
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(addresses_have_a_limit),
         cmocka_unit_test(connects_or_says_why_not),
+        cmocka_unit_test(listens_in_place_of_what_was_there),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
