@@ -23,7 +23,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace singularity::agent {
@@ -73,12 +76,15 @@ class LiveNode {
     [[nodiscard]] std::optional<Deadline> next_deadline() const;
     void handle();
 
+    // live_node_tasks.cpp
     void start(node::Program program, node::Descriptors descriptors, const Asker &asker);
     void signal(const Signal &request, const Asker &asker);
     void wait(const Wait &request, const Asker &asker);
     void attach(std::uint32_t task, const Asker &asker);
     void log(std::uint32_t task, const Asker &asker) const;
+    // live_node_images.cpp
     void checkpoint(bool go_on, const Asker &asker);
+
     // Nobody is told if there is no asker.
     void destroy(std::optional<Asker> asker);
 
@@ -108,19 +114,35 @@ class LiveNode {
     void step_proxies();
     [[nodiscard]] Expected<void> begin_making();
     void step_making();
-    void connect_to_init();
-    void drop_connection(const Error &why);
-    void read_init();
-    void take_hello(const node::InitHello &hello);
-    void take_end(const node::InitEnded &ended);
     void look_at_deadlines();
     void fail_making(const Error &error);
     void end();    // kill
     void finish(); // nothing lives any more
-    void answer_waiters(std::uint32_t task);
-    void open_log(std::uint32_t task, int descriptor);
 
-    // --- live_node_images.cpp
+    // live_node_init.cpp
+    void connect_to_init();
+    void drop_connection(const Error &why);
+    void read_init();
+    void look_at_pending();
+    void take_hello(const node::InitHello &hello);
+    void take_end(const node::InitEnded &ended);
+    void open_log(std::uint32_t task, int descriptor);
+    // One of the two is called, at once or later.
+    template <class Body>
+    void ask(const Body &body, std::function<void(const node::Packet &)> on_reply,
+             std::function<void(const Error &)> on_error, std::span<const int> descriptors = {}) {
+        const auto token = next_token();
+        ask_bytes(token, node::encode(body, token), std::move(on_reply), std::move(on_error), descriptors);
+    }
+    [[nodiscard]] std::uint32_t next_token();
+    void ask_bytes(std::uint32_t token, const std::string &bytes,
+                   std::function<void(const node::Packet &)> on_reply,
+                   std::function<void(const Error &)> on_error, std::span<const int> descriptors);
+
+    // live_node_tasks.cpp
+    void answer_waiters(std::uint32_t task);
+
+    // live_node_images.cpp
     [[nodiscard]] Workplace workplace() const;
     [[nodiscard]] Expected<void> begin_saving(bool go_on, bool periodic);
     void save_again_later();
@@ -136,10 +158,6 @@ class LiveNode {
     void work_failed(const Error &error, bool lost);
     void answer_imager();
     void clear_staging();
-
-    template <class Body>
-    void ask(const Body &body, std::function<void(const node::Packet &)> on_reply,
-             std::function<void(const Error &)> on_error, std::span<const int> descriptors = {});
 
     const Surroundings *surroundings_;
     node::Room room_;
@@ -169,5 +187,7 @@ class LiveNode {
     std::vector<Waiter> waiters_;
     std::vector<Asker> destroyers_;
 };
+
+[[nodiscard]] std::string_view words(LiveNode::State state);
 
 } // namespace singularity::agent

@@ -70,17 +70,20 @@ class Server {
     void collect();
     [[nodiscard]] int poll_timeout() const;
 
+    // server_requests.cpp
     // False: the packet is none of ours.
     [[nodiscard]] bool handle(const std::shared_ptr<Client> &client, node::Packet &packet);
     void create(const std::shared_ptr<Client> &client, Create request, const Asker &asker);
     void list(const std::shared_ptr<Client> &client, const Asker &asker) const;
+    // The node, if there is one that the client may touch; else the asker has been told.
+    [[nodiscard]] Held *find(const Client &client, const std::string &name, const Asker &asker);
+
+    // server_restore.cpp
     void restore(const std::shared_ptr<Client> &client, const Restore &request, node::Descriptors given,
                  const Asker &asker);
     void read_finding(Finding &finding);
     // The node, or why it cannot be restored.
     [[nodiscard]] Expected<void> restore_found(Finding &finding, WorkFound &&found);
-    // The node, if there is one that the client may touch; else the asker has been told.
-    [[nodiscard]] Held *find(const Client &client, const std::string &name, const Asker &asker);
 
     ServerOptions options_;
     UniqueFd lock_; // on the state directory: one agent at a time

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+
+#include <fmt/format.h>
 
 namespace singularity::agent {
 
@@ -38,6 +41,15 @@ Error task_error(const node::InitFailed &failed, const std::string &on) {
 
 std::string subject(const node::InitFailed &failed, const node::Program &program) {
     return quote(failed.step == Step::directory ? program.directory : program.arguments.front());
+}
+
+std::string task_name(const std::string &node, std::uint32_t task) {
+    return fmt::format("task {} of {}", task, node);
+}
+
+Error unexpected_reply(const std::string &name) {
+    return {"understand", fmt::format("the init of {}", name), "its reply has not the form it must have",
+            EPROTO};
 }
 
 } // namespace singularity::agent

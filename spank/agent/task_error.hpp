@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Init's errors in words.
+// Tasks and init's errors in words.
 #pragma once
 
 #include "common/error.hpp"
 #include "node/init_messages.hpp"
 
+#include <cstdint>
 #include <string>
 
 namespace singularity::agent {
@@ -13,5 +14,9 @@ namespace singularity::agent {
 [[nodiscard]] Error task_error(const node::InitFailed &failed, const std::string &on);
 // What of a program the error is about.
 [[nodiscard]] std::string subject(const node::InitFailed &failed, const node::Program &program);
+
+[[nodiscard]] std::string task_name(const std::string &node, std::uint32_t task);
+// Init is the user's and may say anything.
+[[nodiscard]] Error unexpected_reply(const std::string &node);
 
 } // namespace singularity::agent

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What a client asks for, and whether he may.
+#include "common/log.hpp"
+#include "common/text.hpp"
+#include "server.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace singularity::agent {
+
+namespace {
+
+constexpr log::Channel kLog("agent");
+constexpr std::size_t kNodesOfOne = 256;
+
+} // namespace
+
+Server::Held *Server::find(const Client &client, const std::string &name, const Asker &asker) {
+    const auto found = nodes_.find(name);
+    if (found == nodes_.end() || found->second.node->state() == LiveNode::State::gone) {
+        asker.refuse({"find the virtual node", quote(name), "there is none of that name", ENOENT});
+        return nullptr;
+    }
+    if (auto may = client.sender.may_touch(found->second.node->record().spec); !may) {
+        asker.refuse(may.error());
+        return nullptr;
+    }
+    return &found->second;
+}
+
+bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet) {
+    const auto header = node::header_of(packet.bytes);
+    if (!header || header->token == 0)
+        return false;
+    const Asker asker{
+        .token = header->token,
+        .answer = [weak = std::weak_ptr(client)](const std::string &bytes, std::span<const int> descriptors) {
+            const auto to = weak.lock();
+            // Who does not read his answers has no use for them.
+            if (to && !to->gone && node::send_packet(to->socket.get(), bytes, descriptors) != 0)
+                to->gone = true;
+        }};
+    // A request about one node: decode, find, do.
+    const auto about_node = [&]<class Body>(void (*act)(Held &, Body &, const Asker &)) {
+        auto body = node::decode<Body>(packet.bytes);
+        if (!body)
+            return false;
+        if (Held *const held = find(*client, body->node, asker)) {
+            act(*held, *body, asker);
+            held->woken = true;
+        }
+        return true;
+    };
+    switch (static_cast<Message>(header->type)) {
+    case Message::create: {
+        auto body = node::decode<Create>(packet.bytes);
+        if (body)
+            create(client, std::move(*body), asker);
+        return body.has_value();
+    }
+    case Message::start: {
+        auto body = node::decode<Start>(packet.bytes);
+        if (body)
+            if (Held *const held = find(*client, body->node, asker))
+                held->node->start(std::move(body->program), std::move(packet.descriptors), asker);
+        return body.has_value();
+    }
+    case Message::signal:
+        return about_node(+[](Held &held, Signal &body, const Asker &to) { held.node->signal(body, to); });
+    case Message::wait:
+        return about_node(+[](Held &held, Wait &body, const Asker &to) { held.node->wait(body, to); });
+    case Message::attach:
+        return about_node(
+            +[](Held &held, Attach &body, const Asker &to) { held.node->attach(body.task, to); });
+    case Message::log:
+        return about_node(+[](Held &held, Log &body, const Asker &to) { held.node->log(body.task, to); });
+    case Message::destroy:
+        return about_node(+[](Held &held, Destroy &, const Asker &to) { held.node->destroy(to); });
+    case Message::tie: {
+        const auto body = node::decode<Tie>(packet.bytes);
+        if (body)
+            if (Held *const held = find(*client, body->node, asker)) {
+                held->tied_to = client;
+                held->tie_patience.reset();
+                asker.tell(Done{});
+            }
+        return body.has_value();
+    }
+    case Message::checkpoint:
+        return about_node(
+            +[](Held &held, Checkpoint &body, const Asker &to) { held.node->checkpoint(body.go_on, to); });
+    case Message::restore: {
+        const auto body = node::decode<Restore>(packet.bytes);
+        if (body)
+            restore(client, *body, std::move(packet.descriptors), asker);
+        return body.has_value();
+    }
+    case Message::list:
+        if (!node::decode<List>(packet.bytes))
+            return false;
+        list(client, asker);
+        return true;
+    default:
+        return false;
+    }
+}
+
+void Server::create(const std::shared_ptr<Client> &client, Create request, const Asker &asker) {
+    node::Spec &spec = request.spec;
+    if (spec.name.empty())
+        do
+            spec.name = fmt::format("{}{}", client->sender.prefix(), ++last_name_);
+        while (nodes_.contains(spec.name));
+    if (spec.hostname.empty())
+        spec.hostname = spec.name;
+    if (spec.address.empty())
+        spec.address = node::kDefaultAddress;
+    if (auto may = client->sender.may_make(spec); !may)
+        return asker.refuse(may.error());
+    if (auto checked = node::check_spec(spec); !checked)
+        return asker.refuse(checked.error());
+    const auto of_same = std::ranges::count_if(
+        nodes_, [&](const auto &entry) { return entry.second.node->record().spec.uid == spec.uid; });
+    if (!client->sender.is_root() && std::cmp_greater_equal(of_same, kNodesOfOne))
+        return asker.refuse({"make the virtual node", quote(spec.name),
+                             fmt::format("uid {} has {} already", spec.uid, of_same), EDQUOT});
+    if (nodes_.contains(spec.name))
+        return asker.refuse({"make the virtual node", quote(spec.name), "there is one of that name", EEXIST});
+    auto cgroups = client->sender.cgroups();
+    if (!cgroups)
+        return asker.refuse(cgroups.error());
+    if (spec.devices != 0) {
+        if (const auto proxyd = options_.places.libraries.proxyd(); access(proxyd.c_str(), X_OK) != 0)
+            return asker.refuse(errno_error("run", proxyd.native()));
+        for (auto &entry : device_environment(options_.places.libraries, spec.devices))
+            spec.environment.push_back(std::move(entry));
+    }
+    const node::MakePlan plan{.spec = spec,
+                              .room = node::Room(options_.places.state, spec.name),
+                              .init = options_.places.libraries.init(),
+                              .cgroups = std::move(*cgroups)};
+    auto prepared = plan.room.prepare(spec);
+    auto made = prepared ? LiveNode::make(plan, options_.places, asker)
+                         : Expected<LiveNode>(std::unexpected(prepared.error()));
+    if (!made) {
+        if (auto removed = plan.room.remove(); !removed)
+            kLog.error("{}", removed.error().message());
+        return asker.refuse(made.error());
+    }
+    Held held{.node = std::make_unique<LiveNode>(std::move(*made)),
+              .tied_to = {},
+              .tie_patience = {},
+              .woken = false};
+    if (spec.tied)
+        held.tied_to = client;
+    nodes_.emplace(spec.name, std::move(held));
+}
+
+void Server::list(const std::shared_ptr<Client> &client, const Asker &asker) const {
+    Nodes out;
+    // Half of what a packet holds is left for the packet's last line.
+    std::size_t size = 0;
+    for (const auto &[name, held] : nodes_) {
+        if (!client->sender.may_touch(held.node->record().spec))
+            continue;
+        auto line = held.node->line();
+        node::Writer measure;
+        measure(line);
+        size += measure.take().size();
+        if (size > node::kPacketLimit / 2) {
+            out.complete = false;
+            break;
+        }
+        out.nodes.push_back(std::move(line));
+    }
+    asker.tell(out);
+}
+
+} // namespace singularity::agent
