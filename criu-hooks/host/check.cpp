@@ -119,8 +119,9 @@ Expected<void> check(const Context &context, const DumpRequest &request) {
             return good;
         // Said last: in a user namespace of its own a process has some, and that is what is to be said.
         if (capable)
-            return cannot_save(process.title(), "it has capabilities, which no image may give: programs of root "
-                                                "and those with file capabilities cannot be saved");
+            return cannot_save(process.title(),
+                               "it has capabilities, which no image may give: programs of root "
+                               "and those with file capabilities cannot be saved");
         if (auto good = check_descriptors(*facts, request, process); !good)
             return good;
         if (auto good = check_mappings(request, process); !good)

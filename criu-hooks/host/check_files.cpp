@@ -109,7 +109,8 @@ Expected<void> check_watches(const NodeFacts &facts, pid_t pid, std::string_view
         std::string_view digits = line.substr(data + std::strlen("f_handle:"));
         for (std::size_t i = 0; i < *size && digits.size() >= 2; ++i, digits.remove_prefix(2)) {
             unsigned byte = 0;
-            std::from_chars(digits.data(), digits.data() + 2, byte, 16);
+            const auto two = digits.substr(0, 2);
+            std::from_chars(two.data(), two.data() + two.size(), byte, 16);
             handle->f_handle[i] = static_cast<unsigned char>(byte);
         }
         auto base = open_file(fmt::format("/proc/{}/root{}", pid, mount->second), O_RDONLY | O_DIRECTORY);

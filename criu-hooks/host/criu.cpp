@@ -37,9 +37,11 @@ constexpr int kLogLevel = 4; // an error is understood from what was done before
     for (int number = 1; number < NSIG; ++number)
         std::signal(number, SIG_DFL); // refused for some, which cannot be changed
     // descriptors[i] becomes i: first all out of the way, so that none is overwritten before its turn.
-    for (std::size_t i = 0; i < count; ++i)
-        if ((descriptors[i] = fcntl(descriptors[i], F_DUPFD, static_cast<int>(count))) < 0)
+    for (std::size_t i = 0; i < count; ++i) {
+        descriptors[i] = fcntl(descriptors[i], F_DUPFD, static_cast<int>(count));
+        if (descriptors[i] < 0)
             _exit(kFailed);
+    }
     for (std::size_t i = 0; i < count; ++i)
         if (dup2(descriptors[i], static_cast<int>(i)) < 0)
             _exit(kFailed);
@@ -173,6 +175,7 @@ std::vector<std::uint8_t> packed(const CriuRequest &request) {
     options.log_file = text(request.log);
     set_fixed(options);
     std::vector<char *> external;
+    external.reserve(request.external.size());
     for (const std::string &each : request.external)
         external.push_back(text(each));
     options.external = external.data();

@@ -91,7 +91,10 @@ Expected<Places> places_of(const RestoreRequest &request) {
 std::optional<std::filesystem::path> present_path(const Places &places, std::uint64_t mount,
                                                   std::string_view name) {
     const auto place = places.find(mount);
-    if (place == places.end() || !place->second.outside)
+    if (place == places.end())
+        return std::nullopt;
+    const std::optional<std::filesystem::path> &outside = place->second.outside;
+    if (!outside)
         return std::nullopt;
     std::string_view point = place->second.mount_point;
     const auto without_slashes = [](std::string_view text) {
@@ -103,7 +106,7 @@ std::optional<std::filesystem::path> present_path(const Places &places, std::uin
     if (!point.empty() && name.starts_with(point))
         name.remove_prefix(point.size());
     name.remove_prefix(name.starts_with('/') ? 1 : 0);
-    return name.empty() ? *place->second.outside : *place->second.outside / name;
+    return name.empty() ? *outside : *outside / name;
 }
 
 // The entry with the present size if it has grown and may have.
@@ -150,7 +153,7 @@ Expected<std::optional<std::string>> with_present_size(const RestoreRequest &req
 
 Expected<void> accept_grown_files(const RestoreRequest &request) {
     constexpr const char *kFiles = "files.img";
-    constexpr const char *kNew = "files.new";
+    constexpr const char *kBeside = "files.new";
     auto places = places_of(request);
     if (!places)
         return propagate(places);
@@ -167,9 +170,9 @@ Expected<void> accept_grown_files(const RestoreRequest &request) {
     });
     if (!read || !changed)
         return read;
-    if (auto written = write_file_at(request.images, kNew, framed(Magic::kFiles, entries)); !written)
+    if (auto written = write_file_at(request.images, kBeside, framed(Magic::kFiles, entries)); !written)
         return written;
-    if (renameat(request.images, kNew, request.images, kFiles) != 0)
+    if (renameat(request.images, kBeside, request.images, kFiles) != 0)
         return std::unexpected(errno_error("replace", kFiles));
     return {};
 }

@@ -17,8 +17,9 @@ constexpr int kHex = 16;
 
 // "55d0-55d5 r-xp 00002000 08:02 173521      /usr/bin/dbus-daemon"
 bool parse(std::string_view line, Mapping &mapping) {
-    const char *const end = line.data() + line.size();
-    auto got = std::from_chars(line.data(), end, mapping.begin, kHex);
+    const char *const begin = line.data();
+    const char *const end = begin + line.size();
+    auto got = std::from_chars(begin, end, mapping.begin, kHex);
     if (got.ec != std::errc() || got.ptr == end || *got.ptr != '-')
         return false;
     got = std::from_chars(got.ptr + 1, end, mapping.end, kHex);

@@ -58,7 +58,7 @@ Expected<void> write_table(int images, const DescriptorTable &table) {
         if (!is_plain(key) || !is_plain(resource))
             return failure("save", "the descriptor " + quote(key),
                            "tabs and line ends cannot be in its name");
-        text += key + '\t' + resource + '\n';
+        text.append(key).append(1, '\t').append(resource).append(1, '\n');
     }
     return write_file_at(images, kDescriptorTable, text);
 }

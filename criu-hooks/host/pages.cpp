@@ -61,7 +61,7 @@ struct Window {
 void add(std::vector<Window> &windows, Run run, std::uint64_t &offset) {
     while (run.size > 0) {
         const std::uint64_t window = run.address / kWindow;
-        const std::uint64_t part = std::min(run.size, (window + 1) * kWindow - run.address);
+        const std::uint64_t part = std::min(run.size, ((window + 1) * kWindow) - run.address);
         if (windows.empty() || windows.back().number != window)
             windows.push_back({window, offset, 0});
         windows.back().size += part;

@@ -59,9 +59,10 @@ template <class Work>
         auto message = reader->next();
         if (!message)
             return propagate(message);
-        if (!*message)
+        const std::optional<Bytes> &bytes = *message;
+        if (!bytes)
             return {};
-        if (auto done = work(**message); !done)
+        if (auto done = work(*bytes); !done)
             return done;
     }
 }

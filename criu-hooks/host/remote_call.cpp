@@ -105,7 +105,8 @@ std::optional<std::uint64_t> call_instruction(pid_t pid, const std::vector<Mappi
         return std::nullopt;
     std::string code(vdso->end - vdso->begin, '\0');
     const iovec local{.iov_base = code.data(), .iov_len = code.size()};
-    const iovec remote{.iov_base = reinterpret_cast<void *>(vdso->begin), .iov_len = code.size()};
+    const iovec remote{.iov_base = reinterpret_cast<void *>(vdso->begin), // NOLINT(performance-no-int-to-ptr)
+                       .iov_len = code.size()};
     if (process_vm_readv(pid, &local, 1, &remote, 1, 0) != static_cast<ssize_t>(code.size()))
         return std::nullopt;
     const std::size_t at = code.find(kSyscall);
@@ -133,6 +134,8 @@ Expected<bool> unmap_in(pid_t pid, const std::vector<Mapping> &mappings, const M
         if (!before)
             before = *registers;
     }
+    if (!before) // stop_all() would have said so
+        return failure("attach to", fmt::format("process {}", pid), "it has ended", ESRCH);
     user_regs_struct call = *before;
     call.rip = *instruction;
     call.orig_rax = ~0ULL; // a system call that was interrupted must not be restarted here

@@ -19,9 +19,10 @@ Expected<std::chrono::microseconds> frozen_time(int images) {
     auto message = reader->next();
     if (!message)
         return propagate(message);
-    if (!*message)
+    const std::optional<Bytes> &bytes = *message;
+    if (!bytes)
         return failure("read", reader->name(), "it is empty");
-    auto outer = fields_of(**message);
+    auto outer = fields_of(*bytes);
     if (!outer)
         return propagate(outer);
     const Field *const dump = find(*outer, kDump);

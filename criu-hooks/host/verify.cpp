@@ -94,9 +94,10 @@ Expected<bool> check_core(const Context &context, int images, const std::string 
     auto message = reader->next();
     if (!message)
         return propagate(message);
-    if (!*message)
+    const std::optional<Bytes> &bytes = *message;
+    if (!bytes)
         return refused(file, "it is empty");
-    auto fields = fields_of(**message);
+    auto fields = fields_of(*bytes);
     if (!fields)
         return propagate(fields);
     // CRIU would put together what occurs twice; an image that it wrote has each once.
@@ -161,9 +162,10 @@ Expected<void> check_ghost(const Context &context, int images, const std::string
     auto message = reader->next();
     if (!message)
         return propagate(message);
-    if (!*message)
+    const std::optional<Bytes> &bytes = *message;
+    if (!bytes)
         return refused(file, "it is empty");
-    auto fields = fields_of(**message);
+    auto fields = fields_of(*bytes);
     if (!fields)
         return propagate(fields);
     const Field *const uid = find(*fields, ghost::kUid);

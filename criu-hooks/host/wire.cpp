@@ -102,9 +102,10 @@ Expected<std::vector<Field>> fields_of(Bytes message) {
         auto field = reader.next();
         if (!field)
             return propagate(field);
-        if (!*field)
+        const std::optional<Field> &found = *field;
+        if (!found)
             return fields;
-        fields.push_back(**field);
+        fields.push_back(*found);
     }
 }
 

@@ -87,7 +87,7 @@ inline constexpr int kNodeLost = EOWNERDEAD;
 [[nodiscard]] Expected<void> check(const Context &context, const DumpRequest &request);
 
 // Checks first. After an error the node runs on, see kNodeLost.
-[[nodiscard]] Expected<DumpReport> dump(const Context &context, const DumpRequest &request,
+[[nodiscard]] Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted,
                                         const Deadline &deadline);
 
 // After a dump with kStop.
@@ -106,7 +106,7 @@ struct RestoreRequest {
 
 // The process id of the node's init, which runs, and is a child of the calling process. After an error
 // nothing of the node is left.
-[[nodiscard]] Expected<pid_t> restore(const Context &context, const RestoreRequest &request,
+[[nodiscard]] Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted,
                                       const Deadline &deadline);
 
 } // namespace singularity::host
