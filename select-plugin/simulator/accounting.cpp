@@ -32,7 +32,8 @@ void Accounting::set(Time now, std::int64_t held, std::int64_t up, std::int64_t 
 std::vector<double> Accounting::means(const std::vector<double> &sums) const {
     std::vector<double> result(sums.size());
     for (std::size_t i = 0; i < sums.size(); ++i) {
-        const Time length = std::min(end_, (static_cast<Time>(i) + 1) * step_) - static_cast<Time>(i) * step_;
+        const Time begin = static_cast<Time>(i) * step_;
+        const Time length = std::min(end_, begin + step_) - begin;
         result[i] = length > 0 ? sums[i] / static_cast<double>(length) : 0;
     }
     return result;

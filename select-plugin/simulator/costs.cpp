@@ -24,7 +24,7 @@ std::int32_t Costs::minimum(std::int32_t demand) const {
         demand, static_cast<std::int32_t>(std::min<std::int64_t>(elastic_.most_ranks_per_gpu, demand)));
 }
 
-std::int32_t Costs::useful_size(std::int32_t demand, std::int32_t gpus, std::int32_t minimum) const {
+std::int32_t Costs::useful_size(std::int32_t demand, std::int32_t gpus, std::int32_t minimum) {
     if (gpus >= demand)
         return demand;
     if (gpus < minimum || gpus < 1)
@@ -46,13 +46,13 @@ double Costs::transfer_seconds(std::int32_t demand, std::int32_t gpus) const {
 
 Time Costs::checkpoint(std::int32_t demand, std::int32_t gpus) const {
     return costs_.checkpoint_fixed.count() +
-           milliseconds(costs_.device_gib_per_gpu / costs_.save_gib_per_second +
+           milliseconds((costs_.device_gib_per_gpu / costs_.save_gib_per_second) +
                         transfer_seconds(demand, gpus));
 }
 
 Time Costs::restore(std::int32_t demand, std::int32_t gpus) const {
     return costs_.restore_fixed.count() +
-           milliseconds(costs_.device_gib_per_gpu / costs_.restore_gib_per_second +
+           milliseconds((costs_.device_gib_per_gpu / costs_.restore_gib_per_second) +
                         transfer_seconds(demand, gpus));
 }
 

@@ -24,8 +24,8 @@ class Costs {
     [[nodiscard]] std::int32_t minimum(std::int32_t demand) const;
 
     // The largest size up to `gpus` that is faster than the next smaller one; 0 if that is below the minimum.
-    [[nodiscard]] std::int32_t useful_size(std::int32_t demand, std::int32_t gpus,
-                                           std::int32_t minimum) const;
+    [[nodiscard]] static std::int32_t useful_size(std::int32_t demand, std::int32_t gpus,
+                                                  std::int32_t minimum);
     // The next size above `gpus` that is faster; `demand` at most.
     [[nodiscard]] static std::int32_t next_size(std::int32_t demand, std::int32_t gpus);
 

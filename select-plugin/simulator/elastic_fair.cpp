@@ -30,7 +30,7 @@ Placement part_of(const Placement &placement, std::int32_t gpus, std::int32_t bl
 }
 
 // Growing costs a pause: it must be won back within this time.
-constexpr Time kPayback = 15 * 60 * kSecond;
+constexpr Time kPayback = Time{15} * 60 * kSecond;
 
 bool can_move(const World &world, const Job &job) { return job.ready <= world.now(); }
 
@@ -44,9 +44,8 @@ void ElasticFair::left(const World & /*world*/, JobIndex job) { running_.erase(j
 bool ElasticFair::start(World &world, JobIndex index) {
     const Job &job = world.job(index);
     auto room = static_cast<std::int32_t>(std::min<std::int64_t>(world.pool().free(), job.demand));
-    for (std::int32_t size = world.costs().useful_size(job.demand, room, job.minimum);
-         size >= job.minimum && size > 0;
-         size = world.costs().useful_size(job.demand, size - 1, job.minimum)) {
+    for (std::int32_t size = Costs::useful_size(job.demand, room, job.minimum);
+         size >= job.minimum && size > 0; size = Costs::useful_size(job.demand, size - 1, job.minimum)) {
         if (const auto placement = world.pool().find(size)) {
             world.start(index, *placement);
             running_.insert(index);
@@ -54,10 +53,6 @@ bool ElasticFair::start(World &world, JobIndex index) {
         }
     }
     return false;
-}
-
-void ElasticFair::resize(World &world, JobIndex job, const Placement &placement) {
-    world.move(job, placement);
 }
 
 // The fastest jobs with most GPUs go to their next smaller size until the least size of the job fits.
@@ -79,11 +74,11 @@ bool ElasticFair::shrink_for(World &world, JobIndex index) {
         if (world.pool().fits(wanted))
             return true;
         const Job &job = world.job(running);
-        const std::int32_t size = world.costs().useful_size(job.demand, job.gpus - 1, job.minimum);
+        const std::int32_t size = Costs::useful_size(job.demand, job.gpus - 1, job.minimum);
         const Placement part =
             size > 0 ? part_of(job.placement, size, world.pool().block_of(size)) : Placement{};
         if (!part.empty())
-            resize(world, running, part);
+            world.move(running, part);
     }
     return world.pool().fits(wanted);
 }
@@ -103,8 +98,8 @@ void ElasticFair::grow(World &world) {
         // As far as the idle GPUs go, beside those it has; else in one piece elsewhere.
         const auto room =
             static_cast<std::int32_t>(std::min<std::int64_t>(world.pool().free() + job.gpus, job.demand));
-        for (std::int32_t size = world.costs().useful_size(job.demand, room, job.minimum); size > job.gpus;
-             size = world.costs().useful_size(job.demand, size - 1, job.minimum)) {
+        for (std::int32_t size = Costs::useful_size(job.demand, room, job.minimum); size > job.gpus;
+             size = Costs::useful_size(job.demand, size - 1, job.minimum)) {
             const double faster = world.costs().speed(job.demand, size);
             const auto cost = static_cast<double>(world.costs().checkpoint(job.demand, job.gpus) +
                                                   world.costs().restore(job.demand, size));
@@ -112,7 +107,7 @@ void ElasticFair::grow(World &world) {
             if ((faster - job.speed) * rest <= faster * cost)
                 continue;
             if (const auto placement = world.pool().find_with(size, job.placement)) {
-                resize(world, running, *placement);
+                world.move(running, *placement);
                 break;
             }
         }
@@ -126,9 +121,7 @@ Time ElasticFair::plan(World &world) {
     bool may_shrink = true;
     for (auto at = queue_.begin(); at != queue_.end() && tried < kDepth;) {
         const JobIndex job = at->second;
-        if (start(world, job)) {
-            at = queue_.erase(at);
-        } else if (may_shrink && shrink_for(world, job) && start(world, job)) {
+        if (start(world, job) || (may_shrink && shrink_for(world, job) && start(world, job))) {
             at = queue_.erase(at);
         } else {
             may_shrink =

@@ -24,7 +24,6 @@ class ElasticFair final : public Scheduler {
   private:
     bool start(World &world, JobIndex index);
     bool shrink_for(World &world, JobIndex index);
-    void resize(World &world, JobIndex job, const Placement &placement);
     void grow(World &world);
 
     std::set<std::pair<Time, JobIndex>> queue_; // by submission

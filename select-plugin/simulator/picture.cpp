@@ -77,11 +77,11 @@ class Drawing {
         if (panel_.logarithmic_x)
             share = std::log(std::max(value, panel_.x_least) / panel_.x_least) /
                     std::log(panel_.x_most / panel_.x_least);
-        return x_ + kLeft + std::clamp(share, 0.0, 1.0) * kWidth;
+        return x_ + kLeft + (std::clamp(share, 0.0, 1.0) * kWidth);
     }
     [[nodiscard]] double down(double value) const {
         const double share = (value - panel_.y_least) / (panel_.y_most - panel_.y_least);
-        return kTop + (1 - std::clamp(share, 0.0, 1.0)) * kHeight;
+        return kTop + ((1 - std::clamp(share, 0.0, 1.0)) * kHeight);
     }
 
     template <class... Arguments>
@@ -113,17 +113,17 @@ class Drawing {
         }
         put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" fill=\"none\" stroke=\"{}\"/>\n",
             x_ + kLeft, kTop, kWidth, kHeight, kGrey);
-        text(x_ + kLeft + kWidth / 2, kTop - 12, "middle", panel_.title);
-        text(x_ + kLeft + kWidth / 2, bottom + 34, "middle", panel_.x_name);
+        text(x_ + kLeft + (kWidth / 2), kTop - 12, "middle", panel_.title);
+        text(x_ + kLeft + (kWidth / 2), bottom + 34, "middle", panel_.x_name);
         put("<text transform=\"translate({:.1f} {:.1f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
-            x_ + 14, kTop + kHeight / 2, escaped_xml(panel_.y_name));
+            x_ + 14, kTop + (kHeight / 2), escaped_xml(panel_.y_name));
     }
 
     void draw(const Line &line) {
         if (line.points.empty())
             return;
-        put("<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\"{} points=\"", line.colour,
-            line.dashed ? " stroke-dasharray=\"5 4\"" : "");
+        put(R"(<polyline fill="none" stroke="{}" stroke-width="1.5"{} points=")", line.colour,
+            line.dashed ? R"( stroke-dasharray="5 4")" : "");
         for (const auto &[x, y] : line.points)
             put("{:.1f},{:.1f} ", across(x), down(y));
         put("\"/>\n");
@@ -138,6 +138,7 @@ std::string colour_of(std::size_t policy) { return std::string(kColours[policy %
 
 std::vector<std::pair<double, double>> days(const Statistics &result, const std::vector<double> &series) {
     std::vector<std::pair<double, double>> points;
+    points.reserve(series.size());
     for (std::size_t i = 0; i < series.size(); ++i)
         points.emplace_back((static_cast<double>(i) + 0.5) * result.step_hours / 24, series[i]);
     return points;
@@ -156,7 +157,7 @@ std::string svg_of(std::span<const Panel> panels) {
                                   "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" "
                                   "height=\"100%\" fill=\"white\"/>\n",
                                   kPanelWidth * static_cast<double>(panels.size()),
-                                  legend + kLegendLine * static_cast<double>(named));
+                                  legend + (kLegendLine * static_cast<double>(named)));
     double x = 0;
     for (const Panel &panel : panels) {
         Drawing(out, panel, x).draw();

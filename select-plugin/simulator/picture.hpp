@@ -29,7 +29,7 @@ struct Panel {
     double x_most = 1;
     double y_least = 0;
     double y_most = 1;
-    std::vector<Line> lines{};
+    std::vector<Line> lines{}; // NOLINT(readability-redundant-member-init): GCC warns without
 };
 
 // The panels beside each other.

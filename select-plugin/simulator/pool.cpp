@@ -33,14 +33,14 @@ std::optional<std::size_t> IndexSet::first(std::size_t from) const {
     if (word >= words_.size())
         return std::nullopt;
     if (const std::uint64_t rest = masked(words_[word], from % 64); rest != 0)
-        return word * 64 + static_cast<std::size_t>(std::countr_zero(rest));
+        return (word * 64) + static_cast<std::size_t>(std::countr_zero(rest));
     if (++word >= words_.size())
         return std::nullopt;
     for (std::size_t i = word / 64; i < summary_.size(); ++i) {
         const std::uint64_t rest = i == word / 64 ? masked(summary_[i], word % 64) : summary_[i];
         if (rest != 0) {
-            const std::size_t found = i * 64 + static_cast<std::size_t>(std::countr_zero(rest));
-            return found * 64 + static_cast<std::size_t>(std::countr_zero(words_[found]));
+            const std::size_t found = (i * 64) + static_cast<std::size_t>(std::countr_zero(rest));
+            return (found * 64) + static_cast<std::size_t>(std::countr_zero(words_[found]));
         }
     }
     return std::nullopt;

@@ -61,8 +61,8 @@ class Pool {
     void release(const Placement &placement, Time now, Time ready);
 
     // The node's free GPUs are gone; jobs on it must be released by the caller after this.
-    void fail(std::int32_t node, Time now);
-    void repair(std::int32_t node);
+    void fail(std::int32_t index, Time now);
+    void repair(std::int32_t index);
 
     // GPU time in which nobody held a GPU and a checkpoint still read it, as far as is known now.
     [[nodiscard]] double releasing() const { return releasing_; }

@@ -32,7 +32,7 @@ void Progress::show(double share) {
     last_ = now;
     shown_ = true;
     const double passed = std::chrono::duration<double>(now - begin_).count();
-    const double rest = share > 0 ? passed / share - passed : 0;
+    const double rest = share > 0 ? (passed / share) - passed : 0;
     if (terminal_) {
         const int full = static_cast<int>(share * kWidth);
         write(fmt::format("\r\x1b[K{:<12} [{:#<{}}{:.<{}}] {:3.0f} %  {:.0f} s, {:.0f} s left", what_, "",

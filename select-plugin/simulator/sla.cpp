@@ -62,7 +62,7 @@ void Sla::advance(const World &world, JobIndex index) {
 const std::vector<policy::Size> &Sla::sizes_of(const World &world, const Job &job) {
     auto &sizes = sizes_[{job.demand, job.minimum}];
     if (sizes.empty()) {
-        for (std::int32_t gpus = world.costs().useful_size(job.demand, job.minimum, job.minimum);;
+        for (std::int32_t gpus = Costs::useful_size(job.demand, job.minimum, job.minimum);;
              gpus = Costs::next_size(job.demand, gpus)) {
             sizes.push_back({.gpus = static_cast<std::uint32_t>(gpus),
                              .block = static_cast<std::uint32_t>(world.pool().block_of(gpus)),

@@ -40,7 +40,7 @@ Time Tiresias::demote(const World &world) {
             jobs_.insert({queue, job.submit, index});
         }
         if (queue < thresholds.size()) {
-            const double missing = thresholds[queue] * kSecond - world.held(index);
+            const double missing = (thresholds[queue] * kSecond) - world.held(index);
             next = std::min(next, world.now() + 1 + static_cast<Time>(std::ceil(missing / job.gpus)));
         }
     }
@@ -84,8 +84,10 @@ Time Tiresias::plan(World &world) {
             chosen.push_back(order.job);
     }
     for (const JobIndex job : chosen) {
-        if (make_room(world, job, stay)) {
-            world.start(job, *world.pool().find(world.job(job).demand));
+        if (!make_room(world, job, stay))
+            continue;
+        if (const auto placement = world.pool().find(world.job(job).demand)) {
+            world.start(job, *placement);
             running_.insert(job);
         }
     }

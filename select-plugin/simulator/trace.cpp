@@ -144,7 +144,7 @@ class Table {
         std::optional<Tier> tier;
         if (tier_at_) {
             const std::string_view text = fields_[*tier_at_];
-            const auto found = std::ranges::find(kTierNames, text);
+            const auto *const found = std::ranges::find(kTierNames, text);
             if (found == kTierNames.end()) {
                 return bad(
                     file_, line_,

@@ -6,6 +6,7 @@
 #include "units.hpp"
 
 #include <cstdint>
+#include <ranges>
 #include <unordered_map>
 #include <vector>
 
@@ -14,7 +15,7 @@ namespace singularity::simulator {
 class WhatIf {
   public:
     WhatIf(const Pool &pool, std::int32_t gpus)
-        : pool_(pool), block_(pool.block_of(gpus)), missing_(gpus / block_ - pool.blocks(block_)) {}
+        : pool_(pool), block_(pool.block_of(gpus)), missing_((gpus / block_) - pool.blocks(block_)) {}
 
     [[nodiscard]] bool fits() const { return missing_ <= 0; }
 
@@ -28,12 +29,12 @@ class WhatIf {
     // fits.
     [[nodiscard]] std::vector<JobIndex> victims() {
         std::vector<JobIndex> needed;
-        for (auto victim = victims_.rbegin(); victim != victims_.rend(); ++victim) {
-            change(*victim->placement, -1);
+        for (const Victim &victim : std::ranges::reverse_view(victims_)) {
+            change(*victim.placement, -1);
             if (fits())
                 continue;
-            change(*victim->placement, 1);
-            needed.push_back(victim->job);
+            change(*victim.placement, 1);
+            needed.push_back(victim.job);
         }
         return needed;
     }

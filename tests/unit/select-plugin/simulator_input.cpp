@@ -163,9 +163,9 @@ void speed_is_that_of_the_fullest_gpu(void ** /*state*/) {
     assert_true(Costs(Description()).speed(8, 4) == 0.97 / 2);
     assert_int_equal(costs.minimum(8), 2);
     assert_int_equal(costs.minimum(1), 1);
-    assert_int_equal(costs.useful_size(8, 7, 2), 4);
-    assert_int_equal(costs.useful_size(8, 3, 2), 3);
-    assert_int_equal(costs.useful_size(8, 1, 2), 0);
+    assert_int_equal(Costs::useful_size(8, 7, 2), 4);
+    assert_int_equal(Costs::useful_size(8, 3, 2), 3);
+    assert_int_equal(Costs::useful_size(8, 1, 2), 0);
     assert_int_equal(Costs::next_size(8, 2), 3);
     assert_int_equal(Costs::next_size(8, 3), 4);
     assert_int_equal(Costs::next_size(8, 4), 8);
