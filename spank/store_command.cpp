@@ -113,14 +113,14 @@ Expected<bool> list(const store::Store &opened, const StoreOptions &options) {
     if (!users)
         return std::unexpected(users.error());
     bool whole = true;
-    fmt::print("{:<33} {:<20} {:<10} {:<10} {:>10} {:>10} {:>10} {}\n", "CHECKPOINT", "TIME", "USER", "JOB",
+    fmt::print("{:<39} {:<20} {:<10} {:<10} {:>10} {:>10} {:>10} {}\n", "CHECKPOINT", "TIME", "USER", "JOB",
                "CONTENT", "STORED", "ADDED", "PARENT");
     for (const uid_t uid : *users) {
         const auto listing = opened.list(uid);
         if (!listing)
             return std::unexpected(listing.error());
         for (const auto &checkpoint : listing->checkpoints)
-            fmt::print("{:<33} {:<20} {:<10} {:<10} {:>10} {:>10} {:>10} {}\n", checkpoint.id,
+            fmt::print("{:<39} {:<20} {:<10} {:<10} {:>10} {:>10} {:>10} {}\n", checkpoint.id,
                        date(checkpoint.time), escaped(checkpoint.user), escaped(checkpoint.job),
                        byte_count(checkpoint.sizes.content), byte_count(checkpoint.sizes.stored),
                        byte_count(checkpoint.sizes.added),

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <ctime>
 #include <utility>
 
@@ -121,9 +123,14 @@ Expected<void> Writer::add_part(std::span<const std::byte> part) { return state_
 
 namespace {
 
-// Sorts by time, and nobody else has it.
+// Sorts by time, also within a second, and nobody else has it.
 std::string new_id() {
-    return fmt::format("{:%Y%m%dT%H%M%S}-{}", fmt::gmtime(std::time(nullptr)), random_name());
+    constexpr std::int64_t kSecond = 1'000'000;
+    const auto now = std::chrono::duration_cast<std::chrono::microseconds>(
+                         std::chrono::system_clock::now().time_since_epoch())
+                         .count();
+    return fmt::format("{:%Y%m%dT%H%M%S}{:06}-{}", fmt::gmtime(static_cast<std::time_t>(now / kSecond)),
+                       now % kSecond, random_name());
 }
 
 // Nobody asks for it where there is no quota.

@@ -17,7 +17,7 @@ CTL = os.path.join(os.environ["CTEST_BINARY_DIR"], "spank", "singularityctl")
 WRITER = nodes.program("store-writer")
 ALICE, BOB = 1001, 1002
 AT_ONCE = ("--grace", "0", "--settle", "0")
-ID = re.compile(r"^\d{8}T\d{6}-[0-9a-f]{16}$")
+ID = re.compile(r"^\d{8}T\d{12}-[0-9a-f]{16}$")
 MIB = 1 << 20
 
 

@@ -64,6 +64,19 @@ void manifest_keeps_everything(void ** /*state*/) {
     assert_true(must(store.users()) == std::vector<uid_t>{kAlice});
 }
 
+// Whoever asks for the newest one gets it, however fast they come.
+void the_newest_comes_first(void ** /*state*/) {
+    const TemporaryDirectory directory;
+    const Store store = make(directory);
+    std::vector<std::string> ids;
+    for (std::uint64_t number = 0; number < 12; ++number)
+        ids.insert(ids.begin(), save(store, noise(100, number)));
+    const auto listing = must(store.list(kAlice));
+    assert_int_equal(listing.checkpoints.size(), ids.size());
+    for (std::size_t i = 0; i < ids.size(); ++i)
+        expect_equal(listing.checkpoints[i].id, ids[i]);
+}
+
 void equal_content_is_stored_once(void ** /*state*/) {
     const TemporaryDirectory directory;
     const Store store = make(directory);
@@ -506,6 +519,7 @@ int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(round_trip_of_every_size),
         cmocka_unit_test(manifest_keeps_everything),
+        cmocka_unit_test(the_newest_comes_first),
         cmocka_unit_test(equal_content_is_stored_once),
         cmocka_unit_test(zeros_are_free),
         cmocka_unit_test(compression_only_where_it_pays),
