@@ -48,10 +48,11 @@ Expected<channel::Answer> greet(channel::Link &link, std::uint64_t window) {
                               Deadline::after(kHandshake));
 }
 
-// A name that leads nowhere: whoever stores the process has put the socket away and will put it back.
-bool is_link(const std::string &path) {
+// A name that leads nowhere: whoever stores the process has put the socket away and will put it back. Where
+// there was nothing and now is something, it has just come back.
+bool comes_back(const std::string &path, int code) {
     struct stat about{};
-    return lstat(path.c_str(), &about) == 0 && S_ISLNK(about.st_mode);
+    return lstat(path.c_str(), &about) == 0 && (code == ENOENT || S_ISLNK(about.st_mode));
 }
 
 // Whether nobody is at the socket, or has just left it: in `opened` why, and whether somebody will be there
@@ -61,7 +62,7 @@ bool is_away(const Error &error, const std::string &socket, Opened &opened) {
     if (std::ranges::find(kAway, error.code) == kAway.end())
         return false;
     opened.why = fmt::format("{} ({})", error.message(), socket);
-    opened.comes_back = is_link(socket);
+    opened.comes_back = comes_back(socket, error.code);
     return true;
 }
 
@@ -163,8 +164,8 @@ CUresult connect_all(Process &mine) {
     std::uint64_t wish = 0;
     Opened opened;
     const auto wait = patience();
-    auto left =
-        wait.span; // not by the clock: a process that was stored for a month has not waited for a month
+    // Not by the clock: a process that was stored for a month has not waited for a month.
+    auto left = wait.span;
     int windows = 0;
     for (auto outcome = open_all(*sockets, wish, opened); outcome != Try::done;
          outcome = open_all(*sockets, wish, opened)) {
