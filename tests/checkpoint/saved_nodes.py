@@ -2,6 +2,7 @@
 """Virtual nodes of a real agent, saved and restored through the store; used by test_node_*.py."""
 
 import contextlib
+import itertools
 import os
 import random
 import subprocess
@@ -11,7 +12,8 @@ import time
 import nodes
 
 TOP = os.path.abspath(os.path.join(nodes.HERE, "..", ".."))
-sys.path.insert(0, os.path.join(TOP, "tests", "node"))
+sys.path[:0] = [os.path.join(TOP, "tests", part) for part in ("node", "workloads")]
+import declared  # noqa: E402
 import virtualnode  # noqa: E402
 
 PATIENCE = 120  # against hangs: the machine may be busy
@@ -24,6 +26,9 @@ def built(*parts):
     return os.path.join(virtualnode.BUILD, *parts)
 
 
+WORKLOADS = declared.workloads(built("workloads"))  # name -> number of devices
+
+
 def undisturbed(command, devices):
     """Output and errors of a program on the software GPU itself, and how long it took."""
     environment = dict(os.environ, LD_LIBRARY_PATH=built("softgpu"), SINGULARITY_SOFTGPU_DEVICES=str(devices), WORKLOADS_DATA=DATA)
@@ -31,6 +36,14 @@ def undisturbed(command, devices):
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                           timeout=PATIENCE, check=True)
     return done.stdout, time.monotonic() - began
+
+
+def difference(found, wanted):
+    """Of two outputs, where it begins."""
+    for number, (one, other) in enumerate(itertools.zip_longest(found.splitlines(), wanted.splitlines())):
+        if one != other:
+            return f"line {number} is {one} and not {other}"
+    return "how the last line ends"
 
 
 class Agent(virtualnode.Agent):
@@ -60,15 +73,20 @@ class Agent(virtualnode.Agent):
     def output(self, node):
         return self.ctl("logs", node, user=USER).stdout.encode()
 
-    def finish(self, node):
-        """Waits for the program's end: its output."""
+    def ended(self, node):
+        """Waits for the program's end: its output, and how it has ended."""
         try:
             virtualnode.wait_for(lambda: "running" not in self.task(node) and self.nodes()[node][0] == "running", f"the end of {node}", PATIENCE)
         except AssertionError as late:
             raise AssertionError(f"{late}\n{self.processes()}\n{self.proxy_logs(node)}\n{self.log()}") from late
-        assert self.task(node) == "1: exit 0", f"{self.task(node)}\n{self.output(node).decode()}\n{self.proxy_logs(node)}\n{self.log()}"
         virtualnode.wait_for(lambda: self.drained(node), "its output", PATIENCE)
-        return self.output(node)
+        return self.output(node), self.task(node)
+
+    def finish(self, node):
+        """The output of a program that ends well."""
+        found, ended = self.ended(node)
+        assert ended == "1: exit 0", f"{ended}\n{found.decode()}\n{self.proxy_logs(node)}\n{self.log()}"
+        return found
 
     def drained(self, node):
         before = self.output(node)

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench"))
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", part) for part in ("bench", "workloads")]
+import declared  # noqa: E402
 import proxied  # noqa: E402
 
 PATIENCE = 60  # seconds, for what must not hang
+WORKLOADS = declared.workloads(proxied.program("workloads"))  # name -> number of devices
 WORKLOADS_DATA = os.path.join(proxied.TOP, "tests", "workloads", "data")
 
 

@@ -12,17 +12,11 @@ import time
 import pytest
 
 import image_proxy
-from image_proxy import PATIENCE, Place, proxied, running
+from image_proxy import PATIENCE, WORKLOADS, Place, proxied, running
 
 SEED = int(os.environ.get("SINGULARITY_TEST_SEED", "0")) or random.randrange(1, 1 << 30)
 MOVES = 3  # of one program in one run
-DEVICES = {"multi_device": 2, "train_parallel": 4, "two_runtimes": 1}
 PROBE = "singularity-probe"
-
-
-def workloads():
-    with open(os.path.join(proxied.BUILD, "workloads", "programs.txt"), encoding="utf-8") as names:
-        return names.read().split()
 
 
 def direct(name, devices, *arguments):
@@ -56,11 +50,11 @@ def move(place, device, file, back):
     return saved if saved["clients"] else None
 
 
-@pytest.mark.parametrize("name", workloads())
+@pytest.mark.parametrize("name", WORKLOADS)
 def test_workload(name):
     """Saved at random points, its proxy killed, restored in a new one, or back with the same: the output is that of an undisturbed run."""
     rng = random.Random(f"{SEED} {name}")
-    devices = DEVICES.get(name, 1)
+    devices = WORKLOADS[name]
     reference, seconds = direct(name, devices)
     assert reference.returncode == 0, reference.stderr
     with Place(devices).start_all() as place:

@@ -21,6 +21,8 @@ import subprocess
 import sys
 import time
 
+import declared
+
 HERE = pathlib.Path(__file__).resolve().parent
 # What would let the two runs, or two machines, see different devices.
 NOT_INHERITED = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "SINGULARITY_PROXY_SOCKETS", "SINGULARITY_PROXY_STATS")
@@ -71,23 +73,25 @@ class Runner:
 
     def __init__(self, options):
         self.options = options
-        self.environment = {key: value for key, value in os.environ.items() if key not in NOT_INHERITED}
-        self.environment["WORKLOADS_DATA"] = str(HERE / "data")
-        if options.softgpu:
-            self.environment["SINGULARITY_SOFTGPU_DEVICES"] = str(options.devices)
 
-    def direct(self, command):
-        environment = dict(self.environment)
+    def environment(self, devices):
+        environment = {key: value for key, value in os.environ.items() if key not in NOT_INHERITED}
+        environment["WORKLOADS_DATA"] = str(HERE / "data")
+        if self.options.softgpu:
+            environment["SINGULARITY_SOFTGPU_DEVICES"] = str(devices)
+        return environment
+
+    def direct(self, command, devices):
+        environment = self.environment(devices)
         if self.options.softgpu:
             before = environment.get("LD_LIBRARY_PATH")
             environment["LD_LIBRARY_PATH"] = str(self.options.softgpu) + (f":{before}" if before else "")
         return run(command, environment, self.options.deadline)
 
-    def proxied(self, command):
+    def proxied(self, command, devices):
         backend = self.options.softgpu / "libcuda.so.1" if self.options.softgpu else self.options.backend
-        words = [word.format(backend=backend, devices=self.options.devices)
-                 for word in shlex.split(self.options.proxy_command)]
-        return run(words + command, self.environment, self.options.deadline)
+        words = [word.format(backend=backend, devices=devices) for word in shlex.split(self.options.proxy_command)]
+        return run(words + command, self.environment(devices), self.options.deadline)
 
 
 @dataclasses.dataclass
@@ -102,11 +106,11 @@ class Result:
         return self.proxied is None or (self.proxied.passed() and self.proxied.stdout == self.direct.stdout)
 
 
-def try_program(runner, name, arguments):
-    command = [str(runner.options.programs / name), *arguments]
-    result = Result(name, runner.direct(command))
+def try_program(runner, name, devices):
+    command = [str(runner.options.programs / name), *runner.options.arguments]
+    result = Result(name, runner.direct(command, devices))
     if runner.options.proxy_command:
-        result.proxied = runner.proxied(command)
+        result.proxied = runner.proxied(command, devices)
     return result
 
 
@@ -139,12 +143,11 @@ def report(result, deadline):
         print("\n".join(explain(result, deadline)), flush=True)
 
 
-def names_of(programs):
-    manifest = programs / "programs.txt"
+def declared_in(programs):
     try:
-        return manifest.read_text().split()
+        return declared.workloads(programs)
     except OSError as error:
-        sys.exit(f"run.py: cannot read {manifest}: {error.strerror} (build the target 'workloads', or name --programs)")
+        sys.exit(f"run.py: cannot read {error.filename}: {error.strerror} (build the target 'workloads', or name --programs)")
 
 
 def parse():
@@ -157,7 +160,7 @@ def parse():
     parser.add_argument("--proxy-command", help="runs the program that follows it through the proxy; {backend} and "
                                                 "{devices} are filled in")
     parser.add_argument("--only", action="append", metavar="NAME", help="this program; may be repeated")
-    parser.add_argument("--devices", type=int, default=1, help="devices of the software GPU (%(default)s)")
+    parser.add_argument("--devices", type=int, help="devices of the software GPU (as many as the program is declared with)")
     parser.add_argument("--jobs", type=int, default=1, help="programs at a time (%(default)s)")
     parser.add_argument("--deadline", type=float, default=60, help="seconds for each run (%(default)s)")
     parser.add_argument("--list", action="store_true", help="print the programs' names and do nothing else")
@@ -169,12 +172,12 @@ def main():
     options = parse()
     options.programs = options.programs.resolve()
     options.softgpu = options.softgpu.resolve() if options.softgpu else None
-    names = names_of(options.programs)
+    known = declared_in(options.programs)
     if options.list:
-        print("\n".join(names))
+        print("\n".join(known))
         return
     for name in options.only or ():
-        if name not in names:
+        if name not in known:
             sys.exit(f"run.py: no workload '{name}'; --list prints them")
     if options.softgpu and not (options.softgpu / "libcuda.so.1").exists():
         sys.exit(f"run.py: no libcuda.so.1 in '{options.softgpu}'")
@@ -182,7 +185,7 @@ def main():
     start = time.monotonic()
     failed = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        results = [pool.submit(try_program, runner, name, options.arguments) for name in options.only or names]
+        results = [pool.submit(try_program, runner, name, options.devices or known[name]) for name in options.only or known]
         for future in concurrent.futures.as_completed(results):
             result = future.result()
             report(result, options.deadline)
