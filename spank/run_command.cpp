@@ -61,6 +61,14 @@ node::WindowSize window_size() {
     return {.rows = size.ws_row, .columns = size.ws_col};
 }
 
+// The program's terminal gets the size of ours, if we have one.
+void pass_window_size(const UniqueFd &terminal) {
+    const auto window = window_size();
+    const winsize size{.ws_row = window.rows, .ws_col = window.columns, .ws_xpixel = 0, .ws_ypixel = 0};
+    if (terminal && window.rows != 0)
+        ioctl(terminal.get(), TIOCSWINSZ, &size);
+}
+
 // Keys go to the program as they are; everything is as before at the end.
 class RawTerminal {
   public:
@@ -216,11 +224,7 @@ class Session {
         signalfd_siginfo info{};
         while (read(signals.get(), &info, sizeof(info)) == sizeof(info)) {
             if (info.ssi_signo == SIGWINCH) {
-                const auto window = window_size();
-                const winsize size{
-                    .ws_row = window.rows, .ws_col = window.columns, .ws_xpixel = 0, .ws_ypixel = 0};
-                if (terminal)
-                    ioctl(terminal.get(), TIOCSWINSZ, &size);
+                pass_window_size(terminal);
                 continue;
             }
             // A task that has ended meanwhile wants no signal: the answer is of no interest.
@@ -375,6 +379,7 @@ Expected<int> restore_in_node(const RestoreInNode &options) {
         return propagate(signals);
     if (terminal)
         pipes = {};
+    pass_window_size(terminal);
     return accompany(Session(std::move(*client), options.socket, report.node, task), *signals,
                      std::move(pipes), std::move(terminal));
 }

@@ -2,19 +2,14 @@
 """What a program in a virtual node sees, and what becomes of it."""
 
 import contextlib
-import fcntl
 import os
-import pty
 import resource
-import select
 import signal
 import socket
-import struct
 import subprocess
-import termios
 
 import pytest
-from virtualnode import ALICE, BUILD, KEPT, PATIENCE, TERMINAL, Refused, wait_for
+from virtualnode import ALICE, BUILD, KEPT, PATIENCE, TERMINAL, Refused, Terminal, wait_for
 
 
 @pytest.fixture(name="node")
@@ -216,33 +211,8 @@ def test_forwarded_signals(agent):
     process.stdout.close()
 
 
-class Terminal:
-    """A terminal of a user's, with a program in it."""
-
-    def __init__(self, argv):
-        self.master, slave = pty.openpty()
-        self.resize(30, 100)
-        self.before = termios.tcgetattr(self.master)
-        self.process = subprocess.Popen(argv, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
-        os.close(slave)
-        self.seen = b""
-
-    def resize(self, rows, columns):
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("=HHHH", rows, columns, 0, 0))
-
-    def send(self, keys):
-        os.write(self.master, keys)
-
-    def expect(self, what):
-        while what not in self.seen:
-            assert select.select([self.master], [], [], PATIENCE)[0], f"{what} in {self.seen}"
-            self.seen += os.read(self.master, 4096)
-        self.seen = self.seen[self.seen.index(what) + len(what):]
-
-
 def test_terminal(agent):
-    terminal = Terminal(agent.command("run", "--", "bash", "--norc", "--noprofile"))
-    try:
+    with Terminal(agent.command("run", "--", "bash", "--norc", "--noprofile")) as terminal:
         terminal.send(b"stty size; tty; ps -o tty= -p $$; echo done-$((1+1))\n")
         terminal.expect(b"30 100")
         terminal.expect(b"/dev/pts/0")
@@ -262,11 +232,7 @@ def test_terminal(agent):
         terminal.expect(b"status-130")
         terminal.send(b"exit 5\n")
         assert terminal.process.wait(PATIENCE) == 5
-        assert termios.tcgetattr(terminal.master)[:4] == terminal.before[:4], "the user's terminal is left raw"
-    finally:
-        terminal.process.kill()
-        terminal.process.wait()
-        os.close(terminal.master)
+        assert terminal.is_as_before(), "the user's terminal is left raw"
 
 
 def test_terminal_can_be_attached_again(node):

@@ -3,14 +3,19 @@
 
 import array
 import contextlib
+import errno
+import fcntl
 import glob
 import os
+import pty
+import select
 import shutil
 import signal
 import socket
 import struct
 import subprocess
 import tempfile
+import termios
 import time
 
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -185,6 +190,65 @@ class Connection:
             status, ended = self.wait(node, number, True)
             assert not ended
             return status, said
+
+
+class Terminal:
+    """A terminal of a user's, with a program in it."""
+
+    def __init__(self, argv, rows=30, columns=100, **options):
+        self.master, slave = pty.openpty()
+        self.resize(rows, columns)
+        self.before = termios.tcgetattr(self.master)
+        options = {"stderr": slave, "cwd": "/", **options}
+        self.process = subprocess.Popen(argv, stdin=slave, stdout=slave, start_new_session=True, **options)
+        os.close(slave)
+        self.seen = b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("=HHHH", rows, columns, 0, 0))
+
+    def is_as_before(self):
+        return termios.tcgetattr(self.master)[:4] == self.before[:4]
+
+    def wait_until_raw(self):
+        """From then on keys go to the program in the node as they are."""
+        wait_for(lambda: not termios.tcgetattr(self.master)[3] & termios.ICANON, "the terminal to be raw")
+
+    def send(self, keys):
+        os.write(self.master, keys)
+
+    def read(self):
+        """What comes next; nothing at the end, when no program has it any more."""
+        assert select.select([self.master], [], [], PATIENCE)[0], f"nothing comes after {self.seen}"
+        try:
+            return os.read(self.master, 4096)
+        except OSError as error:
+            assert error.errno == errno.EIO, error
+            return b""
+
+    def expect(self, what):
+        """Everything up to it."""
+        while what not in self.seen:
+            more = self.read()
+            assert more, f"{what} in {self.seen}"
+            self.seen += more
+        end = self.seen.index(what) + len(what)
+        before, self.seen = self.seen[:end], self.seen[end:]
+        return before
+
+    def rest(self):
+        """Everything up to the end of the program."""
+        while more := self.read():
+            self.seen += more
+        return self.seen
 
 
 class Agent:
