@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Device images: programs that are saved, lose their proxy, and go on with another one, and notice nothing."""
 
+import contextlib
+import ctypes
 import os
 import random
 import select
 import signal
 import struct
 import subprocess
+import threading
 import time
 
 import pytest
@@ -17,6 +20,7 @@ from image_proxy import PATIENCE, WORKLOADS, Place, proxied, running
 SEED = int(os.environ.get("SINGULARITY_TEST_SEED", "0")) or random.randrange(1, 1 << 30)
 MOVES = 3  # of one program in one run
 PROBE = "singularity-probe"
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 
 def direct(name, devices, *arguments):
@@ -336,6 +340,39 @@ def test_a_client_that_comes_while_another_proxy_is_awaited(place, client):
     finally:
         late.kill()
         late.communicate()
+
+
+@contextlib.contextmanager
+def put_away_again_and_again(path):
+    """As an agent puts a socket away and back: at every moment there is something of that name."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    away = f"{path}.away".encode()
+    os.symlink("nowhere", away)
+    over = threading.Event()
+
+    def exchange():
+        while not over.is_set():
+            assert libc.renameat2(AT_FDCWD, path.encode(), AT_FDCWD, away, RENAME_EXCHANGE) == 0, os.strerror(ctypes.get_errno())
+
+    thread = threading.Thread(target=exchange)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_clients_that_come_while_the_socket_is_put_away_and_back(place):
+    with put_away_again_and_again(place.socket(0)):
+        for _ in range(20):
+            client = steady(place)
+            try:
+                assert client.stdout.readline().split() == ["ready", "1"], client.stderr.read()
+                works(client)
+            finally:
+                client.kill()
+                client.communicate()
 
 
 def test_a_killed_client_in_the_middle_of_a_save(place):
