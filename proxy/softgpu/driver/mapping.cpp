@@ -49,9 +49,11 @@ bool AddressSpace::take(std::uint64_t address, std::uint64_t size) {
 }
 
 Result<std::uint64_t> AddressSpace::reserve(std::uint64_t size, std::uint64_t alignment, std::uint64_t wish) {
-    if (wish != 0 && wish % alignment == 0 && take(wish, size))
-        return wish;
     const std::scoped_lock lock(mutex_);
+    if (wish != 0 && wish % alignment == 0 && take(wish, size)) {
+        ++taken_;
+        return wish;
+    }
     // Addresses go up and begin anew at the end: a stale pointer hits nothing for a long time.
     constexpr unsigned kTries = 65536;
     for (unsigned tries = 0; tries < kTries; ++tries) {
@@ -64,13 +66,21 @@ Result<std::uint64_t> AddressSpace::reserve(std::uint64_t size, std::uint64_t al
         }
         const bool taken = take(address, size);
         cursor_ = address + (taken ? size : std::max(kGranularity, alignment));
-        if (taken)
+        if (taken) {
+            ++taken_;
             return address;
+        }
     }
     return refused(CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-void AddressSpace::release(std::uint64_t address, std::uint64_t size) { munmap(pointer(address), size); }
+void AddressSpace::release(std::uint64_t address, std::uint64_t size) {
+    const std::scoped_lock lock(mutex_);
+    munmap(pointer(address), size);
+    // Whoever is alone gets the same addresses, whatever was there before it.
+    if (--taken_ == 0)
+        cursor_ = 0;
+}
 
 AddressSpace &address_space() {
     static auto &space = *new AddressSpace; // outlives every thread

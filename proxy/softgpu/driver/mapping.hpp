@@ -84,6 +84,7 @@ class AddressSpace {
 
     std::mutex mutex_;
     std::uint64_t cursor_ = 0;
+    std::size_t taken_ = 0; // ranges
 };
 
 [[nodiscard]] AddressSpace &address_space();

@@ -32,6 +32,27 @@ void variables(void ** /*state*/) {
     expect_result(cuModuleGetFunction(&function, code.module, "add"), CUDA_ERROR_INVALID_HANDLE);
 }
 
+CUdeviceptr address_of_counter() {
+    const Scope scope;
+    const Code code;
+    CUdeviceptr address = 0;
+    ok(cuModuleGetGlobal_v2(&address, nullptr, code.module, "counter"));
+    return address;
+}
+
+// A program that knows the address can be restored where others were served before it.
+void addresses_are_of_who_is_alone(void ** /*state*/) {
+    const auto first = address_of_counter();
+    {
+        const Scope scope;
+        const Code code;
+        CUdeviceptr memory = 0;
+        ok(cuMemAlloc_v2(&memory, std::size_t{64} << 20U));
+        assert_true(address_of_counter() != first); // not alone
+    }
+    assert_true(address_of_counter() == first);
+}
+
 void errors_have_a_log(void ** /*state*/) {
     const Scope scope;
     CUmodule module = nullptr;
@@ -118,9 +139,8 @@ void linking(void ** /*state*/) {
 
 int main() {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(variables),
-        cmocka_unit_test(errors_have_a_log),
-        cmocka_unit_test(libraries),
+        cmocka_unit_test(variables),         cmocka_unit_test(addresses_are_of_who_is_alone),
+        cmocka_unit_test(errors_have_a_log), cmocka_unit_test(libraries),
         cmocka_unit_test(linking),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
