@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // cuCtx* and cuDevicePrimaryCtx*: stacks and counts are kept here, the daemon has the contexts themselves.
+#include "attachment.hpp"
 #include "context.hpp"
 #include "memory.hpp"
 #include "objects.hpp"
@@ -38,8 +39,10 @@ CUresult create_in_daemon(Context &context, std::span<const CUexecAffinityParam>
     return share_host_memory(context);
 }
 
-// Local state first: whatever the daemon says, nobody uses it any more.
+// Whatever the daemon says, nobody uses it any more. Another daemon must not be asked to share host memory
+// with a context that this one has ended.
 CUresult end_in_daemon(Context &context) {
+    const Undivided undivided;
     const auto result =
         ask(Route{.session = context.session, .context = nullptr},
             protocol::Message<protocol::DestroyContext>{.fixed = {.context = context.handle}});

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include <cuda.h>
+#include <poll.h>
+#include <unistd.h>
 
 namespace {
 
@@ -189,6 +191,35 @@ void steady() {
     }
 }
 
+// Contexts that come and go, with host memory that they share, until its standard input ends.
+void contexts() {
+    CHECK(cuInit(0));
+    CUdevice device = 0;
+    CHECK(cuDeviceGet(&device, 0));
+    ready();
+    unsigned rounds = 0;
+    for (pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0}; poll(&input, 1, 0) == 0;
+         ++rounds) {
+        CUcontext context = nullptr;
+        CHECK(cuCtxCreate(&context, nullptr, 0, device));
+        void *host = nullptr;
+        CHECK(cuMemHostAlloc(&host, sizeof(rounds), CU_MEMHOSTALLOC_DEVICEMAP));
+        CUdeviceptr seen = 0;
+        CHECK(cuMemHostGetDevicePointer(&seen, host, 0));
+        CHECK(cuMemsetD32(seen, rounds, 1));
+        CHECK(cuCtxSynchronize());
+        unsigned found = 0;
+        std::memcpy(&found, host, sizeof(found));
+        if (found != rounds) {
+            std::fprintf(stderr, "probe: %u in round %u\n", found, rounds);
+            std::exit(EXIT_FAILURE);
+        }
+        CHECK(cuMemFreeHost(host));
+        CHECK(cuCtxDestroy(context));
+    }
+    std::printf("rounds %u\n", rounds);
+}
+
 constexpr CUstreamCaptureMode kCaptureModes[] = {
     CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED};
 
@@ -305,7 +336,8 @@ struct Mode {
 constexpr Mode kModes[] = {{"free", free_memory}, {"endless", endless},         {"launches", launches},
                            {"calls", calls},      {"copies", copies},           {"bad-store", bad_store},
                            {"exhaust", exhaust},  {"steady", steady},           {"captures", captures},
-                           {"peers", peers},      {"conditional", conditional}, {"identities", identities}};
+                           {"peers", peers},      {"conditional", conditional}, {"identities", identities},
+                           {"contexts", contexts}};
 
 } // namespace
 

@@ -225,6 +225,25 @@ def test_a_kernel_without_an_end_is_refused(place):
         client.communicate()
 
 
+def test_contexts_that_come_and_go(place):
+    """Also between the end of one and the beginning of the next there is a state that another proxy can take."""
+    rng = random.Random(SEED)
+    client = subprocess.Popen([proxied.program("proxy", PROBE), "contexts"], env=place.environment(), stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert client.stdout.readline().split() == ["ready", "1"]
+        for number in range(20):
+            time.sleep(rng.uniform(0, 0.02))
+            assert move(place, 0, str(number)) is not None
+            place.awaited()
+        out, err = client.communicate(timeout=PATIENCE)
+        assert client.returncode == 0, f"seed {SEED}\n{err}\n{place.log()}"
+        assert image_proxy.numbers(out)["rounds"] > 0
+    finally:
+        client.kill()
+        client.wait()
+
+
 def image_of(place):
     place.save("image", "--detach")
     place.kill()
