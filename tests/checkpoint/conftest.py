@@ -5,6 +5,15 @@ import saved_nodes
 import test_programs
 
 
+def pytest_addoption(parser):
+    parser.addoption("--part", metavar="N/M", default="1/1", help="only every Mth test, from the Nth on")
+
+
+def pytest_collection_modifyitems(config, items):
+    first, step = map(int, config.getoption("--part").split("/"))
+    items[:] = items[first - 1::step]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _mounts():
     nodes.private_mounts()

@@ -26,7 +26,9 @@ def built(*parts):
     return os.path.join(virtualnode.BUILD, *parts)
 
 
-WORKLOADS = declared.workloads(built("workloads"))  # name -> number of devices
+def workloads():
+    """name -> number of devices"""
+    return declared.workloads(built("workloads"))
 
 
 def undisturbed(command, devices):

@@ -30,7 +30,7 @@ def start_program(agent, place, name):
     return agent.run(words, directory=place.shared), steps
 
 
-@pytest.mark.parametrize("name", ["threads", "pipeline", "tree", "torch_2"])
+@pytest.mark.parametrize("name", ["threads", "pipeline", "tree", "torch_2", "torch_4"])
 def test_programs_without_devices(place, agent, undisturbed, name):
     chance = random.Random(f"{SEED} {name}")
     node, steps = start_program(agent, place, name)
