@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include "common/log.hpp"
 #include "criu-hooks/host/staging.hpp"
 #include "devices.hpp"
 #include "host_node.hpp"
@@ -12,6 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr log::Channel kLog("worker");
 constexpr auto kMarkPatience = 120s;    // for a worker that still undoes what it had begun
 constexpr auto kDevicesPatience = 600s; // a proxy may still be writing its image
 
@@ -31,16 +33,19 @@ Expected<void> work(const agent::WorkRecover &job, AgentLink &agent) {
         return resumed;
     if (devices.any())
         devices.await_clients(job.record.init.pid, agent);
+    // It runs: whatever is left over must not end it.
     if (auto removed = host::Staging::remove_abandoned(job.place.staging); !removed)
-        return propagate(removed);
-    return mark->remove();
+        kLog.error("{}", removed.error().message());
+    if (auto removed = mark->remove(); !removed)
+        kLog.error("{}", removed.error().message());
+    return {};
 }
 
 } // namespace
 
 Outcome recover(const agent::WorkRecover &job, AgentLink &agent) {
     if (auto done = work(job, agent); !done)
-        return {.report = std::unexpected(std::move(done.error()))};
+        return {.report = std::unexpected(std::move(done.error())), .lost = true};
     agent::ImageReport report;
     report.node = job.record.spec.name;
     return {.report = std::move(report)};

@@ -12,8 +12,7 @@ import virtualnode
 from saved_nodes import PATIENCE, SEED, USER, built
 
 MOVES = 5
-# Of a managed variable the program knows the address, which a driver that has served other processes does not give again.
-TIMES = {"train_digits": 6, "managed_memory": 1}
+TIMES = {"train_digits": 6}
 CONTINUED = ("nbody", "train_digits", "graphs", "managed_memory", "mapped_memory", "streams_threads", "virtual_memory", "multi_device")
 WORKLOADS = saved_nodes.workloads()
 

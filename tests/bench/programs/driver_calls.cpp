@@ -9,6 +9,7 @@
 //     "failed 1 SECONDS"
 //                          when a call fails, which ends it; SECONDS are CLOCK_MONOTONIC's
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -157,6 +158,43 @@ void measure_copies(const Session &session) {
     CHECK(cuMemFreeHost(pinned));
 }
 
+// Handing memory on to another processor, with nothing else to do: one thread copies into a buffer that stays
+// in the caches, another one out of it.
+void measure_relay() {
+    constexpr std::size_t kPiece = std::size_t{64} << 10;
+    constexpr std::size_t kPieces = 8;
+    constexpr std::size_t kAll = kCopyBytes / kPiece;
+    std::vector<std::byte> source(kCopyBytes, std::byte{1});
+    std::vector<std::byte> destination(kCopyBytes, std::byte{2});
+    std::vector<std::byte> scratch(kCopyBytes, std::byte{3});
+    std::vector<std::byte> between(kPieces * kPiece);
+    std::vector<double> ratios;
+    for (int at = 0; at < kCopies; ++at) {
+        const double plain = seconds_of([&] { std::memcpy(scratch.data(), source.data(), kCopyBytes); });
+        const double through = seconds_of([&] {
+            std::atomic<std::size_t> in = 0;
+            std::atomic<std::size_t> out = 0;
+            std::thread reader([&] {
+                for (std::size_t piece = 0; piece < kAll; out.store(++piece)) {
+                    while (in.load() <= piece)
+                        std::this_thread::yield();
+                    std::memcpy(destination.data() + piece * kPiece,
+                                between.data() + piece % kPieces * kPiece, kPiece);
+                }
+            });
+            for (std::size_t piece = 0; piece < kAll; in.store(++piece)) {
+                while (piece - out.load() >= kPieces)
+                    std::this_thread::yield();
+                std::memcpy(between.data() + piece % kPieces * kPiece, source.data() + piece * kPiece,
+                            kPiece);
+            }
+            reader.join();
+        });
+        ratios.push_back(plain / through);
+    }
+    std::printf("relay_ratio %.4f\n", median(ratios));
+}
+
 void costs() {
     const double before = resident_mb();
     const Session session;
@@ -164,6 +202,7 @@ void costs() {
     measure_calls();
     std::printf("rss_mb %.2f\n", resident_mb() - before);
     measure_copies(session);
+    measure_relay();
 }
 
 void work() {
