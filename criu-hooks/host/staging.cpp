@@ -55,6 +55,8 @@ Expected<Staging> Staging::make(const std::filesystem::path &base) {
     auto parent = open_base(base);
     if (!parent)
         return propagate(parent);
+    if (auto removed = remove_abandoned(base); !removed)
+        kChannel.warning("{}", removed.error().message()); // room for new ones there may be all the same
     for (;;) {
         std::uint64_t number = 0;
         if (getrandom(&number, sizeof(number), 0) != static_cast<ssize_t>(sizeof(number)))

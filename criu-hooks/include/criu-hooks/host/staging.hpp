@@ -14,8 +14,8 @@
 namespace singularity::host {
 
 // Invariant: the directory exists, is empty at first, and is locked by this process; or path_ is empty.
-// Removed with the object. What a killed process has left is unlocked, and goes with the next
-// remove_abandoned().
+// Removed with the object. What a killed process has left is unlocked, and goes when the next is made in the
+// same place, or with remove_abandoned().
 class Staging {
   public:
     // In `base`, which must belong to the effective user and be closed to all others; it is made if it is
