@@ -111,6 +111,9 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
         return std::unexpected(std::move(error));
     }
     const auto ended = criu->finish(Deadline::after(kToEnd));
+    if (!reply || !reply->success)
+        if (auto tidy = tidy_up(*before, Deadline::after(kToEnd)); !tidy)
+            return propagate(tidy);
     if (!reply) // the caller's own refusal
         return propagate(reply);
     if (!reply->success)

@@ -115,6 +115,28 @@ Expected<std::size_t> end_tcp_repair(const std::vector<Process> &node) {
     return count;
 }
 
+namespace {
+
+std::unexpected<Error> lost(const Process &process, std::string_view how) {
+    return failure("save", process.title(), fmt::format("criu was killed while it was inside; {}", how),
+                   kNodeLost);
+}
+
+Expected<void> free_of_criu(const Process &process, const Deadline &deadline) {
+    Expected<bool> free = true;
+    const auto settled = [&] {
+        free = remove_remains(process, deadline);
+        return !free || *free;
+    };
+    if (!wait_until(settled, deadline, process.title()))
+        return lost(process, "it still runs criu's code");
+    if (!free)
+        return lost(process, free.error().message());
+    return {};
+}
+
+} // namespace
+
 Expected<void> heal(const std::vector<Process> &before, const Deadline &deadline) {
     auto repaired = end_tcp_repair(before);
     if (!repaired)
@@ -122,27 +144,26 @@ Expected<void> heal(const std::vector<Process> &before, const Deadline &deadline
     if (*repaired > 0) // a program that uses such a socket gets EPERM, and may have
         return failure("save", "the virtual node",
                        "criu was killed while it was inside of its TCP connections", kNodeLost);
-    const auto lost = [](const Process &process, std::string_view how) {
-        return failure("save", process.title(), fmt::format("criu was killed while it was inside; {}", how),
-                       kNodeLost);
-    };
     for (const Process &each : before) {
         if (each.state == 'Z')
             continue;
-        Expected<bool> free = true;
-        const auto settled = [&] {
-            free = remove_remains(each, deadline);
-            return !free || *free;
-        };
-        if (!wait_until(settled, deadline, each.title()))
-            return lost(each, "it still runs criu's code");
-        if (!free)
-            return lost(each, free.error().message());
+        if (auto freed = free_of_criu(each, deadline); !freed)
+            return freed;
         const Presence presence = presence_in(each);
         if (presence == Presence::kGone)
             return lost(each, "it has ended");
         if (presence == Presence::kEntangled)
             return lost(each, "its code was overwritten");
+    }
+    return {};
+}
+
+Expected<void> tidy_up(const std::vector<Process> &node, const Deadline &deadline) {
+    for (const Process &each : node) {
+        if (each.state == 'Z')
+            continue;
+        if (auto freed = free_of_criu(each, deadline); !freed && presence_in(each) != Presence::kGone)
+            return freed;
     }
     return {};
 }

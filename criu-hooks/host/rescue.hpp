@@ -23,6 +23,10 @@ namespace singularity::host {
 // sockets out of repair mode. Code kNodeLost: a process was not saved.
 [[nodiscard]] Expected<void> heal(const std::vector<Process> &before, const Deadline &deadline);
 
+// After a criu that has ended by itself, but failed: where a process of the node has died meanwhile it leaves
+// its code in others. Code kNodeLost: it cannot be removed. Processes that have ended need nothing.
+[[nodiscard]] Expected<void> tidy_up(const std::vector<Process> &node, const Deadline &deadline);
+
 // TCP sockets of all processes are as a program has them: criu leaves those of a stopped node in repair mode.
 // How many were not.
 [[nodiscard]] Expected<std::size_t> end_tcp_repair(const std::vector<Process> &node);

@@ -90,7 +90,8 @@ inline constexpr int kNodeLost = EOWNERDEAD;
 [[nodiscard]] Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted,
                                         const Deadline &deadline);
 
-// After a dump with kStop.
+// After a dump with kStop, or after whoever dumped it has died. Code kNodeLost: criu's code cannot be
+// removed.
 [[nodiscard]] Expected<void> resume(pid_t init);
 
 struct RestoreRequest {
