@@ -158,6 +158,7 @@ class LiveNode {
     void work_failed(const Error &error, bool lost);
     void answer_imager();
     void clear_staging();
+    void end_strays() const;
 
     const Surroundings *surroundings_;
     node::Room room_;

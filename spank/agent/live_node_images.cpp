@@ -174,12 +174,20 @@ void LiveNode::worker_died() {
     if (state_ != State::saving) {
         if (pidfd_)
             clear_staging(); // of no use to a node that runs
+        else
+            end_strays();
         return work_failed(died(pidfd_ ? "; it runs on" : ", and what it did is undone"), !pidfd_);
     }
     if (auto recovering = recover(); !recovering)
         return work_failed(recovering.error(), true);
     if (auto imager = std::exchange(imager_, std::nullopt))
         imager->refuse(died(", and what it did is undone"));
+}
+
+// What a worker that has died was restoring, or has restored and told nobody of: nobody else would.
+void LiveNode::end_strays() const {
+    if (auto ended = node::end_strays(room_.run(), node::Room::kRunInNode); !ended)
+        kLog.error("{}", ended.error().message());
 }
 
 bool LiveNode::take_news(node::Packet &packet) {

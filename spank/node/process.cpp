@@ -5,6 +5,7 @@
 #include <csignal>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -79,6 +80,62 @@ Expected<void> kill_process(const UniqueFd &pidfd, const std::string &name) {
     if (syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0) != 0 && errno != ESRCH)
         return std::unexpected(errno_error("end", name));
     return {};
+}
+
+namespace {
+
+// A criu that has seized processes waits for them for ever once they are dead, and they for it.
+Expected<void> end_criu_of(pid_t pid) {
+    constexpr std::string_view kTracer = "TracerPid:";
+    std::ifstream status(fmt::format("/proc/{}/status", pid));
+    std::string line;
+    while (std::getline(status, line) && !line.starts_with(kTracer)) {
+    }
+    const pid_t tracer = line.starts_with(kTracer) ? std::stoi(line.substr(kTracer.size())) : 0;
+    if (tracer == 0)
+        return {};
+    const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, tracer, 0)));
+    std::ifstream comm(fmt::format("/proc/{}/comm", tracer));
+    std::string name;
+    if (!pidfd || !std::getline(comm, name) || name != "criu")
+        return {};
+    return kill_process(pidfd, "criu");
+}
+
+} // namespace
+
+Expected<std::size_t> end_strays(const std::filesystem::path &source,
+                                 const std::filesystem::path &mount_point) {
+    struct stat wanted{};
+    if (stat(source.c_str(), &wanted) != 0)
+        return std::unexpected(errno_error("look at", source.native()));
+    auto ours = namespace_of(getpid(), "mnt");
+    if (!ours)
+        return propagate(ours);
+    std::size_t count = 0;
+    std::error_code error;
+    for (const auto &entry : std::filesystem::directory_iterator("/proc", error)) {
+        const auto name = entry.path().filename().native();
+        pid_t pid = 0;
+        if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc{})
+            continue;
+        // Before it is looked at: the number may change hands afterwards.
+        const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+        const auto theirs = namespace_of(pid, "mnt");
+        struct stat found{};
+        if (!pidfd || !theirs || *theirs == *ours ||
+            stat((entry.path() / "root" / mount_point.relative_path()).c_str(), &found) != 0 ||
+            found.st_dev != wanted.st_dev || found.st_ino != wanted.st_ino)
+            continue;
+        if (auto killed = kill_process(pidfd, fmt::format("process {}", pid)); !killed)
+            return propagate(killed);
+        if (auto killed = end_criu_of(pid); !killed)
+            return propagate(killed);
+        ++count;
+    }
+    if (error)
+        return failure("look into", "/proc", error.message(), error.value());
+    return count;
 }
 
 bool has_ended(const UniqueFd &pidfd) {

@@ -5,7 +5,9 @@
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include <sys/types.h>
@@ -30,6 +32,12 @@ struct Identity {
 
 // ESRCH, the process has ended, is no error.
 [[nodiscard]] Expected<void> kill_process(const UniqueFd &pidfd, const std::string &name);
+
+// Ends all processes that have the directory `source` of this machine at `mount_point`, in mount namespaces
+// other than ours: those of a node whose init nobody has written down, and the criu that still is at them.
+// How many.
+[[nodiscard]] Expected<std::size_t> end_strays(const std::filesystem::path &source,
+                                               const std::filesystem::path &mount_point);
 
 // Only becomes true when every process of its PID namespace is dead, if it is the namespace's init
 // (pid_namespaces(7)).

@@ -165,7 +165,7 @@ Expected<void> Room::remove() const {
 }
 
 std::vector<ExternalMount> Room::external_mounts(const Spec &spec) const {
-    std::vector<ExternalMount> out{{"singularity-run", "/run/singularity", run()},
+    std::vector<ExternalMount> out{{"singularity-run", kRunInNode, run()},
                                    {"singularity-hosts", "/etc/hosts", hosts()}};
     for (std::size_t i = 0; i < spec.sockets.size(); ++i)
         out.push_back({fmt::format("singularity-socket-{}", i), fmt::format("/run/singularity/sockets/{}", i),

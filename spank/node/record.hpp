@@ -82,6 +82,7 @@ class Room {
 
     [[nodiscard]] const std::filesystem::path &path() const { return path_; }
     [[nodiscard]] std::filesystem::path run() const { return path_ / "run"; }
+    static constexpr const char *kRunInNode = "/run/singularity"; // where that is mounted
     [[nodiscard]] std::filesystem::path socket() const { return run() / "init.sock"; }
     [[nodiscard]] std::filesystem::path hosts() const { return path_ / "hosts"; }
     [[nodiscard]] std::filesystem::path log(std::uint32_t task) const {
