@@ -81,10 +81,11 @@ def test_deaths(agent, name, victim):
 def test_no_recovery(agent, victims):
     """A node that stands still and that nobody can let go on is ended, and says so."""
     agent.kill(signal.SIGTERM)
-    agent.libraries = os.path.join(agent.directory, "libraries")
-    os.mkdir(agent.libraries)
+    libraries = os.path.join(agent.directory, "libraries")
+    agent.environment = {"SINGULARITY_LIBDIR": libraries}
+    os.mkdir(libraries)
     for name in ("singularity-init", "singularity-worker"):
-        os.symlink(built(name), os.path.join(agent.libraries, name))
+        os.symlink(built(name), os.path.join(libraries, name))
     agent.start()
     node = agent.run(["/bin/sleep", "1000"])
     mark = os.path.join(agent.state, node, "worker")
@@ -93,7 +94,7 @@ def test_no_recovery(agent, victims):
     (worker,) = agent.workers()
     os.kill(worker, signal.SIGSTOP)
     assert agent.nodes()[node][0] == "saving"
-    os.remove(os.path.join(agent.libraries, "singularity-worker"))
+    os.remove(os.path.join(libraries, "singularity-worker"))
     if "agent" in victims:
         agent.kill()
     os.kill(worker, signal.SIGKILL)

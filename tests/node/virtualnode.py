@@ -254,14 +254,14 @@ class Terminal:
 class Agent:
     """singularityd with a socket and a state directory of its own."""
 
-    def __init__(self, where="/tmp"):
+    def __init__(self, where="/tmp", **environment):
+        self.environment = environment  # of the agent, besides its own
         self.directory = tempfile.mkdtemp(prefix="singularity-test-", dir=where)
         os.chmod(self.directory, 0o755)
         self.socket = os.path.join(self.directory, "agent.sock")
         self.state = os.path.join(self.directory, "nodes")
         self.staging = os.path.join(self.directory, "staging")
         self.store = os.path.join(self.directory, "store")
-        self.libraries = BUILD
         self.configuration = os.path.join(self.directory, "singularity.yaml")
         with open(self.configuration, "w", encoding="utf-8") as file:
             file.write(f"store:\n  directory: {self.store}\n")
@@ -276,7 +276,7 @@ class Agent:
             self.process = subprocess.Popen(
                 [program("singularityd"), "--socket", self.socket, "--state", self.state, "--staging", self.staging],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env=dict(os.environ, SINGULARITY_LIBDIR=self.libraries, SINGULARITY_CONF=self.configuration))
+                env=dict(os.environ, SINGULARITY_LIBDIR=BUILD, SINGULARITY_CONF=self.configuration) | self.environment)
         wait_for(self.serves, "the agent to serve")
 
     def serves(self):
@@ -329,13 +329,14 @@ class Agent:
     def leftovers(self):
         """What the kernel still knows of its nodes: processes (with their namespaces), mounts, links, files."""
         processes = []
+        own = self.own_mounts()
         for path in glob.glob("/proc/[0-9]*"):
             if path in (f"/proc/{os.getpid()}", f"/proc/{self.process.pid}"):
                 continue
             with contextlib.suppress(OSError):
                 with open(f"{path}/mountinfo", encoding="utf-8") as file, open(f"{path}/cmdline", "rb") as command:
-                    words = command.read()
-                    if self.directory in file.read() or b"singularity-proxyd" in words and self.directory.encode() in words:
+                    words, mounts = command.read(), file.read()
+                    if self.directory in mounts and mounts != own or b"singularity-proxyd" in words and self.directory.encode() in words:
                         processes.append(path)
         found = {
             "processes": processes,
