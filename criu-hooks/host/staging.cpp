@@ -69,6 +69,11 @@ Expected<Staging> Staging::make(const std::filesystem::path &base) {
         }
         UniqueFd directory(
             openat(parent->get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+        if (!directory && errno != ENOENT) {
+            const int code = errno;
+            unlinkat(parent->get(), name.c_str(), AT_REMOVEDIR);
+            return std::unexpected(errno_error("open", (base / name).string(), code));
+        }
         // Another process that tidies up may have taken it before it was locked: then it is gone, and another
         // is made.
         if (directory && is_locked_by_us(directory.get()) &&
