@@ -271,19 +271,27 @@ class Attachment {
             return done;
         session.count_packet(); // the Welcome
         // From here on the watcher listens; a hang-up is told to what waits below.
-        session.set_attaching(true);
+        session.set_attaching(welcome.whole == 0);
         session.set_linked(true);
-        const auto result = welcome.whole != 0 ? CUDA_SUCCESS : make_the_rest(session);
-        if (result == CUDA_SUCCESS) {
-            session.set_attaching(false);
+        if (welcome.whole != 0)
             return {};
+        const auto result = make_the_rest(session);
+        {
+            const std::scoped_lock lock(session.link_lock);
+            if (result == CUDA_SUCCESS && session.linked()) {
+                session.set_attaching(false);
+                return {};
+            }
         }
         auto detached = detach(session);
         session.set_attaching(false);
         if (!detached)
             return detached;
-        return refuse(
-            fmt::format("CUresult {} while its memory and graphs are made anew", static_cast<int>(result)));
+        // The daemon has given up what it had of the session: only another one can have it.
+        kLog.error("the device proxy at {}: CUresult {} while memory and graphs of this process are made anew; "
+                   "waiting for another one",
+                   session.socket(), static_cast<int>(result));
+        return refuse("its image could not be restored as a whole");
     }
 
     static CUresult make_the_rest(Session &session) {
