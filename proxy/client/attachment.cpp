@@ -147,7 +147,6 @@ class Attachment {
     void stop(const Event &event) {
         auto &session = *event.session;
         channel::Paused said;
-        said.client = {.process = process().key, .ordinal = static_cast<std::uint64_t>(session.ordinal())};
         said.pid = getpid();
         const auto refuse = [&](std::string_view why) {
             std::ranges::copy(why.substr(0, said.problem.size() - 1), said.problem.begin());
@@ -288,9 +287,10 @@ class Attachment {
         if (!detached)
             return detached;
         // The daemon has given up what it had of the session: only another one can have it.
-        kLog.error("the device proxy at {}: CUresult {} while memory and graphs of this process are made anew; "
-                   "waiting for another one",
-                   session.socket(), static_cast<int>(result));
+        kLog.error(
+            "the device proxy at {}: CUresult {} while memory and graphs of this process are made anew; "
+            "waiting for another one",
+            session.socket(), static_cast<int>(result));
         return refuse("its image could not be restored as a whole");
     }
 

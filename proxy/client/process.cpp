@@ -43,8 +43,9 @@ std::uint64_t random_number() {
     return std::uint64_t{device()} << 32 | device();
 }
 
-Expected<channel::Answer> greet(channel::Link &link, std::uint64_t window) {
-    return channel::say_hello(link, {.window = window, .process = process().key},
+Expected<channel::Answer> greet(channel::Link &link, std::uint64_t window, std::uint64_t ordinal) {
+    return channel::say_hello(link,
+                              {.window = window, .client = {.process = process().key, .ordinal = ordinal}},
                               Deadline::after(kHandshake));
 }
 
@@ -81,7 +82,7 @@ Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opene
                        link.error().message());
             return Try::failed;
         }
-        auto answer = greet(*link, ordinal == 0 ? wish : opened.window.address);
+        auto answer = greet(*link, ordinal == 0 ? wish : opened.window.address, ordinal);
         if (!answer) {
             if (is_away(answer.error(), socket, opened))
                 return Try::away;

@@ -236,7 +236,7 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
     const std::scoped_lock lock(lock_);
     if (moved_)
         return refuse(RefusalReason::moved, "its clients have been saved for another device proxy");
-    const auto window = windows_.take(hello.window, hello.process);
+    const auto window = windows_.take(hello.window, hello.client.process);
     if (!window) {
         switch (window.error()) {
         case WindowRefusal::invalid:
@@ -268,15 +268,21 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
         !sent)
         return fail(sent.error());
     const int fd = guest.link.fd();
-    auto session = std::make_shared<Session>(place_for(welcome.session, guest.peer, *window), back_end_,
-                                             output_, std::move(*end), std::move(guest.link), tell_closed());
+    auto session =
+        std::make_shared<Session>(place_for(welcome.session, guest.peer, *window, hello.client), back_end_,
+                                  output_, std::move(*end), std::move(guest.link), tell_closed());
     session->start();
     sessions_.emplace(fd, std::move(session));
     return std::nullopt;
 }
 
-SessionPlace Daemon::place_for(unsigned number, const Peer &peer, std::uint64_t window) const {
-    return {.number = number, .peer = peer, .window = window, .window_size = windows_.area().window_size};
+SessionPlace Daemon::place_for(unsigned number, const Peer &peer, std::uint64_t window,
+                               const channel::ClientKey &client) const {
+    return {.number = number,
+            .peer = peer,
+            .window = window,
+            .window_size = windows_.area().window_size,
+            .client = client};
 }
 
 std::function<void()> Daemon::tell_closed() const {
@@ -388,12 +394,16 @@ Expected<std::shared_ptr<Session>> Daemon::make(const channel::ClientKey &client
             fmt::format("this device proxy serves at most {} clients (--max-clients)", options_.max_clients));
     if (waiting_.contains(client))
         return failure("restore", "a session", "an image of this client was restored here already");
+    if (std::ranges::any_of(sessions_,
+                            [&](const auto &entry) { return entry.second->place().client == client; }))
+        return failure("restore", "a session",
+                       fmt::format("this client has its session here, and its window {:#x}", window));
     if (!windows_.share(window, client.process))
         return failure(
             "restore", "a session",
             fmt::format("its window {:#x} is another client's or none of this device proxy (--window-area)",
                         window));
-    return std::make_shared<Session>(place_for(next_number_++, {}, window), back_end_, output_,
+    return std::make_shared<Session>(place_for(next_number_++, {}, window, client), back_end_, output_,
                                      std::move(*end), std::move(*link), tell_closed());
 }
 
@@ -493,9 +503,10 @@ void Daemon::see_off() {
     std::erase_if(leaving_, [this](const std::shared_ptr<Session> &session) {
         if (!session->ending() && session->presence() != Session::Presence::left)
             return false;
-        const auto &said = session->said();
         if (!session->ending() &&
-            !waiting_.emplace(said.client, Awaited{.session = session, .pid = said.pid, .whole = true})
+            !waiting_
+                 .emplace(session->place().client,
+                          Awaited{.session = session, .pid = session->said().pid, .whole = true})
                  .second)
             session->end("another client has said that it is this one", true);
         if (session->ending())

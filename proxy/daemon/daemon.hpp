@@ -72,7 +72,8 @@ class Daemon final : public SessionKeeper {
     [[nodiscard]] std::optional<channel::Refusal> attach(Guest &guest, const channel::Attach &attach);
     [[nodiscard]] std::function<void()> tell_closed() const;
     void hear_held();
-    [[nodiscard]] SessionPlace place_for(unsigned number, const Peer &peer, std::uint64_t window) const;
+    [[nodiscard]] SessionPlace place_for(unsigned number, const Peer &peer, std::uint64_t window,
+                                         const channel::ClientKey &client) const;
     void hear_session(int fd);
     void reap();
     void see_off();

@@ -98,7 +98,7 @@ Expected<void> Save::client() {
     const auto &device = session_.back_end().identity();
     const auto &geometry = session_.channel().geometry();
     image::ClientRecord record;
-    record.key = {.process = client_.said.client.process, .ordinal = client_.said.client.ordinal};
+    record.key = {.process = place.client.process, .ordinal = place.client.ordinal};
     record.window = place.window;
     record.window_size = place.window_size;
     record.packets = client_.said.packets;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "window_area.hpp"
 
+#include <array>
+
 #include <fmt/format.h>
 
 namespace singularity::proxyd {
@@ -53,12 +55,13 @@ bool WindowArea::is_window(std::uint64_t window) const {
 bool WindowArea::share(std::uint64_t window, const std::array<std::uint64_t, 2> &process) {
     if (!is_window(window))
         return false;
+    constexpr std::array<std::uint64_t, 2> kNobody{}; // has not said who it is
     const auto [entry, alone] = taken_.try_emplace(window);
     if (alone) {
         entry->second.process = process;
         return true;
     }
-    if (entry->second.process != process)
+    if (entry->second.process != process || process == kNobody)
         return false;
     ++entry->second.sessions;
     return true;

@@ -45,6 +45,8 @@ def test_run_survives_the_agent(own_agent):
     process = subprocess.Popen(own_agent.command("run", "--", "sh", "-c", "echo up; read line; echo got $line; exit 6"),
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
     assert process.stdout.readline() == "up\n"
+    # The program may be faster than the agent's word to run that it has begun.
+    wait_for(lambda: "1: running" in own_agent.ctl("ps").stdout, "the agent to know that it runs")
     own_agent.kill()
     own_agent.start()
     process.stdin.write("word\n")

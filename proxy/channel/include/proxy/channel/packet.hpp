@@ -54,15 +54,21 @@ struct Packet {
     std::vector<UniqueFd> descriptors;
 };
 
+// Which client process and which of its devices, wherever its image goes: random numbers that the process has
+// made up, and the device's ordinal in it.
+struct ClientKey {
+    std::array<std::uint64_t, 2> process{};
+    std::uint64_t ordinal = 0;
+    auto operator<=>(const ClientKey &) const = default;
+};
+
 struct Hello {
     std::uint32_t version = kProtocolVersion;
     std::uint32_t reserved = 0;
     std::uint64_t window = 0; // address the client wants its window at; 0: the daemon chooses
-    // Random numbers that the process has made up: several of its devices can be one here, and have one
-    // window.
-    std::array<std::uint64_t, 2> process{};
+    ClientKey client{};       // several devices of a process can be one here: they have one window
 };
-static_assert(sizeof(Hello) == 32 && std::is_trivially_copyable_v<Hello>);
+static_assert(sizeof(Hello) == 40 && std::is_trivially_copyable_v<Hello>);
 
 enum class RefusalReason : std::uint32_t { // NOLINT(performance-enum-size): as on the wire
     version = 1,
@@ -148,18 +154,9 @@ struct Pause {
 };
 static_assert(sizeof(Pause) == 8 && std::is_trivially_copyable_v<Pause>);
 
-// Which client process and which of its devices, wherever its image goes: random numbers that the process has
-// made up, and the device's ordinal in it.
-struct ClientKey {
-    std::array<std::uint64_t, 2> process{};
-    std::uint64_t ordinal = 0;
-    auto operator<=>(const ClientKey &) const = default;
-};
-
 // No more records come. The descriptor: a memfd with `ranges` AddressRange, the device memory that is in use,
 // by address.
 struct Paused {
-    ClientKey client;
     std::uint64_t head = 0;    // the ring's position behind the last record
     std::uint64_t packets = 0; // received from the daemon so far
     std::uint64_t ranges = 0;
