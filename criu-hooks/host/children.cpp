@@ -3,6 +3,7 @@
 
 #include "file.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -38,6 +39,18 @@ Expected<Children> Children::of_this_thread() {
     if (!now)
         return propagate(now);
     return Children(std::move(*now));
+}
+
+Expected<bool> Children::new_one_has_ended(pid_t but) const {
+    auto now = listed();
+    if (!now)
+        return propagate(now);
+    return std::ranges::any_of(*now, [&](pid_t pid) {
+        siginfo_t info{};
+        return pid != but && !before_.contains(pid) &&
+               waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+               info.si_pid == pid;
+    });
 }
 
 Expected<void> Children::end_new_ones(const Deadline &deadline) const {

@@ -18,6 +18,9 @@ class Children {
   public:
     [[nodiscard]] static Expected<Children> of_this_thread();
 
+    // Whether one that there was not when this object was made has ended and is not reaped; `but` is not
+    // looked at.
+    [[nodiscard]] Expected<bool> new_one_has_ended(pid_t but) const;
     // Kills and reaps the children that there were not when this object was made.
     [[nodiscard]] Expected<void> end_new_ones(const Deadline &deadline) const;
 

@@ -107,18 +107,23 @@ Expected<void> Criu::signal(int number) const {
     return {};
 }
 
-Expected<std::vector<std::uint8_t>> Criu::receive(const Deadline &deadline) {
+Expected<std::vector<std::uint8_t>> Criu::receive(const Deadline &deadline, const Doubt &doubt) {
+    constexpr int kBetweenDoubts = 200; // milliseconds
     // The end of criu itself is watched as well: what it has started may outlive it with the socket open.
     std::array<pollfd, 2> waiting{{{.fd = socket_.get(), .events = POLLIN, .revents = 0},
                                    {.fd = pidfd_.get(), .events = POLLIN, .revents = 0}}};
     for (;;) {
-        const int ready = poll(waiting.data(), waiting.size(), deadline.poll_timeout());
+        const int ready =
+            poll(waiting.data(), waiting.size(), std::min(deadline.poll_timeout(), kBetweenDoubts));
         if (ready > 0)
             break;
-        if (ready == 0)
-            return std::unexpected(timeout_error(deadline, "criu"));
-        if (errno != EINTR)
+        if (ready < 0 && errno != EINTR)
             return std::unexpected(errno_error("wait for", "criu"));
+        if (deadline.expired())
+            return std::unexpected(timeout_error(deadline, "criu"));
+        if (doubt)
+            if (auto hopeful = doubt(); !hopeful)
+                return propagate(hopeful);
     }
     if (waiting[0].revents == 0)
         return failure("read the answer of", "criu", "it ended without one", EPIPE);
@@ -239,12 +244,13 @@ CriuReply reply_of(const CriuResp &response) {
 
 } // namespace
 
-Expected<CriuReply> Criu::ask(const CriuRequest &request, const Notify &notify, const Deadline &deadline) {
+Expected<CriuReply> Criu::ask(const CriuRequest &request, const Notify &notify, const Deadline &deadline,
+                              const Doubt &doubt) {
     if (auto sent = send(packed(request)); !sent)
         return propagate(sent);
     Expected<void> consent;
     for (;;) {
-        auto message = receive(deadline);
+        auto message = receive(deadline, doubt);
         if (!message)
             return propagate(message);
         const std::unique_ptr<CriuResp, void (*)(CriuResp *)> response(

@@ -47,6 +47,9 @@ struct CriuReply {
 // root's process id or 0. An error makes criu undo what it has done.
 using Notify = std::function<Expected<void>(const std::string &stage, pid_t root)>;
 
+// Asked several times a second while criu is waited for: an error is why its answer will never come.
+using Doubt = std::function<Expected<void>()>;
+
 // Invariant: criu has been started and not been reaped, or pid_ is -1. Ends it with SIGKILL: who wants it to
 // end otherwise does that first.
 class Criu {
@@ -69,7 +72,7 @@ class Criu {
     // One request, and everything that criu says until it has answered. Error code ETIMEDOUT: criu still
     // works. Code EPIPE: it has ended without an answer.
     [[nodiscard]] Expected<CriuReply> ask(const CriuRequest &request, const Notify &notify,
-                                          const Deadline &deadline);
+                                          const Deadline &deadline, const Doubt &doubt = {});
 
     // After the answer criu only has to go. True if it had to be killed.
     [[nodiscard]] Expected<void> finish(const Deadline &deadline);
@@ -84,7 +87,7 @@ class Criu {
     Criu(pid_t pid, UniqueFd pidfd, UniqueFd socket)
         : pid_(pid), pidfd_(std::move(pidfd)), socket_(std::move(socket)) {}
 
-    [[nodiscard]] Expected<std::vector<std::uint8_t>> receive(const Deadline &deadline);
+    [[nodiscard]] Expected<std::vector<std::uint8_t>> receive(const Deadline &deadline, const Doubt &doubt);
     [[nodiscard]] Expected<void> send(const std::vector<std::uint8_t> &message);
 
     pid_t pid_;

@@ -62,7 +62,16 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
             return std::unexpected(timeout_error(deadline, "the restore"));
         return context.progress ? context.progress(stage) : Expected<void>();
     };
-    auto reply = criu->ask(*request, notify, deadline);
+    // criu is no parent of the init, and would wait for one that is dead.
+    const Doubt doubt = [&]() -> Expected<void> {
+        auto ended = children->new_one_has_ended(criu->pid());
+        if (!ended)
+            return propagate(ended);
+        if (*ended)
+            return failure("restore", "the virtual node", "its first process was killed meanwhile", ECHILD);
+        return {};
+    };
+    auto reply = criu->ask(*request, notify, deadline, doubt);
     const auto ended = reply ? criu->finish(Deadline::after(kToEnd)) : Expected<void>();
     criu->kill_and_reap();
     if (reply && reply->success && ended)

@@ -52,7 +52,7 @@ struct SessionPlace {
     Peer peer;
     std::uint64_t window = 0;
     std::uint64_t window_size = 0;
-    channel::ClientKey client;
+    channel::ClientKey client{};
 };
 
 class Session : public std::enable_shared_from_this<Session> {
