@@ -202,22 +202,22 @@ class Session {
 
     // The agent has gone; nodes outlive it. Another will come.
     Expected<void> rejoin() {
-        std::optional<Client> found;
+        Expected<void> outcome;
         auto reached = wait_until(
             [&] {
                 auto client = Client::connect(socket_);
-                if (client)
-                    found.emplace(std::move(*client));
-                return client.has_value();
+                if (!client)
+                    return false;
+                client_ = std::move(*client);
+                auto tied = client_.call<agent::Done>(agent::Tie{.node = node_});
+                // One that is just being killed may still take connections.
+                if (!tied && tied.error().code == EPIPE)
+                    return false;
+                outcome = tied ? wait() : propagate(tied);
+                return true;
             },
             Deadline::after(kRejoinPatience), "another node agent");
-        if (!reached)
-            return reached;
-        client_ = std::move(*found);
-        auto tied = client_.call<agent::Done>(agent::Tie{.node = node_});
-        if (!tied)
-            return propagate(tied);
-        return wait();
+        return reached ? outcome : reached;
     }
 
     void forward(const UniqueFd &signals, const UniqueFd &terminal) {
