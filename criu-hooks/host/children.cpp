@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <iterator>
 
 #include <sys/wait.h>
 
@@ -15,8 +16,12 @@ namespace {
 
 constexpr std::size_t kLargestList = std::size_t{4} << 20U;
 
-Expected<std::set<pid_t>> listed() {
-    auto text = read_whole("/proc/thread-self/children", kLargestList);
+constexpr const char *kThisThread = "/proc/thread-self";
+
+} // namespace
+
+Expected<std::set<pid_t>> children_of(const std::filesystem::path &of) {
+    auto text = read_whole(of / "children", kLargestList);
     if (!text)
         return propagate(text);
     std::set<pid_t> children;
@@ -32,34 +37,33 @@ Expected<std::set<pid_t>> listed() {
     return children;
 }
 
-} // namespace
+bool is_to_be_reaped(pid_t child) {
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == child;
+}
 
 Expected<Children> Children::of_this_thread() {
-    auto now = listed();
+    auto now = children_of(kThisThread);
     if (!now)
         return propagate(now);
     return Children(std::move(*now));
 }
 
-Expected<bool> Children::new_one_has_ended(pid_t but) const {
-    auto now = listed();
+Expected<std::vector<pid_t>> Children::new_ones() const {
+    auto now = children_of(kThisThread);
     if (!now)
         return propagate(now);
-    return std::ranges::any_of(*now, [&](pid_t pid) {
-        siginfo_t info{};
-        return pid != but && !before_.contains(pid) &&
-               waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-               info.si_pid == pid;
-    });
+    std::vector<pid_t> out;
+    std::ranges::set_difference(*now, before_, std::back_inserter(out));
+    return out;
 }
 
 Expected<void> Children::end_new_ones(const Deadline &deadline) const {
-    auto now = listed();
+    auto now = new_ones();
     if (!now)
         return propagate(now);
     for (const pid_t pid : *now) {
-        if (before_.contains(pid))
-            continue;
         kill(pid, SIGKILL); // the init of a PID namespace takes everything in it along
         const auto reaped = [pid] { return waitpid(pid, nullptr, WNOHANG) != 0; };
         if (auto gone = wait_until(reaped, deadline, "the end of a half-restored process"); !gone)

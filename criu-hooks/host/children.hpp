@@ -6,21 +6,27 @@
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 
+#include <filesystem>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include <sys/types.h>
 
 namespace singularity::host {
+
+// of: /proc/thread-self, or another thread's directory.
+[[nodiscard]] Expected<std::set<pid_t>> children_of(const std::filesystem::path &of);
+// Whether a child has ended and is not reaped yet.
+[[nodiscard]] bool is_to_be_reaped(pid_t child);
 
 // For one thread, which makes no other child meanwhile.
 class Children {
   public:
     [[nodiscard]] static Expected<Children> of_this_thread();
 
-    // Whether one that there was not when this object was made has ended and is not reaped; `but` is not
-    // looked at.
-    [[nodiscard]] Expected<bool> new_one_has_ended(pid_t but) const;
+    // Those that there were not when this object was made.
+    [[nodiscard]] Expected<std::vector<pid_t>> new_ones() const;
     // Kills and reaps the children that there were not when this object was made.
     [[nodiscard]] Expected<void> end_new_ones(const Deadline &deadline) const;
 

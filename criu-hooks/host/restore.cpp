@@ -4,6 +4,7 @@
 #include "grown.hpp"
 #include "outside.hpp"
 #include "session.hpp"
+#include "standstill.hpp"
 #include "verify.hpp"
 
 #include <algorithm>
@@ -12,6 +13,9 @@
 
 namespace singularity::host {
 namespace {
+
+// criu's processes wait for each other for moments.
+constexpr std::chrono::seconds kStandstill{20};
 
 Expected<CriuRequest> request_of(const RestoreRequest &wanted) {
     CriuRequest request;
@@ -62,14 +66,17 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
             return std::unexpected(timeout_error(deadline, "the restore"));
         return context.progress ? context.progress(stage) : Expected<void>();
     };
-    // criu is no parent of the init, and would wait for one that is dead.
+    Standstill standstill(kStandstill);
     const Doubt doubt = [&]() -> Expected<void> {
-        auto ended = children->new_one_has_ended(criu->pid());
-        if (!ended)
-            return propagate(ended);
-        if (*ended)
-            return failure("restore", "the virtual node", "its first process was killed meanwhile", ECHILD);
-        return {};
+        auto made = children->new_ones();
+        if (!made)
+            return propagate(made);
+        // criu is no parent of the init, and would wait for one that is dead.
+        for (const pid_t pid : *made)
+            if (pid != criu->pid() && is_to_be_reaped(pid))
+                return failure("restore", "the virtual node", "its first process was killed meanwhile",
+                               ECHILD);
+        return standstill.look(*made);
     };
     auto reply = criu->ask(*request, notify, deadline, doubt);
     const auto ended = reply ? criu->finish(Deadline::after(kToEnd)) : Expected<void>();
