@@ -81,7 +81,9 @@ def array(cluster):
     tasks = [f"{job}_{i}" for i in range(4)]
     for task in tasks:
         cluster.wait_job(task)
-    return [(result(cluster, task), output(cluster, f"array-{i}.out")) for i, task in enumerate(tasks)]
+    # Where the later ones run is a question of which of the earlier ones has ended first.
+    results = [{key: value for key, value in result(cluster, task).items() if key != "NodeList"} for task in tasks]
+    return [(found, output(cluster, f"array-{i}.out")) for i, found in enumerate(results)]
 
 
 def heterogeneous(cluster):
