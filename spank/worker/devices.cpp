@@ -205,9 +205,13 @@ void Devices::await_clients(pid_t init, AgentLink &agent) const {
             return propagate(answer);
         return {};
     };
-    auto waited = !control     ? Expected<void>(propagate(control))
-                  : !processes ? Expected<void>(propagate(processes))
-                               : for_all(proxies(), wait);
+    Expected<void> waited;
+    if (!control)
+        waited = propagate(control);
+    else if (!processes)
+        waited = propagate(processes);
+    else
+        waited = for_all(proxies(), wait);
     if (!waited)
         kLog.warning("{}: {}", record_.spec.name, waited.error().message());
 }
