@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "check_files.hpp"
 
+#include "common/proc.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 #include "file.hpp"
@@ -193,40 +194,6 @@ Expected<void> check_descriptor(const NodeFacts &facts, const DumpRequest &reque
     return check_file(facts, request, one);
 }
 
-// "36 35 98:0 /root /mount/point rw,noatime ...": proc_pid_mountinfo(5); \040 and the like stand for spaces
-std::string unescaped(std::string_view text) {
-    std::string plain;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        unsigned code = 0;
-        if (text[i] == '\\' && i + 3 < text.size() &&
-            std::from_chars(&text[i + 1], &text[i + 4], code, 8).ptr == &text[i + 4]) {
-            plain += static_cast<char>(code);
-            i += 3;
-        } else {
-            plain += text[i];
-        }
-    }
-    return plain;
-}
-
-void add_mount(std::string_view line, NodeFacts &facts) {
-    std::array<std::string_view, 5> columns;
-    for (std::string_view &column : columns) {
-        const std::size_t end = std::min(line.find(' '), line.size());
-        column = line.substr(0, end);
-        line.remove_prefix(std::min(end + 1, line.size()));
-    }
-    constexpr unsigned kMinorBits = 20; // of dev_t inside of the kernel
-    const auto id = number_after(columns[0], "");
-    const auto major_number = number_after(columns[2], "");
-    const auto minor_number = number_after(columns[2], ":");
-    if (!id || !major_number || !minor_number)
-        return;
-    const std::string point = unescaped(columns[4]);
-    facts.mounts[*id] = point;
-    facts.devices.try_emplace((*major_number << kMinorBits) | *minor_number, point);
-}
-
 } // namespace
 
 Expected<NodeFacts> facts_of(const DumpRequest &request) {
@@ -235,13 +202,14 @@ Expected<NodeFacts> facts_of(const DumpRequest &request) {
     if (!network)
         return propagate(network);
     facts.network = *network;
-    auto mounts = read_whole(fmt::format("/proc/{}/mountinfo", request.init), kLargestText);
-    if (!mounts)
-        return propagate(mounts);
-    for (std::string_view rest = *mounts; !rest.empty();) {
-        const std::size_t end = std::min(rest.find('\n'), rest.size());
-        add_mount(rest.substr(0, end), facts);
-        rest.remove_prefix(std::min(end + 1, rest.size()));
+    auto mountinfo = proc::read(fmt::format("/proc/{}/mountinfo", request.init));
+    if (!mountinfo)
+        return propagate(mountinfo);
+    for (const auto &mount : proc::mounts(*mountinfo)) {
+        constexpr unsigned kMinorBits = 20; // of dev_t inside of the kernel
+        facts.mounts[mount.id] = mount.point;
+        facts.devices.try_emplace((std::uint64_t{major(mount.device)} << kMinorBits) | minor(mount.device),
+                                  mount.point);
     }
     auto peers = unix_peers(request.init);
     if (!peers)

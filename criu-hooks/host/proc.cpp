@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "proc.hpp"
 
+#include "common/proc.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 #include "file.hpp"
@@ -13,23 +14,6 @@
 
 namespace singularity::host {
 namespace {
-
-constexpr std::size_t kLargestStatus = std::size_t{1} << 20U;
-
-std::string_view line_of(std::string_view text, std::string_view label) {
-    for (std::size_t at = 0; at < text.size();) {
-        const std::size_t end = std::min(text.find('\n', at), text.size());
-        std::string_view line = text.substr(at, end - at);
-        if (line.starts_with(label) && line.size() > label.size() && line[label.size()] == ':') {
-            line.remove_prefix(label.size() + 1);
-            while (!line.empty() && (line.front() == '\t' || line.front() == ' '))
-                line.remove_prefix(1);
-            return line;
-        }
-        at = end + 1;
-    }
-    return {};
-}
 
 template <class T>
 std::vector<T> numbers_in(std::string_view line) {
@@ -57,23 +41,24 @@ bool take_four(std::string_view line, std::array<T, 4> &out) {
 }
 
 Expected<Status> read_status(const std::string &path) {
-    auto text = read_whole(path, kLargestStatus);
+    auto text = proc::read(path);
     if (!text)
         return propagate(text);
     Status status;
-    status.name = line_of(*text, "Name");
-    const std::string_view state = line_of(*text, "State");
-    const auto parent = numbers_in<pid_t>(line_of(*text, "PPid"));
-    const auto tracer = numbers_in<pid_t>(line_of(*text, "TracerPid"));
-    status.pid_in = numbers_in<pid_t>(line_of(*text, "NSpid"));
-    status.session_in = numbers_in<pid_t>(line_of(*text, "NSsid"));
-    status.group_in = numbers_in<pid_t>(line_of(*text, "NSpgid"));
+    status.name = proc::status_line(*text, "Name");
+    const std::string_view state = proc::status_line(*text, "State");
+    const auto parent = numbers_in<pid_t>(proc::status_line(*text, "PPid"));
+    const auto tracer = numbers_in<pid_t>(proc::status_line(*text, "TracerPid"));
+    status.pid_in = numbers_in<pid_t>(proc::status_line(*text, "NSpid"));
+    status.session_in = numbers_in<pid_t>(proc::status_line(*text, "NSsid"));
+    status.group_in = numbers_in<pid_t>(proc::status_line(*text, "NSpgid"));
     if (state.empty() || parent.size() != 1 || tracer.size() != 1 || status.pid_in.empty() ||
-        !take_four(line_of(*text, "Uid"), status.uid) || !take_four(line_of(*text, "Gid"), status.gid))
+        !take_four(proc::status_line(*text, "Uid"), status.uid) ||
+        !take_four(proc::status_line(*text, "Gid"), status.gid))
         return failure("understand", path, "a line that every Linux has since 4.1 is missing");
     for (const char *set : {"CapInh", "CapPrm", "CapEff", "CapAmb"})
-        status.capable =
-            status.capable || line_of(*text, set).find_first_not_of("0 \t") != std::string_view::npos;
+        status.capable = status.capable ||
+                         proc::status_line(*text, set).find_first_not_of("0 \t") != std::string_view::npos;
     status.state = state.front();
     status.parent = parent.front();
     status.tracer = tracer.front();

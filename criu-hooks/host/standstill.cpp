@@ -2,20 +2,18 @@
 #include "standstill.hpp"
 
 #include "children.hpp"
-#include "file.hpp"
+#include "common/proc.hpp"
 #include "proc.hpp"
 
-#include <array>
 #include <cerrno>
-#include <sstream>
-#include <string>
+#include <charconv>
+#include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 
 namespace singularity::host {
 namespace {
-
-constexpr std::size_t kLargestStat = 4096;
 
 struct Doing {
     std::uint64_t done = 0; // grows with whatever it does
@@ -24,21 +22,20 @@ struct Doing {
 
 // Of a process that has just ended: nothing.
 Doing doing_of(pid_t pid) {
-    const auto text = read_whole(fmt::format("/proc/{}/stat", pid), kLargestStat);
-    const auto name_end = text ? text->rfind(')') : std::string::npos;
-    if (name_end == std::string::npos)
-        return {};
+    const auto text = proc::read(fmt::format("/proc/{}/stat", pid));
     // state ppid pgrp session tty tpgid flags minflt cminflt majflt cmajflt utime stime
     constexpr std::size_t kFaults = 7;
-    constexpr std::size_t kFields = 13;
-    std::istringstream fields(text->substr(name_end + 1));
-    std::array<std::string, kFields> field;
-    for (auto &one : field)
-        fields >> one;
+    constexpr std::size_t kEnd = 13;
+    const auto columns = text ? proc::stat_columns(*text) : std::vector<std::string_view>();
+    if (columns.size() < kEnd)
+        return {};
     Doing out;
-    out.waits = field[0] == "D";
-    for (std::size_t at = kFaults; at < kFields; ++at)
-        out.done += std::strtoull(field.at(at).c_str(), nullptr, 10);
+    out.waits = columns[0] == "D";
+    for (std::size_t at = kFaults; at < kEnd; ++at) {
+        std::uint64_t value = 0;
+        std::from_chars(columns[at].data(), columns[at].data() + columns[at].size(), value);
+        out.done += value;
+    }
     return out;
 }
 

@@ -2,6 +2,7 @@
 #include "daemon.hpp"
 
 #include "common/log.hpp"
+#include "common/proc.hpp"
 
 #include <algorithm>
 #include <array>
@@ -37,12 +38,11 @@ bool has_ended(int processes, std::int32_t pid) {
     if (!file)
         return errno == ENOENT;
     std::array<char, 512> text{};
-    const auto size = read(file.get(), text.data(), text.size() - 1);
+    const auto size = read(file.get(), text.data(), text.size());
     if (size <= 0)
         return size < 0 && errno == ESRCH;
-    const std::string_view said(text.data(), static_cast<std::size_t>(size));
-    const auto name = said.rfind(") ");
-    return name != said.npos && name + 2 < said.size() && (said[name + 2] == 'Z' || said[name + 2] == 'X');
+    const auto columns = proc::stat_columns({text.data(), static_cast<std::size_t>(size)});
+    return !columns.empty() && (columns[0] == "Z" || columns[0] == "X");
 }
 
 } // namespace

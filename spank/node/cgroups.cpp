@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "cgroups.hpp"
 
+#include "common/proc.hpp"
 #include "common/unique_fd.hpp"
 
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -37,35 +36,16 @@ struct Hierarchy {
 
 // The mount on which a hierarchy can be reached; controllers as /proc/PID/cgroup has them.
 std::optional<Hierarchy> find_hierarchy(std::string_view mountinfo, const std::string &controllers) {
-    std::istringstream lines{std::string(mountinfo)};
-    for (std::string line; std::getline(lines, line);) {
-        const auto dash = line.find(" - ");
-        if (dash == std::string::npos)
-            continue;
-        std::string field;
-        Hierarchy found;
-        std::istringstream front(line.substr(0, dash));
-        front >> field >> field >> field >> found.root >> found.point;
-        std::string type;
-        std::string source;
-        std::string options;
-        std::istringstream(line.substr(dash + 3)) >> type >> source >> options;
+    for (auto &mount : proc::mounts(mountinfo)) {
         const bool matches =
             controllers.empty()
-                ? type == "cgroup2"
-                : type == "cgroup" && fmt::format(",{},", options).find(fmt::format(",{},", controllers)) !=
-                                          std::string::npos;
+                ? mount.type == "cgroup2"
+                : mount.type == "cgroup" &&
+                      fmt::format(",{},", mount.options).contains(fmt::format(",{},", controllers));
         if (matches)
-            return found;
+            return Hierarchy{.root = std::move(mount.root), .point = std::move(mount.point)};
     }
     return std::nullopt;
-}
-
-Expected<std::string> content(const std::string &path) {
-    std::ifstream file(path);
-    if (!file)
-        return std::unexpected(errno_error("read", path));
-    return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
 } // namespace
@@ -95,10 +75,10 @@ Expected<std::vector<std::string>> cgroup_files(std::string_view theirs, std::st
 }
 
 Expected<void> join_cgroups(const std::string &theirs) {
-    auto ours = content("/proc/self/cgroup");
+    auto ours = proc::read("/proc/self/cgroup");
     if (!ours)
         return propagate(ours);
-    auto mountinfo = content("/proc/self/mountinfo");
+    auto mountinfo = proc::read("/proc/self/mountinfo");
     if (!mountinfo)
         return propagate(mountinfo);
     auto files = cgroup_files(theirs, *ours, *mountinfo);

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "mounts.hpp"
 
+#include "common/proc.hpp"
 #include "common/unique_fd.hpp"
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 #include <utility>
 
 #include <fcntl.h>
@@ -65,21 +63,6 @@ bool is_below(std::string_view path, std::string_view top) {
     return path.starts_with(top) && (path.size() == top.size() || path[top.size()] == '/');
 }
 
-// proc(5): space, tab, newline and backslash are octal there.
-std::string unescaped(std::string_view text) {
-    std::string out;
-    for (std::size_t i = 0; i < text.size(); ++i) {
-        if (text[i] == '\\' && i + 3 < text.size()) {
-            out +=
-                static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
-            i += 3;
-        } else {
-            out += text[i];
-        }
-    }
-    return out;
-}
-
 Expected<void> mount_own(const OwnMount &what) {
     if (::mount(what.type, what.target, what.type, what.flags, what.options) != 0)
         return std::unexpected(errno_error(fmt::format("mount {} on", what.type), what.target));
@@ -96,9 +79,10 @@ Expected<void> clear(const char *target) {
 }
 
 Expected<void> prune() {
-    std::ifstream file("/proc/self/mountinfo");
-    const std::string text(std::istreambuf_iterator<char>(file), {});
-    for (const auto &point : pruned_mounts(text))
+    auto text = proc::read("/proc/self/mountinfo");
+    if (!text)
+        return propagate(text);
+    for (const auto &point : pruned_mounts(*text))
         // EINVAL: it went with the one that it was mounted in.
         if (umount2(point.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0 && errno != EINVAL)
             return std::unexpected(errno_error("unmount the host's", point));
@@ -142,21 +126,10 @@ Expected<void> change_root(const UniqueFd &root) {
 
 std::vector<std::string> pruned_mounts(std::string_view mountinfo) {
     std::vector<std::string> out;
-    std::istringstream lines{std::string(mountinfo)};
-    for (std::string line; std::getline(lines, line);) {
-        const auto dash = line.find(" - ");
-        if (dash == std::string::npos)
-            continue;
-        std::istringstream fields(line.substr(0, dash));
-        std::string point;
-        for (int field = 0; field < 5; ++field) // the mount point is the fifth
-            fields >> point;
-        point = unescaped(point);
-        const auto type = line.substr(dash + 3, line.find(' ', dash + 3) - dash - 3);
-        if (std::ranges::find(kMachineTypes, type) != kMachineTypes.end() ||
-            std::ranges::any_of(kMachinePlaces, [&](auto place) { return is_below(point, place); }))
-            out.push_back(point);
-    }
+    for (auto &mount : proc::mounts(mountinfo))
+        if (std::ranges::find(kMachineTypes, mount.type) != kMachineTypes.end() ||
+            std::ranges::any_of(kMachinePlaces, [&](auto place) { return is_below(mount.point, place); }))
+            out.push_back(std::move(mount.point));
     return out;
 }
 

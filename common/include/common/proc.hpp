@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Texts of proc(5), which several components read. A line that is none of its kind is left out.
+#pragma once
+
+#include "common/error.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace singularity::proc {
+
+// A whole file of /proc; the largest are megabytes. ESRCH or ENOENT: the process has ended.
+[[nodiscard]] Expected<std::string> read(const std::string &path);
+
+// A line of /proc/PID/mountinfo; names with their spaces.
+struct Mount {
+    std::uint64_t id = 0; // STATX_MNT_ID
+    dev_t device = 0;
+    std::string root;  // what of the file system is mounted
+    std::string point; // as the process sees it
+    std::string type;
+    std::string source;
+    std::string options; // the file system's
+};
+[[nodiscard]] std::vector<Mount> mounts(std::string_view mountinfo);
+
+// The columns of /proc/PID/stat from the third on, which is the state; the program's name in the second may
+// hold anything.
+[[nodiscard]] std::vector<std::string_view> stat_columns(std::string_view stat);
+
+// What follows "LABEL:" and blanks in /proc/PID/status.
+[[nodiscard]] std::string_view status_line(std::string_view status, std::string_view label);
+
+} // namespace singularity::proc
