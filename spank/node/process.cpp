@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "process.hpp"
 
+#include "common/proc.hpp"
+
+#include <algorithm>
 #include <charconv>
 #include <csignal>
-#include <fstream>
-#include <sstream>
 #include <string_view>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -19,19 +21,14 @@ namespace {
 
 Expected<std::uint64_t> start_time_of(pid_t pid) {
     const auto path = fmt::format("/proc/{}/stat", pid);
-    std::ifstream file(path);
-    std::string line;
-    if (!std::getline(file, line))
+    auto text = proc::read(path);
+    if (!text)
         return failure("read", path, "there is no such process", ESRCH);
-    // The name before the last parenthesis may hold anything; field 3 follows it.
-    const auto end = line.rfind(')');
-    std::istringstream fields(end == std::string::npos ? std::string() : line.substr(end + 1));
-    constexpr int kStartTime = 22;
-    std::string field;
-    for (int number = 3; number <= kStartTime; ++number)
-        fields >> field;
+    constexpr std::size_t kStartTime = 22 - 3; // the third is the first
+    const auto columns = proc::stat_columns(*text);
     std::uint64_t value = 0;
-    if (std::from_chars(field.data(), field.data() + field.size(), value).ec != std::errc{})
+    if (columns.size() <= kStartTime ||
+        std::from_chars(columns[kStartTime].begin(), columns[kStartTime].end(), value).ec != std::errc{})
         return failure("read", path, "it has no start time");
     return value;
 }
@@ -86,29 +83,62 @@ namespace {
 
 // A criu that has seized processes waits for them for ever once they are dead, and they for it.
 Expected<void> end_criu_of(pid_t pid) {
-    constexpr std::string_view kTracer = "TracerPid:";
-    std::ifstream status(fmt::format("/proc/{}/status", pid));
-    std::string line;
-    while (std::getline(status, line) && !line.starts_with(kTracer)) {
-    }
-    const pid_t tracer = line.starts_with(kTracer) ? std::stoi(line.substr(kTracer.size())) : 0;
+    const auto status = proc::read(fmt::format("/proc/{}/status", pid));
+    const auto said = status ? proc::status_line(*status, "TracerPid") : std::string_view();
+    pid_t tracer = 0;
+    std::from_chars(said.data(), said.data() + said.size(), tracer);
     if (tracer == 0)
         return {};
     const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, tracer, 0)));
-    std::ifstream comm(fmt::format("/proc/{}/comm", tracer));
-    std::string name;
-    if (!pidfd || !std::getline(comm, name) || name != "criu")
+    const auto name = proc::read(fmt::format("/proc/{}/comm", tracer));
+    if (!pidfd || !name || *name != "criu\n")
         return {};
     return kill_process(pidfd, "criu");
+}
+
+// What a mount of the directory looks like in every mount namespace.
+struct Content {
+    dev_t device = 0;
+    std::string root;
+};
+
+Expected<Content> content_of(const std::filesystem::path &path) {
+    std::error_code error;
+    const auto directory = std::filesystem::canonical(path, error);
+    if (error)
+        return failure("find", path.native(), error.message(), error.value());
+    struct statx about{};
+    if (statx(AT_FDCWD, directory.c_str(), AT_SYMLINK_NOFOLLOW, STATX_MNT_ID, &about) != 0)
+        return std::unexpected(errno_error("look at", directory.native()));
+    auto text = proc::read("/proc/self/mountinfo");
+    if (!text)
+        return propagate(text);
+    for (const auto &mount : proc::mounts(*text)) {
+        if (mount.id != about.stx_mnt_id)
+            continue;
+        const auto below = directory.lexically_relative(mount.point);
+        return Content{.device = mount.device,
+                       .root = (std::filesystem::path(mount.root) / below).lexically_normal().native()};
+    }
+    return failure("find the mount of", directory.native(), "it is not in /proc/self/mountinfo");
+}
+
+// Asked from texts of the kernel's: in a namespace of a user's a file system of his may be mounted there, and
+// to look at it would be to wait for him.
+bool has_at(pid_t pid, const Content &wanted, const std::filesystem::path &point) {
+    const auto text = proc::read(fmt::format("/proc/{}/mountinfo", pid));
+    return text && std::ranges::any_of(proc::mounts(*text), [&](const proc::Mount &mount) {
+               return mount.point == point && mount.device == wanted.device && mount.root == wanted.root;
+           });
 }
 
 } // namespace
 
 Expected<std::size_t> end_strays(const std::filesystem::path &source,
                                  const std::filesystem::path &mount_point) {
-    struct stat wanted{};
-    if (stat(source.c_str(), &wanted) != 0)
-        return std::unexpected(errno_error("look at", source.native()));
+    auto wanted = content_of(source);
+    if (!wanted)
+        return propagate(wanted);
     auto ours = namespace_of(getpid(), "mnt");
     if (!ours)
         return propagate(ours);
@@ -122,10 +152,7 @@ Expected<std::size_t> end_strays(const std::filesystem::path &source,
         // Before it is looked at: the number may change hands afterwards.
         const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
         const auto theirs = namespace_of(pid, "mnt");
-        struct stat found{};
-        if (!pidfd || !theirs || *theirs == *ours ||
-            stat((entry.path() / "root" / mount_point.relative_path()).c_str(), &found) != 0 ||
-            found.st_dev != wanted.st_dev || found.st_ino != wanted.st_ino)
+        if (!pidfd || !theirs || *theirs == *ours || !has_at(pid, *wanted, mount_point))
             continue;
         if (auto killed = kill_process(pidfd, fmt::format("process {}", pid)); !killed)
             return propagate(killed);

@@ -5,6 +5,8 @@ foreach(subject IN ITEMS elastic_range node_checks)
                           USES singularity_spank singularity_common)
     target_include_directories(spank_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/spank)
 endforeach()
-singularity_unit_test(spank_node SOURCES ${CMAKE_CURRENT_LIST_DIR}/spank_node.cpp
-                      USES singularity_node singularity_common)
-target_include_directories(spank_node PRIVATE ${PROJECT_SOURCE_DIR}/spank)
+foreach(subject IN ITEMS node node_process)
+    singularity_unit_test(spank_${subject} SOURCES ${CMAKE_CURRENT_LIST_DIR}/spank_${subject}.cpp
+                          USES singularity_node singularity_common)
+    target_include_directories(spank_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/spank)
+endforeach()
