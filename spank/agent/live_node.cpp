@@ -104,6 +104,8 @@ Expected<LiveNode> LiveNode::adopt(node::Room room, const Surroundings &surround
     auto pidfd = record->init.pid != 0
                      ? node::hold(record->init)
                      : Expected<UniqueFd>(failure("find", record->spec.name, "it was never made", ESRCH));
+    if (!pidfd && pidfd.error().code == ESRCH)
+        end_strays(room); // of a restore whose worker died with the agent
     if (!pidfd && (pidfd.error().code != ESRCH || proxies.ended()))
         return propagate(pidfd);
     LiveNode out(std::move(room), std::move(*record), surroundings);

@@ -158,7 +158,7 @@ class LiveNode {
     void work_failed(const Error &error, bool lost);
     void answer_imager();
     void clear_staging();
-    void end_strays() const;
+    static void end_strays(const node::Room &room);
 
     const Surroundings *surroundings_;
     node::Room room_;
@@ -173,6 +173,7 @@ class LiveNode {
     std::optional<ImageReport> report_; // what there is to hear, once the node is where it must be
     bool go_on_ = false;                // after a checkpoint
     bool periodic_ = false;             // nobody has asked for it
+    unsigned recoveries_ = 0;           // one after the other, without one that has come to its end
     std::optional<Deadline> next_save_;
     node::Descriptors given_; // for a restore
     std::optional<node::Making> making_;

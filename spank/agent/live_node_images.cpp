@@ -4,6 +4,7 @@
 #include "live_node.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <ctime>
 
@@ -18,6 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr log::Channel kLog("agent");
+constexpr unsigned kMostRecoveries = 3;
 
 Error error_of(const Failed &failed) { return {failed.doing, failed.on, failed.why, failed.code}; }
 
@@ -82,6 +84,12 @@ void LiveNode::save_periodically() {
 
 // An error: nobody lets it go on, and it must be ended.
 Expected<void> LiveNode::recover() {
+    if (++recoveries_ > kMostRecoveries)
+        return failure("go on with", record_.spec.name,
+                       fmt::format("{} processes that were to let it go on have died one after the other, so "
+                                   "it is ended",
+                                   kMostRecoveries),
+                       ECHILD);
     auto worker =
         Worker::start(surroundings_->libraries, WorkRecover{.place = workplace(), .record = record_});
     if (!worker)
@@ -175,7 +183,7 @@ void LiveNode::worker_died() {
         if (pidfd_)
             clear_staging(); // of no use to a node that runs
         else
-            end_strays();
+            end_strays(room_);
         return work_failed(died(pidfd_ ? "; it runs on" : ", and what it did is undone"), !pidfd_);
     }
     if (auto recovering = recover(); !recovering)
@@ -185,8 +193,9 @@ void LiveNode::worker_died() {
 }
 
 // What a worker that has died was restoring, or has restored and told nobody of: nobody else would.
-void LiveNode::end_strays() const {
-    if (auto ended = node::end_strays(room_.run(), node::Room::kRunInNode); !ended)
+void LiveNode::end_strays(const node::Room &room) {
+    if (auto ended = node::end_strays(room.run(), node::Room::kRunInNode);
+        !ended && ended.error().code != ENOENT)
         kLog.error("{}", ended.error().message());
 }
 
@@ -234,6 +243,7 @@ Expected<void> LiveNode::take_born(std::int32_t pid, UniqueFd pidfd) {
 }
 
 void LiveNode::work_finished(const ImageReport &report) {
+    recoveries_ = 0;
     if (imager_)
         report_ = report;
     if (!report.checkpoint.empty())
