@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -194,26 +195,27 @@ Expected<std::uint64_t> Devices::load(const store::Checkpoint &checkpoint, Agent
     return bytes.load();
 }
 
-void Devices::await_clients(pid_t init, AgentLink &agent) const {
+Expected<void> Devices::await_clients(pid_t init, AgentLink &agent) const {
+    if (!any())
+        return {};
     agent.progress("attaching clients");
     auto control = directory(room_.control());
+    if (!control)
+        return propagate(control);
     auto processes = directory(fmt::format("/proc/{}/root/proc", init));
-    const auto wait = [&](std::uint32_t proxy) -> Expected<void> {
+    if (!processes)
+        return propagate(processes);
+    return for_all(proxies(), [&](std::uint32_t proxy) -> Expected<void> {
         auto answer = proxy_control::await_attached(control_socket(*control, proxy), processes->get(),
                                                     Deadline::after(kAttachPatience));
-        if (!answer)
+        if (answer)
+            return {};
+        // It lives and has said so, or has no time to.
+        if (answer.error().code != EIO && answer.error().code != ETIMEDOUT)
             return propagate(answer);
+        kLog.warning("{}: {}", record_.spec.name, answer.error().message());
         return {};
-    };
-    Expected<void> waited;
-    if (!control)
-        waited = propagate(control);
-    else if (!processes)
-        waited = propagate(processes);
-    else
-        waited = for_all(proxies(), wait);
-    if (!waited)
-        kLog.warning("{}: {}", record_.spec.name, waited.error().message());
+    });
 }
 
 } // namespace singularity::worker

@@ -43,8 +43,9 @@ class Devices {
     [[nodiscard]] Expected<std::uint64_t> load(const store::Checkpoint &checkpoint, AgentLink &agent,
                                                const Deadline &deadline) const;
     // Until all clients have attached whose processes still live, or some patience is at its end: one that is
-    // stopped comes later, and one that cannot is told so by its calls. init: of the node.
-    void await_clients(pid_t init, AgentLink &agent) const;
+    // stopped comes later, and one that cannot is told so by its calls. An error: a proxy is gone. init: of
+    // the node.
+    [[nodiscard]] Expected<void> await_clients(pid_t init, AgentLink &agent) const;
 
     // Of a proxy, below a directory of images.
     [[nodiscard]] static std::string file(std::uint32_t proxy);

@@ -31,8 +31,8 @@ Expected<void> work(const agent::WorkRecover &job, AgentLink &agent) {
     }
     if (auto resumed = host::resume(job.record.init.pid); !resumed)
         return resumed;
-    if (devices.any())
-        devices.await_clients(job.record.init.pid, agent);
+    if (auto attached = devices.await_clients(job.record.init.pid, agent); !attached)
+        return attached;
     // It runs: whatever is left over must not end it.
     if (auto removed = host::Staging::remove_abandoned(job.place.staging); !removed)
         kLog.error("{}", removed.error().message());

@@ -198,8 +198,8 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
     if (auto kept = await<agent::WorkKeep>(agent, nullptr); !kept)
         return propagate(kept);
     made.keep();
-    if (devices.any())
-        devices.await_clients(*init, agent);
+    if (auto attached = devices.await_clients(*init, agent); !attached)
+        return propagate(attached);
     for (const auto &image : checkpoint->manifest().nodes.front().images)
         report.host_bytes += image.size();
     report.pause_us = static_cast<std::uint64_t>(

@@ -220,9 +220,7 @@ Expected<void> Saving::resume() {
     }
     if (auto resumed = host::resume(job_.record.init.pid); !resumed)
         return resumed;
-    if (devices_.any())
-        devices_.await_clients(job_.record.init.pid, agent_);
-    return {};
+    return devices_.await_clients(job_.record.init.pid, agent_);
 }
 
 Expected<void> Saving::store_images(store::Writer &writer) {
