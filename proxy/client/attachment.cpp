@@ -172,7 +172,6 @@ class Attachment {
         }
         if (said.problem[0] != '\0')
             go_on(session);
-        said.packets = session.packets();
         const int descriptor = ranges.get();
         const bool good = said.problem[0] == '\0';
         // A daemon that is gone has no use for the answer, and the watcher says so to everybody.

@@ -317,7 +317,7 @@ Expected<Answer> ImageService::save(Job &job) {
         return propagate(done);
     }
     if (static_cast<Afterwards>(job.request.afterwards) != Afterwards::run_on) {
-        if (auto done = detach(*held, job.deadline); !done)
+        if (auto done = detach(*held, Deadline::after(span_of(job.request.quiesce))); !done)
             return propagate(done);
     } else {
         for (const auto &one : *held)

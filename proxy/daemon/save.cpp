@@ -101,7 +101,6 @@ Expected<void> Save::client() {
     record.key = {.process = place.client.process, .ordinal = place.client.ordinal};
     record.window = place.window;
     record.window_size = place.window_size;
-    record.packets = client_.said.packets;
     record.geometry = {geometry.ring_size,   geometry.record_limit, geometry.slots,
                        geometry.inline_size, geometry.pieces,       geometry.piece_size};
     record.pid = client_.said.pid;

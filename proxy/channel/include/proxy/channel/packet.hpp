@@ -157,8 +157,7 @@ static_assert(sizeof(Pause) == 8 && std::is_trivially_copyable_v<Pause>);
 // No more records come. The descriptor: a memfd with `ranges` AddressRange, the device memory that is in use,
 // by address.
 struct Paused {
-    std::uint64_t head = 0;    // the ring's position behind the last record
-    std::uint64_t packets = 0; // received from the daemon so far
+    std::uint64_t head = 0; // the ring's position behind the last record
     std::uint64_t ranges = 0;
     std::int32_t pid = 0;            // as the client itself sees it
     std::array<char, 116> problem{}; // why it could not stop; empty: it has

@@ -81,7 +81,6 @@ struct ClientRecord {
     ClientKey key;
     std::uint64_t window = 0;
     std::uint64_t window_size = 0;
-    std::uint64_t packets = 0;               // sent to the client so far
     std::array<std::uint32_t, 6> geometry{}; // of its channel, in the order of channel::Geometry
     std::int32_t pid = 0;                    // in its PID namespace
     std::int32_t noted = 0;                  // a failure that the client has not been told
