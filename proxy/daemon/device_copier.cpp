@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -17,18 +16,19 @@ constexpr std::size_t kPage = 4096;
 } // namespace
 
 DeviceCopier::DeviceCopier(const driver_api::Backend &driver, std::size_t piece)
-    : driver_(driver), memory_(piece + kPage) {
-    auto *const base =
-        memory_.data() + (kPage - std::bit_cast<std::uintptr_t>(memory_.data()) % kPage) % kPage;
-    piece_ = {base, piece};
-}
+    : driver_(driver), size_(piece) {}
 
 // Not before there is a context. Without it the driver copies in pieces of its own: slower, not wrong.
 void DeviceCopier::get_ready() {
-    if (std::exchange(ready_, true) || driver_.cuMemHostRegister_v2 == nullptr)
+    if (!memory_.empty())
         return;
-    registered_ = driver_.cuMemHostRegister_v2(piece_.data(), piece_.size(), CU_MEMHOSTREGISTER_PORTABLE) ==
-                  CUDA_SUCCESS;
+    memory_.resize(size_ + kPage);
+    auto *const base =
+        memory_.data() + (kPage - std::bit_cast<std::uintptr_t>(memory_.data()) % kPage) % kPage;
+    piece_ = {base, size_};
+    registered_ = driver_.cuMemHostRegister_v2 != nullptr &&
+                  driver_.cuMemHostRegister_v2(piece_.data(), piece_.size(), CU_MEMHOSTREGISTER_PORTABLE) ==
+                      CUDA_SUCCESS;
 }
 
 DeviceCopier::~DeviceCopier() {
@@ -44,14 +44,11 @@ Expected<void> DeviceCopier::result(CUresult result, const char *doing, std::uin
                    result_name(driver_, result), EIO);
 }
 
-Expected<std::span<const std::byte>> DeviceCopier::read(std::uint64_t address, std::size_t size) {
-    get_ready();
-    auto done = driver_.cuMemcpyDtoHAsync_v2(piece_.data(), address, size, nullptr);
+Expected<void> DeviceCopier::read(std::uint64_t address, std::span<std::byte> bytes) {
+    auto done = driver_.cuMemcpyDtoHAsync_v2(bytes.data(), address, bytes.size(), nullptr);
     if (done == CUDA_SUCCESS)
         done = driver_.cuStreamSynchronize(nullptr);
-    if (auto good = result(done, "read", address, size); !good)
-        return propagate(good);
-    return piece_.first(size);
+    return result(done, "read", address, bytes.size());
 }
 
 Expected<void> DeviceCopier::write(std::uint64_t address, std::span<const std::byte> bytes) {

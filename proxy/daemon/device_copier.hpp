@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Device memory to and from this process in pieces, through memory that the driver knows.
+// Device memory to and from this process in pieces.
 #pragma once
 
 #include "common/error.hpp"
@@ -22,8 +22,8 @@ class DeviceCopier {
     DeviceCopier(DeviceCopier &&) = delete;
     DeviceCopier &operator=(DeviceCopier &&) = delete;
 
-    // At most a piece; valid until the next call.
-    [[nodiscard]] Expected<std::span<const std::byte>> read(std::uint64_t address, std::size_t size);
+    [[nodiscard]] Expected<void> read(std::uint64_t address, std::span<std::byte> bytes);
+    // Through memory that the driver knows; at most a piece.
     [[nodiscard]] Expected<void> write(std::uint64_t address, std::span<const std::byte> bytes);
     [[nodiscard]] Expected<void> zero(std::uint64_t address, std::uint64_t size);
 
@@ -33,9 +33,9 @@ class DeviceCopier {
                                         std::uint64_t size) const;
 
     const driver_api::Backend &driver_;
+    std::size_t size_; // of a piece
     std::vector<std::byte> memory_;
     std::span<std::byte> piece_; // whole pages of it
-    bool ready_ = false;
     bool registered_ = false;
 };
 

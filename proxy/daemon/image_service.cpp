@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -49,6 +50,22 @@ void resume(Session &session) {
         !sent && !session.ending())
         session.end(fmt::format("it cannot be told to go on: {}", sent.error().message()), false);
 }
+
+// No session begins while this lives.
+class Holding {
+  public:
+    explicit Holding(SessionKeeper &keeper) : keeper_(keeper), sessions_(keeper.hold()) {}
+    ~Holding() { keeper_.release(); }
+    Holding(const Holding &) = delete;
+    Holding &operator=(const Holding &) = delete;
+    Holding(Holding &&) = delete;
+    Holding &operator=(Holding &&) = delete;
+    [[nodiscard]] std::vector<std::shared_ptr<Session>> sessions() const { return sessions_; }
+
+  private:
+    SessionKeeper &keeper_;
+    std::vector<std::shared_ptr<Session>> sessions_;
+};
 
 } // namespace
 
@@ -92,6 +109,7 @@ void ImageService::serve(const Listener::Connection &connection) {
     }
     Job job{.socket = connection.socket.get(),
             .descriptor = {},
+            .file = nullptr,
             .request = {},
             .deadline = Deadline::after(kToAsk),
             .begin = Deadline::Clock::now(),
@@ -129,13 +147,17 @@ Expected<Answer> ImageService::carry_out(Job &job) {
         return refuse(fmt::format("it is of version {}; this device proxy speaks version {}", request.version,
                                   proxy_control::kVersion));
     const auto operation = static_cast<Operation>(request.operation);
-    if ((operation == Operation::save || operation == Operation::restore) && !job.descriptor)
+    const bool needs_descriptor =
+        operation == Operation::save || operation == Operation::restore || operation == Operation::prepare;
+    if (needs_descriptor && !job.descriptor)
         return refuse("it comes without a descriptor");
     if (request.afterwards >= std::to_underlying(Afterwards::end))
         return refuse(fmt::format("there is no {} to do afterwards", request.afterwards));
     auto answer = [&]() -> Expected<Answer> {
         try {
             switch (operation) {
+            case Operation::prepare:
+                return prepare(job);
             case Operation::save:
                 return save(job);
             case Operation::restore:
@@ -238,8 +260,9 @@ ImageService::quiesce(Job &job, const std::vector<std::shared_ptr<Session>> &ses
 }
 
 Expected<void> ImageService::write(Job &job, std::vector<Held> &held, Answer &answer) const {
-    image::Writer writer(job.descriptor.get(), job.deadline,
-                         [&](std::uint64_t bytes) { return go_on(job, bytes); });
+    const auto wanted = [&](std::uint64_t bytes) { return go_on(job, bytes); };
+    auto writer = job.file ? image::Writer(job.file->fd(), job.file->file(), wanted)
+                           : image::Writer(job.descriptor.get(), job.deadline, wanted);
     if (auto done = writer.put(image::RecordType::stream,
                                image::StreamRecord{.clients = static_cast<std::uint32_t>(held.size())});
         !done)
@@ -285,21 +308,55 @@ Expected<void> ImageService::detach(const std::vector<Held> &held, const Deadlin
     return waited;
 }
 
-Expected<Answer> ImageService::save(Job &job) {
-    class Holding {
-      public:
-        explicit Holding(SessionKeeper &keeper) : keeper_(keeper), sessions_(keeper.hold()) {}
-        ~Holding() { keeper_.release(); }
-        Holding(const Holding &) = delete;
-        Holding &operator=(const Holding &) = delete;
-        Holding(Holding &&) = delete;
-        Holding &operator=(Holding &&) = delete;
-        [[nodiscard]] const std::vector<std::shared_ptr<Session>> &sessions() const { return sessions_; }
+Expected<void> ImageService::open_file_of(Job &job) {
+    job.file = std::exchange(prepared_, nullptr);
+    if (job.file && job.file->is(job.descriptor))
+        return {};
+    job.file.reset();
+    if (!image::MappedFile::fits(job.descriptor.get()))
+        return {};
+    // Addresses only: all that a device can hold, and what else an image has.
+    constexpr std::uint64_t kBesides = std::uint64_t{64} << 30;
+    UniqueFd file(fcntl(job.descriptor.get(), F_DUPFD_CLOEXEC, 0));
+    if (!file)
+        return std::unexpected(errno_error("use", "the device image's file"));
+    auto made =
+        PinnedFile::make(std::move(file), back_end_.driver(), back_end_.identity().total_memory + kBesides);
+    if (!made)
+        return propagate(made);
+    job.file = std::move(*made);
+    return {};
+}
 
-      private:
-        SessionKeeper &keeper_;
-        std::vector<std::shared_ptr<Session>> sessions_;
-    };
+Expected<Answer> ImageService::prepare(Job &job) {
+    if (auto opened = open_file_of(job); !opened)
+        return propagate(opened);
+    if (!job.file)
+        return failure("prepare", "a device image",
+                       "the descriptor is not of an empty file, open for reading and writing", EINVAL);
+    Answer answer;
+    const auto sessions = Holding(keeper_).sessions();
+    for (const auto &session : sessions) {
+        answer.memory_bytes += session->slab_bytes();
+        for (const auto &[handle, size] : session->allocations())
+            answer.memory_bytes += size;
+        // Memory is registered from a context, any of them, and whatever others are just capturing.
+        if (const auto contexts = session->objects().handles(driver_api::kHandleContext); !contexts.empty()) {
+            session->prepare_thread();
+            session->make_current_for(contexts.front().first);
+        }
+    }
+    if (auto reserved =
+            job.file->reserve(answer.memory_bytes, [&](std::uint64_t bytes) { return go_on(job, bytes); });
+        !reserved)
+        return propagate(reserved);
+    prepared_ = std::move(job.file);
+    return answer;
+}
+
+Expected<Answer> ImageService::save(Job &job) {
+    if (auto opened = open_file_of(job); !opened)
+        return propagate(opened);
     // What is theirs would be missing.
     if (const auto away = keeper_.expected(-1); away != 0)
         return failure("save", "device images", fmt::format("{} clients have not come back yet", away),
@@ -354,6 +411,7 @@ Expected<Answer> ImageService::restore(Job &job) {
 }
 
 Answer ImageService::bring_back() {
+    prepared_.reset(); // whoever wanted it is gone
     keeper_.set_moved(false);
     return {};
 }

@@ -6,6 +6,7 @@
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 #include "listener.hpp"
+#include "pinned_file.hpp"
 #include "proxy/control/messages.hpp"
 #include "restore.hpp"
 #include "save.hpp"
@@ -62,6 +63,7 @@ class ImageService {
     struct Job {
         int socket = -1;
         UniqueFd descriptor;
+        std::unique_ptr<PinnedFile> file; // of the descriptor, for a save
         proxy_control::Request request;
         Deadline deadline;
         Deadline::Clock::time_point begin;
@@ -71,6 +73,8 @@ class ImageService {
     void run();
     void serve(const Listener::Connection &connection);
     [[nodiscard]] Expected<proxy_control::Answer> carry_out(Job &job);
+    [[nodiscard]] Expected<proxy_control::Answer> prepare(Job &job);
+    [[nodiscard]] Expected<void> open_file_of(Job &job);
     [[nodiscard]] Expected<proxy_control::Answer> save(Job &job);
     [[nodiscard]] Expected<proxy_control::Answer> restore(Job &job);
     [[nodiscard]] proxy_control::Answer bring_back();
@@ -93,6 +97,7 @@ class ImageService {
     SessionKeeper &keeper_;
     const BackEnd &back_end_;
     std::uint64_t window_size_;
+    std::unique_ptr<PinnedFile> prepared_; // for the next save
     UniqueFd stop_;
     std::atomic<bool> stopping_ = false;
     std::thread thread_;

@@ -21,8 +21,6 @@ namespace {
 
 using image::RecordType;
 
-// What is compared with zeros, and left out where it is nothing else.
-constexpr std::size_t kGrain = 4096;
 constexpr std::chrono::milliseconds kLook{2};
 
 bool all_zero(std::span<const std::byte> bytes) {
@@ -179,28 +177,19 @@ Expected<void> Save::place(image::PlaceRecord place, std::string_view name, std:
         return {};
     for (std::uint64_t at = 0; at < place.size; at += image::kPiece) {
         const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(image::kPiece, place.size - at));
-        const auto piece = copier_.read(from + at, size);
-        if (!piece)
-            return std::unexpected(piece.error());
+        const image::ContentRecord content{.offset = at};
+        auto payload = writer_.begin(RecordType::content, sizeof(content) + size);
+        if (!payload)
+            return propagate(payload);
+        std::memcpy(payload->data(), &content, sizeof(content));
+        const auto piece = payload->subspan(sizeof(content));
+        if (auto copied = copier_.read(from + at, piece); !copied)
+            return copied;
         saved_.memory_bytes += size;
-        for (std::size_t begin = 0; begin < size;) {
-            const auto grain = [&](std::size_t offset) {
-                return piece->subspan(offset, std::min(kGrain, size - offset));
-            };
-            if (all_zero(grain(begin))) {
-                begin += kGrain;
-                continue;
-            }
-            std::size_t end = begin;
-            while (end < size && !all_zero(grain(end)))
-                end += kGrain;
-            const auto run = piece->subspan(begin, std::min(end, size) - begin);
-            counts_.content_bytes += run.size();
-            if (auto done = writer_.put(RecordType::content, image::ContentRecord{.offset = at + begin}, run);
-                !done)
-                return done;
-            begin = end;
-        }
+        if (all_zero(piece))
+            continue;
+        writer_.end();
+        counts_.content_bytes += size;
     }
     return {};
 }

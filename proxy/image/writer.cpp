@@ -1,48 +1,57 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "proxy/image/writer.hpp"
 
+#include "output.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <unistd.h>
 
 namespace singularity::image {
 
-namespace {
-constexpr std::size_t kHold = std::size_t{256} << 10;
-// Whoever asks whether to go on is asked at least so often.
-constexpr int kLook = 200;
-} // namespace
-
 Writer::Writer(int fd, const Deadline &deadline, GoOn go_on)
-    : fd_(fd), flags_before_(fcntl(fd, F_GETFL)), deadline_(deadline), go_on_(std::move(go_on)) {
-    if (flags_before_ >= 0)
-        static_cast<void>(fcntl(fd_, F_SETFL, flags_before_ | O_NONBLOCK));
+    : output_(std::make_unique<StreamOutput>(fd, deadline, std::move(go_on))) {}
+
+Writer::Writer(int fd, MappedFile &file, GoOn go_on)
+    : output_(std::make_unique<FileOutput>(fd, file, std::move(go_on))) {}
+
+Writer::~Writer() = default;
+
+std::uint64_t Writer::bytes() const { return output_->bytes(); }
+
+Expected<std::span<std::byte>> Writer::begin(RecordType type, std::size_t size) {
+    if (size > kMostPayload)
+        return failure("write", fmt::format("record {} ({})", index_, record_name(type)),
+                       fmt::format("it has {} bytes; {} fit in a record", size, kMostPayload), EMSGSIZE);
+    auto room = output_->room(sizeof(RecordHead) + size);
+    if (!room)
+        return room;
+    head_ = {.type = std::to_underlying(type), .index = index_, .size = size};
+    record_ = *room;
+    return record_.subspan(sizeof(RecordHead));
 }
 
-Writer::~Writer() {
-    if (flags_before_ >= 0)
-        static_cast<void>(fcntl(fd_, F_SETFL, flags_before_));
+void Writer::end() {
+    head_.check = check_of(head_, record_.subspan(sizeof(RecordHead)));
+    std::ranges::copy(std::as_bytes(std::span(&head_, 1)), record_.begin());
+    output_->keep(record_.size());
+    ++index_;
 }
 
 Expected<void> Writer::put(RecordType type, std::span<const std::span<const std::byte>> parts) {
-    payload_.clear();
+    std::size_t size = 0;
     for (const auto &part : parts)
-        payload_.insert(payload_.end(), part.begin(), part.end());
-    if (payload_.size() > kMostPayload)
-        return failure("write", fmt::format("record {} ({})", index_, record_name(type)),
-                       fmt::format("it has {} bytes; {} fit in a record", payload_.size(), kMostPayload),
-                       EMSGSIZE);
-    RecordHead head{.type = std::to_underlying(type), .index = index_++, .size = payload_.size()};
-    head.check = check_of(head, payload_);
-    const auto bytes = std::as_bytes(std::span(&head, 1));
-    held_.insert(held_.end(), bytes.begin(), bytes.end());
-    held_.insert(held_.end(), payload_.begin(), payload_.end());
-    return held_.size() >= kHold ? flush() : Expected<void>{};
+        size += part.size();
+    auto room = begin(type, size);
+    if (!room)
+        return propagate(room);
+    auto to = room->begin();
+    for (const auto &part : parts)
+        to = std::ranges::copy(part, to).out;
+    end();
+    return {};
 }
 
 Expected<void> Writer::put_pieces(RecordType type, std::span<const std::byte> bytes) {
@@ -56,33 +65,6 @@ Expected<void> Writer::put_pieces(RecordType type, std::span<const std::byte> by
     return {};
 }
 
-Expected<void> Writer::flush() {
-    auto done = write_all(held_);
-    held_.clear();
-    return done;
-}
-
-Expected<void> Writer::write_all(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-        if (auto wanted = go_on_(bytes_); !wanted)
-            return wanted;
-        const ssize_t written = write(fd_, bytes.data(), bytes.size());
-        if (written >= 0) {
-            bytes = bytes.subspan(static_cast<std::size_t>(written));
-            bytes_ += static_cast<std::uint64_t>(written);
-            continue;
-        }
-        if (errno == EINTR)
-            continue;
-        if (errno != EAGAIN)
-            return std::unexpected(errno_error("write", "the device image"));
-        if (deadline_.expired())
-            return std::unexpected(timeout_error(deadline_, "the reader of the device image"));
-        pollfd waiting{.fd = fd_, .events = POLLOUT, .revents = 0};
-        // An error shows in the next write.
-        static_cast<void>(poll(&waiting, 1, std::min(kLook, deadline_.poll_timeout())));
-    }
-    return {};
-}
+Expected<void> Writer::flush() { return output_->finish(); }
 
 } // namespace singularity::image

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "removal.hpp"
 
+#include "common/deadline.hpp"
 #include "common/log.hpp"
 #include "node/process.hpp"
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +24,7 @@ namespace singularity::agent {
 namespace {
 
 constexpr log::Channel kLog("agent");
+constexpr std::chrono::seconds kPatience{10};
 
 [[noreturn]] void remove_and_end(const std::vector<std::filesystem::path> &paths, pid_t agent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -35,8 +38,13 @@ constexpr log::Channel kLog("agent");
     try {
         for (const auto &path : paths) {
             std::error_code error;
-            std::filesystem::remove_all(path, error);
-            if (error)
+            // A worker that ends removes its own at the same time.
+            const auto removed = [&] {
+                std::filesystem::remove_all(path, error);
+                return error != std::errc::no_such_file_or_directory &&
+                       error != std::errc::directory_not_empty;
+            };
+            if (!wait_until(removed, Deadline::after(kPatience), path.native()) || error)
                 kLog.error("cannot remove {}: {}", path.native(), error.message());
         }
     } catch (const std::exception &error) {

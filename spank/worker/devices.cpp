@@ -107,6 +107,22 @@ Expected<void> Devices::link() const {
     return {};
 }
 
+Expected<void> Devices::prepare(int into, AgentLink &agent, const Deadline &deadline) const {
+    auto control = directory(room_.control());
+    if (!control)
+        return propagate(control);
+    agent.progress("preparing");
+    return for_all(proxies(), [&](std::uint32_t proxy) -> Expected<void> {
+        const UniqueFd stream(openat(into, file(proxy).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+        if (!stream)
+            return std::unexpected(errno_error("make", file(proxy)));
+        auto answer = proxy_control::prepare(control_socket(*control, proxy), stream.get(), deadline);
+        if (!answer)
+            return propagate(answer);
+        return {};
+    });
+}
+
 Expected<std::uint64_t> Devices::save(int into, AgentLink &agent, const Deadline &deadline) const {
     auto control = directory(room_.control());
     if (!control)
@@ -120,10 +136,9 @@ Expected<std::uint64_t> Devices::save(int into, AgentLink &agent, const Deadline
     };
     agent.progress(kSaving);
     auto saved = for_all(proxies(), [&](std::uint32_t proxy) -> Expected<void> {
-        const UniqueFd stream(
-            openat(into, file(proxy).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+        const UniqueFd stream(openat(into, file(proxy).c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
         if (!stream)
-            return std::unexpected(errno_error("make", file(proxy)));
+            return std::unexpected(errno_error("open", file(proxy)));
         const proxy_control::SaveOptions options{.afterwards = proxy_control::Afterwards::detach,
                                                  .progress = [&](std::uint64_t count) {
                                                      bytes[proxy].store(count);

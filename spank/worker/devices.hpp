@@ -34,6 +34,9 @@ class Devices {
     // Names for those devices that have no proxy of their own.
     [[nodiscard]] Expected<void> link() const;
 
+    // The files for a save, in the directory `into`, with the memory that it will need, while everything
+    // runs.
+    [[nodiscard]] Expected<void> prepare(int into, AgentLink &agent, const Deadline &deadline) const;
     // All proxies at once, each to its file in the directory `into`; their clients have let go of them, or
     // after an error some of them.
     [[nodiscard]] Expected<std::uint64_t> save(int into, AgentLink &agent, const Deadline &deadline) const;

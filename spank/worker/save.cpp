@@ -158,6 +158,11 @@ Expected<void> Saving::cut_in_time(agent::ImageReport &report) {
         if (!staging)
             return propagate(staging);
         staging_ = std::make_unique<host::Staging>(std::move(*staging));
+        if (devices_.any())
+            if (auto prepared =
+                    devices_.prepare(staging_->directory(), agent_, Deadline::after(kDevicesPatience));
+                !prepared)
+                return prepared;
         begun_ = Clock::now();
         auto done = cut(report);
         if (done || lost_ || !devices_.any() || attempt == kAttempts || !agent_.still_wanted())

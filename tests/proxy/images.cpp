@@ -73,7 +73,7 @@ int main(int argc, char **argv) {
     const bool saves = words[0] == "save";
     const UniqueFd file(words[2] == "-"
                             ? dup(saves ? STDOUT_FILENO : STDIN_FILENO)
-                            : open(words[2].c_str(), saves ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY, 0600));
+                            : open(words[2].c_str(), saves ? O_RDWR | O_CREAT | O_TRUNC : O_RDONLY, 0600));
     if (!file) {
         std::fprintf(stderr, "%s\n", errno_error("open", words[2]).message().c_str());
         return EXIT_FAILURE;

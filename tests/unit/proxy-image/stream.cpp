@@ -4,12 +4,16 @@
 #include "proxy/image/reader.hpp"
 #include "proxy/image/writer.hpp"
 
+#include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -28,8 +32,7 @@ std::vector<std::byte> pattern(std::size_t size) {
     return bytes;
 }
 
-Expected<void> write_stream(int fd) {
-    Writer writer(fd, Deadline::after(std::chrono::seconds(10)), always);
+Expected<void> write_records(Writer &writer) {
     if (auto done = writer.put(RecordType::stream, StreamRecord{.clients = 1}); !done)
         return done;
     const auto code = pattern(3 * kPiece / 2);
@@ -41,6 +44,11 @@ Expected<void> write_stream(int fd) {
     if (auto done = writer.put(RecordType::end, EndRecord{.records = writer.records() + 1}); !done)
         return done;
     return writer.flush();
+}
+
+Expected<void> write_stream(int fd) {
+    Writer writer(fd, Deadline::after(std::chrono::seconds(10)), always);
+    return write_records(writer);
 }
 
 Expected<void> read_stream(int fd) {
@@ -80,12 +88,16 @@ UniqueFd file_with(std::span<const std::byte> bytes) {
     return file;
 }
 
-std::vector<std::byte> whole() {
-    const UniqueFd file(memfd_create("image", MFD_CLOEXEC));
-    assert_true(write_stream(file.get()).has_value());
+std::vector<std::byte> content_of(const UniqueFd &file) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(lseek(file.get(), 0, SEEK_END)));
     assert_true(std::cmp_equal(pread(file.get(), bytes.data(), bytes.size(), 0), bytes.size()));
     return bytes;
+}
+
+std::vector<std::byte> whole() {
+    const UniqueFd file(memfd_create("image", MFD_CLOEXEC));
+    assert_true(write_stream(file.get()).has_value());
+    return content_of(file);
 }
 
 void what_was_written_is_read(void ** /*state*/) {
@@ -158,6 +170,65 @@ void a_cancelled_writer_stops(void ** /*state*/) {
     assert_int_equal(flushed.error().code, ECANCELED);
 }
 
+void a_mapped_file_has_the_same_bytes(void **) {
+    const UniqueFd file(memfd_create("image", MFD_CLOEXEC));
+    auto mapped = MappedFile::make(file.get(), MappedFile::kStep);
+    assert_true(mapped.has_value());
+    Writer writer(file.get(), *mapped, always);
+    assert_true(write_records(writer).has_value());
+    assert_true(content_of(file) == whole());
+    assert_int_equal(writer.bytes(), content_of(file).size());
+}
+
+void what_is_not_ended_is_no_record(void **) {
+    const UniqueFd file(memfd_create("image", MFD_CLOEXEC));
+    auto mapped = MappedFile::make(file.get(), MappedFile::kStep);
+    assert_true(mapped.has_value());
+    const UniqueFd stream(memfd_create("image", MFD_CLOEXEC));
+    Writer writers[] = {{file.get(), *mapped, always},
+                        {stream.get(), Deadline::after(std::chrono::seconds(10)), always}};
+    for (auto &writer : writers) {
+        const auto room = writer.begin(RecordType::content, kPiece);
+        assert_true(room.has_value() && room->size() == kPiece);
+        std::ranges::fill(*room, std::byte{'x'});
+        assert_true(write_records(writer).has_value());
+    }
+    assert_true(content_of(file) == whole());
+    assert_true(content_of(stream) == whole());
+}
+
+void a_mapped_file_grows_in_steps(void **) {
+    const UniqueFd file(memfd_create("image", MFD_CLOEXEC));
+    auto mapped = MappedFile::make(file.get(), MappedFile::kStep + 1);
+    assert_true(mapped.has_value());
+    assert_true(mapped->memory().empty());
+    for (std::size_t step = 1; step <= 2; ++step) {
+        assert_true(mapped->grow(file.get()).has_value());
+        assert_int_equal(mapped->memory().size(), step * MappedFile::kStep);
+        mapped->memory().back() = std::byte{'x'};
+    }
+    const auto beyond = mapped->grow(file.get());
+    assert_false(beyond.has_value());
+    assert_int_equal(beyond.error().code, EFBIG);
+}
+
+void files_that_cannot_be_mapped_are_told(void **) {
+    const UniqueFd empty(memfd_create("image", MFD_CLOEXEC));
+    assert_true(MappedFile::fits(empty.get()));
+    assert_false(MappedFile::fits(file_with(pattern(1)).get()));
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    const UniqueFd reading(ends[0]);
+    const UniqueFd writing(ends[1]);
+    assert_false(MappedFile::fits(writing.get()));
+    const UniqueFd read_only(open(fmt::format("/proc/self/fd/{}", empty.get()).c_str(), O_RDONLY));
+    assert_true(read_only.get() >= 0);
+    assert_false(MappedFile::fits(read_only.get()));
+    const auto mapped = MappedFile::make(writing.get(), MappedFile::kStep);
+    assert_false(mapped.has_value());
+    assert_int_equal(mapped.error().code, EINVAL);
+}
+
 } // namespace
 
 int main() {
@@ -168,6 +239,10 @@ int main() {
         cmocka_unit_test(every_cut_is_found),
         cmocka_unit_test(every_changed_bit_is_found),
         cmocka_unit_test(a_cancelled_writer_stops),
+        cmocka_unit_test(a_mapped_file_has_the_same_bytes),
+        cmocka_unit_test(what_is_not_ended_is_no_record),
+        cmocka_unit_test(a_mapped_file_grows_in_steps),
+        cmocka_unit_test(files_that_cannot_be_mapped_are_told),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -24,7 +24,12 @@ struct SaveOptions {
     Progress progress;
 };
 
-// control_socket: singularity-proxyd --control. What is written to the descriptor is an image only if this
+// control_socket: singularity-proxyd --control. Before a save to an empty file that is open for reading and
+// writing: gets the memory for what the clients have on the device, while they run. ENOSPC is an answer here.
+[[nodiscard]] Expected<Answer> prepare(const std::filesystem::path &control_socket, int file,
+                                       const Deadline &deadline);
+
+// What is written to the descriptor is an image only if this
 // succeeds. After Afterwards::detach no client knows the proxy any more: it may be ended. Until then, and
 // also where detaching has failed half-way, resume() brings them back.
 [[nodiscard]] Expected<Answer> save(const std::filesystem::path &control_socket, int descriptor,

@@ -16,7 +16,8 @@ enum class Operation : std::uint32_t { // NOLINT(performance-enum-size): as on t
     restore = 2,                       // images from the descriptor; their clients may attach from now on
     await_attached = 3, // done when all that are waited for have attached; a descriptor: a /proc
     resume = 4,         // no descriptor; clients that have detached may attach again
-    end = 5,
+    prepare = 5,        // a file, for a `save` to it: what takes time and needs nobody to stand still
+    end = 6,
 };
 
 enum class Afterwards : std::uint32_t { // NOLINT(performance-enum-size): as on the wire

@@ -7,7 +7,7 @@
 //         code, code_data...                  module images, before the first call that uses them
 //         call...                             what makes the objects anew, in the order of the calls
 //         slab...                             device memory of the session
-//         place, content...                   what memory holds; runs of zeros are left out
+//         place, content...                   what memory holds; pieces of zeros are left out
 //         access, event, blob, blob_data...   the rest of the objects' states
 //       client_end                            with counts
 //     end                                     the last
