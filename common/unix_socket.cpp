@@ -2,6 +2,7 @@
 #include "common/unix_socket.hpp"
 
 #include <cerrno>
+#include <utility>
 
 #include <fmt/core.h>
 #include <sys/socket.h>
@@ -23,42 +24,55 @@ Expected<sockaddr_un> unix_address(const std::filesystem::path &path) {
     return address;
 }
 
-Expected<UniqueFd> connect_unix(const std::filesystem::path &path, const Deadline &deadline) {
+namespace {
+
+struct Addressed {
+    sockaddr_un address;
+    UniqueFd socket;
+
+    [[nodiscard]] const sockaddr *generic() const { return reinterpret_cast<const sockaddr *>(&address); }
+};
+
+Expected<Addressed> socket_for(const std::filesystem::path &path) {
     auto address = unix_address(path);
     if (!address)
         return propagate(address);
     UniqueFd made(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!made)
         return std::unexpected(errno_error("make a socket for", path.native()));
+    return Addressed{.address = *address, .socket = std::move(made)};
+}
+
+} // namespace
+
+Expected<UniqueFd> connect_unix(const std::filesystem::path &path, const Deadline &deadline) {
+    auto made = socket_for(path);
+    if (!made)
+        return propagate(made);
     // connect(2) says EAGAIN where the backlog is full, and poll(2) does not tell when it no longer is.
     int code = 0;
     const auto connected = [&] {
-        const auto *generic = reinterpret_cast<const sockaddr *>(&*address);
-        code = ::connect(made.get(), generic, sizeof(*address)) == 0 ? 0 : errno;
+        code = ::connect(made->socket.get(), made->generic(), sizeof(made->address)) == 0 ? 0 : errno;
         return code != EAGAIN && code != EINTR;
     };
     if (auto waited = wait_until(connected, deadline, path.native()); !waited)
         return propagate(waited);
     if (code != 0)
         return std::unexpected(errno_error("connect to", path.native(), code));
-    return made;
+    return std::move(made->socket);
 }
 
 Expected<UniqueFd> listen_unix(const std::filesystem::path &path, mode_t mode, int backlog) {
-    auto address = unix_address(path);
-    if (!address)
-        return propagate(address);
-    UniqueFd made(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    auto made = socket_for(path);
     if (!made)
-        return std::unexpected(errno_error("make a socket for", path.native()));
+        return propagate(made);
     if (unlink(path.c_str()) != 0 && errno != ENOENT)
         return std::unexpected(errno_error("remove the old", path.native()));
     // Nobody is let in before listen(2), so nobody by the mode that it has at first.
-    const auto *generic = reinterpret_cast<const sockaddr *>(&*address);
-    if (bind(made.get(), generic, sizeof(*address)) != 0 || chmod(path.c_str(), mode) != 0 ||
-        listen(made.get(), backlog) != 0)
+    if (bind(made->socket.get(), made->generic(), sizeof(made->address)) != 0 ||
+        chmod(path.c_str(), mode) != 0 || listen(made->socket.get(), backlog) != 0)
         return std::unexpected(errno_error("listen on", path.native()));
-    return made;
+    return std::move(made->socket);
 }
 
 } // namespace singularity

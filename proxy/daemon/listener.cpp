@@ -72,21 +72,14 @@ Expected<Listener> Listener::open(const std::filesystem::path &path) {
     auto room = make_room(path);
     if (!room)
         return propagate(room);
-    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!socket)
-        return std::unexpected(errno_error("make a socket for", path.native()));
-    auto address = unix_address(path);
-    if (!address)
-        return propagate(address);
-    if (bind(socket.get(), reinterpret_cast<const sockaddr *>(&*address), sizeof(*address)) != 0)
-        return std::unexpected(errno_error("make the socket", path.native()));
     // Who may connect is decided by who connects: another user's programs get an answer that says why not.
-    if (chmod(path.c_str(), 0666) != 0 || listen(socket.get(), kBacklog) != 0)
-        return std::unexpected(errno_error("listen on", path.native()));
+    auto socket = listen_unix(path, 0666, kBacklog);
+    if (!socket)
+        return propagate(socket);
     struct stat about{};
     if (lstat(path.c_str(), &about) != 0)
         return std::unexpected(errno_error("look at", path.native()));
-    return Listener(std::move(socket), path, about.st_dev, about.st_ino);
+    return Listener(std::move(*socket), path, about.st_dev, about.st_ino);
 }
 
 Expected<Listener> Listener::adopt(UniqueFd socket) {

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "pinned_file.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include <sys/stat.h>
 
 namespace singularity::proxyd {
+
+namespace {
+constexpr std::uint64_t kAtOnce = std::uint64_t{64} << 20; // between two looks at who waits
+} // namespace
 
 Expected<std::unique_ptr<PinnedFile>> PinnedFile::make(UniqueFd file, const driver_api::Backend &driver,
                                                        std::uint64_t most) {
@@ -28,7 +33,7 @@ Expected<void> PinnedFile::reserve(std::uint64_t bytes, const image::GoOn &go_on
     while (file_.memory().size() < bytes) {
         if (auto wanted = go_on(0); !wanted)
             return wanted;
-        if (auto grown = file_.grow(fd_.get()); !grown)
+        if (auto grown = file_.grow(fd_.get(), std::min(bytes - file_.memory().size(), kAtOnce)); !grown)
             return grown;
         pin(file_.memory().subspan(pinned_to_));
         pinned_to_ = file_.memory().size();

@@ -32,20 +32,21 @@ MappedFile::~MappedFile() {
         munmap(base_, room_);
 }
 
-Expected<void> MappedFile::grow(int fd) {
-    if (room_ - size_ < kStep)
+Expected<void> MappedFile::grow(int fd, std::size_t bytes) {
+    if (room_ - size_ < bytes)
         return failure("write", "the device image",
                        fmt::format("it would be larger than the {} bytes that were foreseen", room_), EFBIG);
+    const auto more = (bytes + kStep - 1) / kStep * kStep;
+    const auto at = static_cast<off_t>(size_);
     // Memory of a file that has no pages ends whoever writes to it.
-    if (const int error = posix_fallocate(fd, static_cast<off_t>(size_), kStep); error != 0)
+    if (const int error = posix_fallocate(fd, at, static_cast<off_t>(more)); error != 0)
         return std::unexpected(errno_error("make room for", "the device image", error));
     auto *const added = base_ + size_;
-    if (mmap(added, kStep, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, static_cast<off_t>(size_)) ==
-        MAP_FAILED)
+    if (mmap(added, more, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, at) == MAP_FAILED)
         return std::unexpected(errno_error("map", "the device image"));
     // Where the kernel is older than Linux 5.14 they come one by one.
-    static_cast<void>(madvise(added, kStep, MADV_POPULATE_WRITE));
-    size_ += kStep;
+    static_cast<void>(madvise(added, more, MADV_POPULATE_WRITE));
+    size_ += more;
     return {};
 }
 

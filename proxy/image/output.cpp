@@ -64,8 +64,8 @@ Expected<void> StreamOutput::finish() {
 Expected<std::span<std::byte>> FileOutput::room(std::size_t size) {
     if (auto wanted = go_on_(end_); !wanted)
         return propagate(wanted);
-    while (file_.memory().size() - end_ < size)
-        if (auto grown = file_.grow(fd_); !grown)
+    if (const auto left = file_.memory().size() - end_; left < size)
+        if (auto grown = file_.grow(fd_, size - left); !grown)
             return propagate(grown);
     return file_.memory().subspan(end_, size);
 }

@@ -203,11 +203,11 @@ void a_mapped_file_grows_in_steps(void **) {
     assert_true(mapped.has_value());
     assert_true(mapped->memory().empty());
     for (std::size_t step = 1; step <= 2; ++step) {
-        assert_true(mapped->grow(file.get()).has_value());
+        assert_true(mapped->grow(file.get(), 1).has_value());
         assert_int_equal(mapped->memory().size(), step * MappedFile::kStep);
         mapped->memory().back() = std::byte{'x'};
     }
-    const auto beyond = mapped->grow(file.get());
+    const auto beyond = mapped->grow(file.get(), 1);
     assert_false(beyond.has_value());
     assert_int_equal(beyond.error().code, EFBIG);
 }

@@ -15,7 +15,7 @@ namespace singularity::image {
 // file's; or base_ is nullptr.
 class MappedFile {
   public:
-    static constexpr std::size_t kStep = std::size_t{64} << 20;
+    static constexpr std::size_t kStep = std::size_t{2} << 20;
 
     // The descriptor, open for reading and writing, stays the caller's. most: bytes that the file can have.
     [[nodiscard]] static Expected<MappedFile> make(int fd, std::uint64_t most);
@@ -30,8 +30,9 @@ class MappedFile {
     ~MappedFile();
 
     [[nodiscard]] std::span<std::byte> memory() const { return {base_, size_}; }
-    // One step more; ENOSPC where the file system has no room, EFBIG where the file has not.
-    [[nodiscard]] Expected<void> grow(int fd);
+    // So many bytes more, in whole steps; ENOSPC where the file system has no room, EFBIG where the file has
+    // not.
+    [[nodiscard]] Expected<void> grow(int fd, std::size_t bytes);
 
   private:
     MappedFile(std::byte *base, std::size_t room) : base_(base), room_(room) {}
