@@ -31,7 +31,7 @@ namespace singularity::node {
 
 namespace {
 
-enum class MakeMessage : std::uint16_t { born = 1, allow, failed };
+enum class MakeMessage : std::uint16_t { born = 1, allow, failed }; // NOLINT(performance-enum-size): as sent
 
 struct BornMessage {
     static constexpr auto kType = MakeMessage::born;

@@ -85,7 +85,7 @@ Received receive_packet(int socket, Packet &into) {
         const std::size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         for (std::size_t i = 0; i < count; ++i) {
             int fd = -1;
-            std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(fd));
+            std::memcpy(&fd, CMSG_DATA(head) + (i * sizeof(int)), sizeof(fd));
             into.descriptors.add(fd);
         }
     }
