@@ -29,6 +29,7 @@ constexpr std::uint32_t kName = 6;
 constexpr std::uint32_t kMount = 7; // zigzag
 constexpr std::uint32_t kSize = 8;
 constexpr std::uint32_t kOutside = 9;
+constexpr std::uint32_t kMode = 10;
 } // namespace regular
 namespace mounts {
 constexpr std::uint32_t kId = 2;
@@ -123,15 +124,22 @@ Expected<std::optional<std::string>> with_present_size(const RestoreRequest &req
     auto fields = fields_of(body->bytes);
     if (!fields)
         return propagate(fields);
-    const Field *const size = find(*fields, regular::kSize);
-    const Field *const flags = find(*fields, regular::kFlags);
     const Field *const mount = find(*fields, regular::kMount);
-    if (size == nullptr || flags == nullptr || mount == nullptr ||
-        find(*fields, regular::kOutside) != nullptr)
+    if (mount == nullptr || find(*fields, regular::kOutside) != nullptr)
         return kNothing;
     const std::string name = text_of(*fields, regular::kName);
     const auto path = present_path(places, mount->value >> 1U, name);
     struct stat status{};
+    // CRIU would wait for somebody at its other end.
+    const Field *const mode = find(*fields, regular::kMode);
+    if (path && mode != nullptr && S_ISREG(mode->value) && stat(path->c_str(), &status) == 0 &&
+        S_ISFIFO(status.st_mode))
+        return failure("restore", quote(name),
+                       "it was a regular file at the checkpoint and is a pipe now; put back what it was");
+    const Field *const size = find(*fields, regular::kSize);
+    const Field *const flags = find(*fields, regular::kFlags);
+    if (size == nullptr || flags == nullptr)
+        return kNothing;
     if (!path || lstat(path->c_str(), &status) != 0 || !S_ISREG(status.st_mode))
         return kNothing; // CRIU's own check says what is wrong, if it is
     const auto now = static_cast<std::uint64_t>(status.st_size);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include "access.hpp"
 #include "children.hpp"
 #include "criu-hooks/host/node.hpp"
 #include "grown.hpp"
@@ -8,6 +9,9 @@
 #include "verify.hpp"
 
 #include <algorithm>
+#include <csignal>
+#include <optional>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -16,6 +20,8 @@ namespace {
 
 // criu's processes wait for each other for moments.
 constexpr std::chrono::seconds kStandstill{20};
+// criu's last stage in which all processes are stopped.
+constexpr std::string_view kBeforeItRuns = "pre-resume";
 
 Expected<CriuRequest> request_of(const RestoreRequest &wanted) {
     CriuRequest request;
@@ -39,13 +45,31 @@ Expected<CriuRequest> request_of(const RestoreRequest &wanted) {
     return request;
 }
 
+// Everything is open, nothing runs. criu would let it run whatever it is told now, so who may not is killed
+// first.
+Expected<void> verify_new_ones(const Context &context, const RestoreRequest &wanted, const Children &children,
+                               pid_t criu) {
+    auto made = children.new_ones();
+    if (!made)
+        return propagate(made);
+    for (const pid_t pid : *made) {
+        if (pid == criu)
+            continue;
+        if (auto verified = verify_access(context, wanted, pid); !verified) {
+            kill(pid, SIGKILL); // the init of a PID namespace takes everything in it along
+            return verified;
+        }
+    }
+    return {};
+}
+
 } // namespace
 
 Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, const Deadline &deadline) {
-    if (auto probed = probe_kernel(context, deadline); !probed)
-        return propagate(probed);
     if (auto verified = verify_credentials(context, wanted.images); !verified)
         return propagate(verified);
+    if (auto probed = probe_kernel(context, deadline); !probed)
+        return propagate(probed);
     if (auto accepted = accept_grown_files(wanted); !accepted)
         return propagate(accepted);
     auto request = request_of(wanted);
@@ -61,9 +85,15 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
     auto criu = Criu::start(context.criu, context.uid, context.gid, request->inherited, complaints->get());
     if (!criu)
         return propagate(criu);
+    std::optional<Error> refused;
     const Notify notify = [&](const std::string &stage, pid_t) -> Expected<void> {
         if (deadline.expired())
             return std::unexpected(timeout_error(deadline, "the restore"));
+        if (stage == kBeforeItRuns)
+            if (auto verified = verify_new_ones(context, wanted, *children, criu->pid()); !verified) {
+                refused = verified.error();
+                return verified;
+            }
         return context.progress ? context.progress(stage) : Expected<void>();
     };
     Standstill standstill(kStandstill);
@@ -85,6 +115,8 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
         return reply->root;
     if (auto gone = children->end_new_ones(Deadline::after(kToEnd)); !gone)
         return propagate(gone);
+    if (refused)
+        return std::unexpected(std::move(*refused));
     if (!ended)
         return std::unexpected(ended.error());
     Error error = criu_error(context, "restore", wanted.images, reply ? reply->message : reply.error().why);

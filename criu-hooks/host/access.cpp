@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "access.hpp"
+
+#include "common/text.hpp"
+#include "common/unique_fd.hpp"
+#include "file.hpp"
+#include "maps.hpp"
+#include "proc.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <future>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <grp.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace singularity::host {
+namespace {
+
+constexpr std::size_t kLargestInfo = std::size_t{64} << 10U;
+
+using Inode = std::pair<dev_t, ino_t>;
+Inode inode_of(const struct stat &about) { return {about.st_dev, about.st_ino}; }
+
+// Of an inode that some process has: R_OK, W_OK; X_OK means that executing is as good as reading.
+struct Use {
+    Inode inode;
+    int access = 0;
+    bool executed = false;
+    auto operator<=>(const Use &) const = default;
+};
+
+// The calling thread sees the node's files, and is root or the user in turns. Only system calls: the C
+// library's functions would change the ids of other threads as well.
+class Visitor {
+  public:
+    explicit Visitor(const Context &context) : context_(context) {}
+
+    Expected<void> enter(pid_t init) {
+        auto proc = open_file("/proc", O_PATH | O_DIRECTORY);
+        if (!proc)
+            return propagate(proc);
+        proc_ = std::move(*proc);
+        const auto root = fmt::format("/proc/{}/root", init);
+        std::vector<gid_t> groups = context_.groups;
+        if (unshare(CLONE_FS) != 0 || chroot(root.c_str()) != 0 || chdir("/") != 0)
+            return std::unexpected(errno_error("look into", root));
+        if (syscall(SYS_setgroups, groups.size(), groups.data()) != 0 ||
+            syscall(SYS_setresgid, context_.gid, context_.gid, context_.gid) != 0 ||
+            syscall(SYS_setresuid, context_.uid, 0, 0) != 0)
+            return std::unexpected(errno_error("become", fmt::format("user {}", context_.uid)));
+        return {};
+    }
+
+    // What a link in /proc leads to, without opening it.
+    [[nodiscard]] UniqueFd at(const std::string &link) const {
+        return UniqueFd(openat(proc_.get(), link.c_str(), O_PATH | O_CLOEXEC));
+    }
+    // Its name as the node sees it.
+    [[nodiscard]] std::string name_of(const std::string &link) const {
+        std::array<char, PATH_MAX> text{};
+        const ssize_t size = readlinkat(proc_.get(), link.c_str(), text.data(), text.size());
+        return {text.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
+    }
+    struct Verdict {
+        bool reached = false; // the user gets at something by that name, so it is no secret
+        bool good = false;
+    };
+    // Whether the user may; by its name, if it has one.
+    [[nodiscard]] Expected<Verdict> may(int fd, const struct stat &about, const std::string &name,
+                                        const Use &use) const {
+        if (auto changed = become(context_.uid); !changed)
+            return propagate(changed);
+        const auto verdict =
+            about.st_nlink == 0 ? Verdict{.reached = true, .good = allows(fd, use)} : reach(name, about, use);
+        if (auto changed = become(0); !changed)
+            return propagate(changed);
+        return verdict;
+    }
+
+  private:
+    static Expected<void> become(uid_t uid) {
+        constexpr uid_t kSame = static_cast<uid_t>(-1);
+        if (syscall(SYS_setresuid, kSame, uid, kSame) != 0)
+            return std::unexpected(errno_error("become", fmt::format("user {}", uid)));
+        return {};
+    }
+    static bool allows(int fd, const Use &use) {
+        const auto access = [fd](int mode) {
+            return syscall(SYS_faccessat2, fd, "", mode, AT_EMPTY_PATH | AT_EACCESS) == 0;
+        };
+        return access(use.access) || (use.executed && access(X_OK));
+    }
+    static Verdict reach(const std::string &name, const struct stat &about, const Use &use) {
+        const UniqueFd found(open(name.c_str(), O_PATH | O_CLOEXEC));
+        struct stat there{};
+        if (!found || fstat(found.get(), &there) != 0)
+            return {};
+        return {.reached = true, .good = inode_of(there) == inode_of(about) && allows(found.get(), use)};
+    }
+
+    const Context &context_;
+    UniqueFd proc_;
+};
+
+class Inspection {
+  public:
+    Inspection(const Context &context, const RestoreRequest &request) : context_(context), visitor_(context) {
+        for (const auto &given : request.descriptors) {
+            struct stat about{};
+            if (fstat(given.fd, &about) == 0)
+                given_.insert(inode_of(about));
+        }
+    }
+
+    Expected<void> run(pid_t init) {
+        auto processes = processes_of(init); // before the node's own /proc is all there is
+        if (!processes)
+            return propagate(processes);
+        if (auto listed = list(*processes); !listed)
+            return listed;
+        if (auto entered = visitor_.enter(init); !entered)
+            return entered;
+        for (const auto &[title, link, access] : links_)
+            if (auto good = look(title, link, access); !good)
+                return good;
+        return {};
+    }
+
+  private:
+    struct Link {
+        std::string title; // of the process
+        std::string path;  // below /proc
+        int access = 0;
+    };
+
+    Expected<void> list(const std::vector<Process> &processes) {
+        for (const auto &process : processes) {
+            if (process.state == 'Z')
+                continue;
+            const auto add = [&](std::string_view what, int access) {
+                links_.push_back({process.title(), fmt::format("{}/{}", process.pid, what), access});
+            };
+            for (const char *const what : {"cwd", "root"})
+                add(what, X_OK);
+            add("exe", R_OK);
+            auto mappings = mappings_of(process.pid);
+            if (!mappings)
+                return propagate(mappings);
+            for (const auto &mapping : *mappings)
+                if (mapping.name.starts_with('/'))
+                    add(fmt::format("map_files/{:x}-{:x}", mapping.begin, mapping.end), R_OK);
+            auto directory = open_file(fmt::format("/proc/{}/fd", process.pid), O_RDONLY | O_DIRECTORY);
+            if (!directory)
+                return propagate(directory);
+            auto names = names_in(directory->get());
+            if (!names)
+                return propagate(names);
+            for (const auto &name : *names) {
+                auto info = read_whole(fmt::format("/proc/{}/fdinfo/{}", process.pid, name), kLargestInfo);
+                if (!info)
+                    return propagate(info);
+                constexpr int kOctal = 8;
+                const auto flags = number_after(*info, "flags:", kOctal).value_or(O_RDWR);
+                constexpr std::array kAccess{R_OK, W_OK, R_OK | W_OK, R_OK | W_OK};
+                add("fd/" + name, (flags & O_PATH) != 0 ? F_OK : kAccess.at(flags & O_ACCMODE));
+            }
+        }
+        return {};
+    }
+
+    Expected<void> look(const std::string &title, const std::string &link, int access) {
+        const UniqueFd fd = visitor_.at(link);
+        struct stat about{};
+        if (!fd || fstat(fd.get(), &about) != 0) {
+            if (errno == ENOENT) // nothing: a thread without a program of its own
+                return {};
+            return std::unexpected(errno_error("look at", "/proc/" + link));
+        }
+        const Use use{.inode = inode_of(about),
+                      .access = access,
+                      .executed = link.ends_with("/exe") || executed_.contains(inode_of(about))};
+        if (link.ends_with("/exe"))
+            executed_.insert(use.inode);
+        const auto name = visitor_.name_of(link);
+        // Pipes and sockets have no names; processes of the node are the user's own.
+        if (!name.starts_with('/') || about.st_uid == context_.uid || given_.contains(use.inode) ||
+            is_of_process(name) || good_.contains(use))
+            return {};
+        auto may = visitor_.may(fd.get(), about, name, use);
+        if (!may)
+            return propagate(may);
+        if (!may->good)
+            return failure(
+                "restore", "the virtual node",
+                fmt::format(
+                    "{} ({}) of {} would be one that its user may not {}: at the checkpoint another file "
+                    "had its name; put that one back",
+                    link.substr(link.find('/') + 1), may->reached ? quote(name) : "a hidden file", title,
+                    (access & W_OK) != 0 ? "write to" : "read"),
+                EACCES);
+        good_.insert(use);
+        return {};
+    }
+
+    // "/proc/27/status"
+    static bool is_of_process(std::string_view name) {
+        constexpr std::string_view kProc = "/proc/";
+        return name.starts_with(kProc) && name.size() > kProc.size() && name[kProc.size()] >= '0' &&
+               name[kProc.size()] <= '9';
+    }
+
+    const Context &context_;
+    Visitor visitor_;
+    std::set<Inode> given_;
+    std::set<Inode> executed_;
+    std::set<Use> good_;
+    std::vector<Link> links_;
+};
+
+} // namespace
+
+Expected<void> verify_access(const Context &context, const RestoreRequest &request, pid_t init) {
+    // On a thread of its own, with which its ids and its root end.
+    return std::async(std::launch::async, [&] { return Inspection(context, request).run(init); }).get();
+}
+
+} // namespace singularity::host
