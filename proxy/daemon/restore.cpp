@@ -421,7 +421,7 @@ Expected<void> Restore::blob(const Record &record) {
 
 // The session that a client record speaks of.
 Expected<Restored> begin_client(const Record &record, const BackEnd &back_end, std::uint64_t window_size,
-                                const MakeSession &make) {
+                                const MakeSession &make, std::span<const Restored> earlier) {
     const auto fixed = image::fixed_of<image::ClientRecord>(record);
     if (!fixed)
         return std::unexpected(fixed.error());
@@ -450,12 +450,14 @@ Expected<Restored> begin_client(const Record &record, const BackEnd &back_end, s
     if (auto good = channel::check(geometry); !good)
         return record.wrong(good.error().message());
     const channel::ClientKey client{.process = fixed->key.process, .ordinal = fixed->key.ordinal};
-    auto session = make(client, geometry, fixed->window);
-    if (!session)
-        return record.wrong(session.error().message());
+    if (std::ranges::contains(earlier, client, &Restored::client))
+        return record.wrong("this client is in the image already");
     auto unread = channel::ServerEnd::create(geometry);
     if (!unread)
         return record.wrong(unread.error().message());
+    auto session = make(client, geometry, fixed->window);
+    if (!session)
+        return record.wrong(session.error().message());
     (*session)->repeat_over(std::move(*unread));
     (*session)->note(static_cast<CUresult>(fixed->noted));
     (*session)->objects().invent_from(std::min<std::uint64_t>(fixed->names, std::uint64_t{1} << 30));
@@ -483,7 +485,7 @@ Expected<void> restore_sessions(image::Reader &reader, const BackEnd &back_end, 
         auto record = reader.next(RecordType::client);
         if (!record)
             return propagate(record);
-        auto begun = begin_client(*record, back_end, window_size, make);
+        auto begun = begin_client(*record, back_end, window_size, make, restored);
         if (!begun)
             return propagate(begun);
         restored.push_back(std::move(*begun));

@@ -53,7 +53,10 @@ Expected<std::uint32_t> clients_of(const store::Checkpoint &checkpoint, const st
                     for (const auto &[name, value] : each.attributes) {
                         std::uint32_t count = 0;
                         const auto *const end = value.data() + value.size();
-                        if (name == kClients && std::from_chars(value.data(), end, count).ptr == end)
+                        if (name != kClients)
+                            continue;
+                        if (const auto got = std::from_chars(value.data(), end, count);
+                            got.ec == std::errc() && got.ptr == end)
                             return count;
                     }
     return failure("read", fmt::format("device {} of the checkpoint", device),
@@ -153,6 +156,15 @@ Expected<void> load_device(const store::Checkpoint &checkpoint, const std::strin
             if (auto done = read_whole(*content, std::span(payload).subspan(first)); !done)
                 return done;
         const std::span<const std::byte> whole(payload);
+        if (type == image::RecordType::client) {
+            const auto client = image::fixed_of<image::ClientRecord>(
+                {.type = type, .index = writer.records(), .payload = whole});
+            if (!client)
+                return std::unexpected(client.error());
+            if (client->key.ordinal != device)
+                return failure("read", fmt::format("device {} of the checkpoint", device),
+                               fmt::format("it has a client of device {}", client->key.ordinal), EPROTO);
+        }
         if (auto done = writer.put(type, std::span(&whole, 1)); !done)
             return done;
     }

@@ -74,8 +74,18 @@ Expected<void> move_sockets(const node::Room &room, std::uint32_t count, bool hi
         int moved = 0;
         if (hide) {
             moved = symlinkat(kNowhere, away->get(), unseen.c_str());
+            const auto exchange = [&] {
+                return renameat2(shown->get(), seen.c_str(), away->get(), unseen.c_str(), RENAME_EXCHANGE);
+            };
             if (moved == 0)
-                moved = renameat2(shown->get(), seen.c_str(), away->get(), unseen.c_str(), RENAME_EXCHANGE);
+                moved = exchange();
+            // Now that nobody else reaches it. What the program has put there instead is not kept for it.
+            if (moved == 0 && !is_socket(away->get(), unseen)) {
+                if (exchange() != 0)
+                    return std::unexpected(errno_error("put back", (room.devices() / seen).native()));
+                return failure("hide", (room.devices() / seen).native(),
+                               "the program has put something else in place of its device's socket", EPERM);
+            }
         } else if (is_socket(away->get(), unseen)) {
             moved = renameat(away->get(), unseen.c_str(), shown->get(), seen.c_str());
         } else if (unlinkat(away->get(), unseen.c_str(), 0) != 0 && errno != ENOENT) {
