@@ -280,7 +280,12 @@ void Server::end_ties() {
 
 void Server::collect() {
     std::erase_if(clients_, [](const auto &client) { return client->gone; });
-    std::erase_if(findings_, [](const auto &finding) { return finding->over || finding->client->gone; });
+    // Whose client has left counts as his until its process has ended.
+    std::erase_if(findings_, [](const auto &finding) {
+        if (finding->client->gone)
+            finding->worker.hang_up();
+        return finding->over || (finding->client->gone && finding->worker.ended());
+    });
     std::erase_if(nodes_,
                   [](const auto &entry) { return entry.second.node->state() == LiveNode::State::gone; });
 }

@@ -74,6 +74,7 @@ class Server {
     // False: the packet is none of ours.
     [[nodiscard]] bool handle(const std::shared_ptr<Client> &client, node::Packet &packet);
     void create(const std::shared_ptr<Client> &client, Create request, const Asker &asker);
+    [[nodiscard]] Expected<void> room_for_one_more(const Sender &sender, const node::Spec &spec) const;
     void list(const std::shared_ptr<Client> &client, const Asker &asker) const;
     // The node, if there is one that the client may touch; else the asker has been told.
     [[nodiscard]] Held *find(const Client &client, const std::string &name, const Asker &asker);

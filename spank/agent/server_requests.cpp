@@ -109,6 +109,15 @@ bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet)
     }
 }
 
+Expected<void> Server::room_for_one_more(const Sender &sender, const node::Spec &spec) const {
+    const auto of_same = std::ranges::count_if(
+        nodes_, [&](const auto &entry) { return entry.second.node->record().spec.uid == spec.uid; });
+    if (!sender.is_root() && std::cmp_greater_equal(of_same, kNodesOfOne))
+        return failure("make the virtual node", quote(spec.name),
+                       fmt::format("uid {} has {} already", spec.uid, of_same), EDQUOT);
+    return {};
+}
+
 void Server::create(const std::shared_ptr<Client> &client, Create request, const Asker &asker) {
     node::Spec &spec = request.spec;
     if (spec.name.empty())
@@ -123,11 +132,8 @@ void Server::create(const std::shared_ptr<Client> &client, Create request, const
         return asker.refuse(may.error());
     if (auto checked = node::check_spec(spec); !checked)
         return asker.refuse(checked.error());
-    const auto of_same = std::ranges::count_if(
-        nodes_, [&](const auto &entry) { return entry.second.node->record().spec.uid == spec.uid; });
-    if (!client->sender.is_root() && std::cmp_greater_equal(of_same, kNodesOfOne))
-        return asker.refuse({"make the virtual node", quote(spec.name),
-                             fmt::format("uid {} has {} already", spec.uid, of_same), EDQUOT});
+    if (auto room = room_for_one_more(client->sender, spec); !room)
+        return asker.refuse(room.error());
     if (nodes_.contains(spec.name))
         return asker.refuse({"make the virtual node", quote(spec.name), "there is one of that name", EEXIST});
     auto cgroups = client->sender.cgroups();

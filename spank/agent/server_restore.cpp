@@ -4,6 +4,8 @@
 #include "common/text.hpp"
 #include "server.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <utility>
 
@@ -14,6 +16,7 @@ namespace singularity::agent {
 namespace {
 
 constexpr log::Channel kLog("agent");
+constexpr std::ptrdiff_t kFindingsOfOne = 8; // each is a process of root's
 
 } // namespace
 
@@ -22,6 +25,13 @@ void Server::restore(const std::shared_ptr<Client> &client, const Restore &reque
     if (given.size() != 0 && given.size() != 3)
         return asker.refuse({"restore", quote(request.what),
                              fmt::format("{} descriptors came with it", given.size()), EINVAL});
+    const auto uid = client->sender.uid();
+    const auto of_same =
+        std::ranges::count_if(findings_, [&](const auto &one) { return one->client->sender.uid() == uid; });
+    if (!client->sender.is_root() && of_same >= kFindingsOfOne)
+        return asker.refuse(
+            {"restore", quote(request.what),
+             fmt::format("uid {} restores {} at a time already; try again later", uid, of_same), EAGAIN});
     auto cgroups = client->sender.cgroups();
     if (!cgroups)
         return asker.refuse(cgroups.error());
@@ -75,6 +85,8 @@ Expected<void> Server::restore_found(Finding &finding, WorkFound &&found) {
         return may;
     if (nodes_.contains(spec.name))
         return refuse("there is a virtual node of that name", EEXIST);
+    if (auto room = room_for_one_more(sender, spec); !room)
+        return room;
     if (finding.proxies > spec.devices)
         return refuse(fmt::format("it has {} devices: {} proxies are more", spec.devices, finding.proxies),
                       EINVAL);
