@@ -22,24 +22,30 @@ foreach(subject IN ITEMS sessions failures command_line)
     add_dependencies(proxy_daemon_${subject} singularity-proxyd proxyd_fake_driver)
 endforeach()
 
-# A client that writes anything. With libFuzzer where the compiler has it; with inputs of its own everywhere.
+# A client that writes anything, and device images of any content. With libFuzzer where the compiler has it; with inputs of
+# their own everywhere.
 function(proxyd_fuzz_target name)
     singularity_target(${name} COMPONENT tests TYPE EXECUTABLE
-                       SOURCES ${proxyd_tests}/fuzz_records.cpp ${proxyd_tests}/fuzz_inputs.cpp ${ARGN}
+                       SOURCES ${proxyd_tests}/fuzz_session.cpp ${proxyd_tests}/fuzz_inputs.cpp ${ARGN}
                        USES singularity_proxyd_parts singularity_protocol singularity_common LINKS singularity_fmt)
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)
 endfunction()
-proxyd_fuzz_target(proxy_fuzz_replay ${proxyd_tests}/fuzz_main.cpp)
-add_test(NAME unit.proxy_fuzz_replay COMMAND proxy_fuzz_replay --seconds 5)
-set_tests_properties(unit.proxy_fuzz_replay PROPERTIES LABELS unit TIMEOUT 120)
-
 # Instruments everything that is fuzzed: for a build directory of its own.
 option(SINGULARITY_FUZZ "build libFuzzer's targets (needs Clang)" OFF)
 if(SINGULARITY_FUZZ)
-    proxyd_fuzz_target(proxy_fuzz_records ${proxyd_tests}/fuzz_libfuzzer.cpp)
-    foreach(target IN ITEMS proxy_fuzz_records singularity_proxyd_parts singularity_channel singularity_protocol
+    foreach(target IN ITEMS singularity_proxyd_parts singularity_channel singularity_protocol singularity_image
                             singularity_driver_dispatch singularity_driver_api)
         target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
     endforeach()
-    target_link_options(proxy_fuzz_records PRIVATE -fsanitize=fuzzer)
 endif()
+foreach(subject IN ITEMS records images)
+    string(REPLACE "proxy_fuzz_records_replay" "proxy_fuzz_replay" replay proxy_fuzz_${subject}_replay)
+    proxyd_fuzz_target(${replay} ${proxyd_tests}/fuzz_${subject}.cpp ${proxyd_tests}/fuzz_main.cpp)
+    add_test(NAME unit.${replay} COMMAND ${replay} --seconds 5)
+    set_tests_properties(unit.${replay} PROPERTIES LABELS unit TIMEOUT 120)
+    if(SINGULARITY_FUZZ)
+        proxyd_fuzz_target(proxy_fuzz_${subject} ${proxyd_tests}/fuzz_${subject}.cpp ${proxyd_tests}/fuzz_libfuzzer.cpp)
+        target_compile_options(proxy_fuzz_${subject} PRIVATE -fsanitize=fuzzer-no-link)
+        target_link_options(proxy_fuzz_${subject} PRIVATE -fsanitize=fuzzer)
+    endif()
+endforeach()

@@ -106,17 +106,22 @@ class Plain {
     std::deque<std::vector<std::byte>> memory_;
 };
 
+// Without bytes where its values do not fit together.
+template <class Request>
+Part call_of(const Request &request) {
+    Bytes bytes(8192);
+    const auto size = encode(request, std::as_writable_bytes(std::span(bytes)));
+    bytes.resize(size.value_or(0));
+    return record(std::move(bytes), api::dispatch_row(request.api).replies);
+}
+
 template <class Request>
 void add_call(std::vector<std::vector<Part>> &found) {
     Plain values;
     Request request;
     visit(request, values);
-    Bytes bytes(8192);
-    const auto size = encode(request, std::as_writable_bytes(std::span(bytes)));
-    if (!size)
-        return; // values that do not fit together: changes of others find those that do
-    bytes.resize(*size);
-    found.push_back({record(std::move(bytes), api::dispatch_row(request.api).replies)});
+    if (auto call = call_of(request); !call.message.empty())
+        found.push_back({std::move(call)}); // changes of others find the values that do
 }
 
 std::vector<std::vector<Part>> all_seeds() {
@@ -151,6 +156,11 @@ std::vector<std::vector<Part>> all_seeds() {
              .fixed = {.address = kReservation, .size = protocol::kSlabUnit, .alignment = 0, .flags = 0}}),
          record_of(protocol::Message<protocol::FreeAddress>{
              .fixed = {.address = kReservation, .size = protocol::kSlabUnit}})});
+    found.push_back({record_of(protocol::Message<protocol::ReserveAddress>{
+                         .fixed = {.address = kReservation, .size = protocol::kSlabUnit}}),
+                     call_of(api::MemMapRequest{.ptr = kReservation,
+                                                .size = protocol::kSlabUnit,
+                                                .handle = fuzz_handle(api::kHandleAllocation, 1)})});
     found.push_back(
         {packet(channel::PacketType::descriptor, kTicket, 1),
          record_of(protocol::Message<protocol::MapHostMemory>{

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // libFuzzer's side: it keeps what reaches something new, the changes are ours, so that most inputs get past
 // the first check. At its end the program says on stderr what was reached.
-#include "fuzz_inputs.hpp"
-#include "fuzz_records.hpp"
+#include "fuzz_subject.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-
-using singularity::test::Changer;
 
 extern "C" int LLVMFuzzerInitialize(int *argc, char ***argv);
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size);
@@ -25,14 +22,13 @@ extern "C" int LLVMFuzzerInitialize(int * /*argc*/, char *** /*argv*/) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
-    singularity::test::fuzz_records({data, size});
+    singularity::test::run_input({data, size});
     return 0;
 }
 
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t *data, std::size_t size, std::size_t max_size,
                                                unsigned int seed) {
     auto parts = singularity::test::parts_of({data, size});
-    Changer changer(seed);
     // One in four is libFuzzer's own, of one message: it knows what the code compares with.
     if (seed % 4 == 0 && !parts.empty()) {
         auto &message = parts[seed / 4 % parts.size()].message;
@@ -41,8 +37,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t *data, std::size_t s
         message.resize(before + kGrowth);
         message.resize(LLVMFuzzerMutate(message.data(), before, message.size()));
     } else {
-        for (unsigned changes = 1 + seed / 4 % 3; changes > 0; --changes)
-            changer.change(parts);
+        singularity::test::change(parts, seed, 1 + seed / 4 % 3);
     }
     const auto bytes = singularity::test::bytes_of(parts);
     if (bytes.size() > max_size)

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The fuzzer without libFuzzer: replays files, or makes inputs of its own for a number of seconds. The same
 // seed makes the same inputs.
-//     proxy_fuzz_replay [--seed N] [--seconds N] [FILE...]
+//     proxy_fuzz_replay [--seed N] [--seconds N] [FILE...]      or proxy_fuzz_images_replay
 //     proxy_fuzz_replay --corpus DIRECTORY      writes well-formed inputs, for libFuzzer to begin with
 // An input that kills the program is left in the file fuzz-crash.
-#include "fuzz_inputs.hpp"
-#include "fuzz_records.hpp"
+#include "fuzz_subject.hpp"
 
 #include <chrono>
 #include <csignal>
@@ -40,13 +39,13 @@ void keep_input(int signal_number) {
 
 void run(const Bytes &input) {
     current_input = &input;
-    singularity::test::fuzz_records(input);
+    singularity::test::run_input(input);
 }
 
 int write_corpus(const std::filesystem::path &directory) {
     std::filesystem::create_directories(directory);
     std::size_t number = 0;
-    for (const auto &parts : singularity::test::seed_inputs()) {
+    for (const auto &parts : singularity::test::good_inputs()) {
         const auto bytes = singularity::test::bytes_of(parts);
         std::ofstream file(directory / ("seed-" + std::to_string(number++)), std::ios::binary);
         file.write(static_cast<const char *>(static_cast<const void *>(bytes.data())),
@@ -86,13 +85,12 @@ int main(int argc, char **argv) {
     }
     if (!files.empty())
         return EXIT_SUCCESS;
-    for (const auto &parts : singularity::test::seed_inputs())
+    for (const auto &parts : singularity::test::good_inputs())
         run(singularity::test::bytes_of(parts));
-    singularity::test::Changer changer(seed);
     std::uint64_t inputs = 0;
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
     while (std::chrono::steady_clock::now() < end) {
-        run(singularity::test::bytes_of(changer.input()));
+        run(singularity::test::bytes_of(singularity::test::made_input(seed + inputs)));
         ++inputs;
     }
     std::printf("%ju inputs in %ju seconds, seed %ju\n%s\n", std::uintmax_t{inputs}, std::uintmax_t{seconds},
