@@ -11,6 +11,8 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <cstdint>
+#include <cstring>
 #include <future>
 #include <set>
 #include <string>
@@ -21,6 +23,7 @@
 #include <fmt/format.h>
 #include <grp.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,6 +32,8 @@ namespace singularity::host {
 namespace {
 
 constexpr std::size_t kLargestInfo = std::size_t{64} << 10U;
+// Descriptors on their way in sockets that are themselves on their way.
+constexpr int kDeepest = 3;
 
 using Inode = std::pair<dev_t, ino_t>;
 Inode inode_of(const struct stat &about) { return {about.st_dev, about.st_ino}; }
@@ -114,6 +119,43 @@ class Visitor {
     UniqueFd proc_;
 };
 
+// All descriptors in a socket's queue, which stay there.
+Expected<void> peek(int socket, std::vector<UniqueFd> &found) {
+    constexpr std::size_t kMost = 253; // SCM_MAX_FD
+    int offset = -1;
+    socklen_t size = sizeof(offset);
+    const int begin = 0;
+    if (getsockopt(socket, SOL_SOCKET, SO_PEEK_OFF, &offset, &size) != 0 ||
+        setsockopt(socket, SOL_SOCKET, SO_PEEK_OFF, &begin, sizeof(begin)) != 0)
+        return std::unexpected(errno_error("look into", "a socket's queue"));
+    std::vector<std::byte> data(std::size_t{256} << 10U);
+    for (;;) {
+        iovec part{.iov_base = data.data(), .iov_len = data.size()};
+        alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMost) + CMSG_SPACE(sizeof(ucred))>
+            control{};
+        msghdr message{};
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.data();
+        message.msg_controllen = control.size();
+        // An end, nothing more, a socket that listens: whoever counts what was found sees what is missing.
+        if (recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0)
+            break;
+        for (cmsghdr *head = CMSG_FIRSTHDR(&message); head != nullptr; head = CMSG_NXTHDR(&message, head)) {
+            if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
+                continue;
+            for (std::size_t at = 0; at < (head->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++at) {
+                int fd = -1;
+                std::memcpy(&fd, CMSG_DATA(head) + at * sizeof(fd), sizeof(fd));
+                found.emplace_back(fd);
+            }
+        }
+    }
+    if (setsockopt(socket, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset)) != 0)
+        return std::unexpected(errno_error("let go of", "a socket's queue"));
+    return {};
+}
+
 class Inspection {
   public:
     Inspection(const Context &context, const RestoreRequest &request) : context_(context), visitor_(context) {
@@ -145,6 +187,50 @@ class Inspection {
         int access = 0;
     };
 
+    static int access_of(std::string_view info) {
+        constexpr int kOctal = 8;
+        const auto flags = number_after(info, "flags:", kOctal).value_or(O_RDWR);
+        constexpr std::array kAccess{R_OK, W_OK, R_OK | W_OK, R_OK | W_OK};
+        return (flags & O_PATH) != 0 ? F_OK : kAccess.at(flags & O_ACCMODE);
+    }
+    // Descriptors that were sent through a socket and that nobody has received.
+    static std::uint64_t waiting_in(std::string_view info) {
+        return number_after(info, "scm_fds:").value_or(0);
+    }
+
+    Expected<void> look_into(const Process &process, int number, std::uint64_t count) {
+        const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
+        const UniqueFd socket(static_cast<int>(syscall(SYS_pidfd_getfd, pidfd.get(), number, 0)));
+        if (!socket)
+            return std::unexpected(
+                errno_error("look into", fmt::format("socket {} of {}", number, process.title())));
+        return look_into(process.title(), socket.get(), count, 0);
+    }
+    // What waits is received without being taken; it stays open until all has been looked at.
+    Expected<void> look_into(const std::string &title, int socket, std::uint64_t count, int depth) {
+        const std::size_t before = waiting_.size();
+        if (auto peeked = peek(socket, waiting_); !peeked)
+            return peeked;
+        if (waiting_.size() - before != count || depth == kDeepest)
+            return failure(
+                "restore", "the virtual node",
+                fmt::format("a socket of {} holds {} descriptors on their way that cannot be looked at",
+                            title, count),
+                EACCES);
+        for (std::size_t at = before; at < before + count; ++at) {
+            const int fd = waiting_[at].get();
+            auto info = read_whole(fmt::format("/proc/self/fdinfo/{}", fd), kLargestInfo);
+            if (!info)
+                return propagate(info);
+            links_.push_back(
+                {title + ", on its way through a socket", fmt::format("self/fd/{}", fd), access_of(*info)});
+            if (const auto inside = waiting_in(*info); inside != 0)
+                if (auto looked = look_into(title, fd, inside, depth + 1); !looked)
+                    return looked;
+        }
+        return {};
+    }
+
     Expected<void> list(const std::vector<Process> &processes) {
         for (const auto &process : processes) {
             if (process.state == 'Z')
@@ -171,10 +257,10 @@ class Inspection {
                 auto info = read_whole(fmt::format("/proc/{}/fdinfo/{}", process.pid, name), kLargestInfo);
                 if (!info)
                     return propagate(info);
-                constexpr int kOctal = 8;
-                const auto flags = number_after(*info, "flags:", kOctal).value_or(O_RDWR);
-                constexpr std::array kAccess{R_OK, W_OK, R_OK | W_OK, R_OK | W_OK};
-                add("fd/" + name, (flags & O_PATH) != 0 ? F_OK : kAccess.at(flags & O_ACCMODE));
+                add("fd/" + name, access_of(*info));
+                if (const auto count = waiting_in(*info); count != 0)
+                    if (auto looked = look_into(process, std::stoi(name), count); !looked)
+                        return looked;
             }
         }
         return {};
@@ -227,6 +313,7 @@ class Inspection {
     std::set<Inode> executed_;
     std::set<Use> good_;
     std::vector<Link> links_;
+    std::vector<UniqueFd> waiting_;
 };
 
 } // namespace

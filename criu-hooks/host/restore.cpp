@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "access.hpp"
+#include "bound.hpp"
 #include "children.hpp"
 #include "criu-hooks/host/node.hpp"
 #include "grown.hpp"
@@ -45,18 +46,18 @@ Expected<CriuRequest> request_of(const RestoreRequest &wanted) {
     return request;
 }
 
-// Everything is open, nothing runs. criu would let it run whatever it is told now, so who may not is killed
-// first.
+// Everything is open, nothing runs. criu would let it run whatever it is told now, so both are killed first.
 Expected<void> verify_new_ones(const Context &context, const RestoreRequest &wanted, const Children &children,
-                               pid_t criu) {
+                               Criu &criu) {
     auto made = children.new_ones();
     if (!made)
         return propagate(made);
     for (const pid_t pid : *made) {
-        if (pid == criu)
+        if (pid == criu.pid())
             continue;
         if (auto verified = verify_access(context, wanted, pid); !verified) {
             kill(pid, SIGKILL); // the init of a PID namespace takes everything in it along
+            criu.kill_and_reap();
             return verified;
         }
     }
@@ -72,6 +73,8 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
         return propagate(probed);
     if (auto accepted = accept_grown_files(wanted); !accepted)
         return propagate(accepted);
+    if (auto verified = verify_bound_sockets(context, wanted); !verified)
+        return propagate(verified);
     auto request = request_of(wanted);
     if (!request)
         return propagate(request);
@@ -90,7 +93,7 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
         if (deadline.expired())
             return std::unexpected(timeout_error(deadline, "the restore"));
         if (stage == kBeforeItRuns)
-            if (auto verified = verify_new_ones(context, wanted, *children, criu->pid()); !verified) {
+            if (auto verified = verify_new_ones(context, wanted, *children, *criu); !verified) {
                 refused = verified.error();
                 return verified;
             }

@@ -392,7 +392,14 @@ Expected<Answer> ImageService::restore(Job &job) {
     std::vector<Restored> restored;
     const auto make = [this](const channel::ClientKey &client, const channel::Geometry &geometry,
                              std::uint64_t window) { return keeper_.make(client, geometry, window); };
-    if (auto done = restore_sessions(reader, back_end_, window_size_, make, restored); !done) {
+    auto done = [&]() -> Expected<void> {
+        try {
+            return restore_sessions(reader, back_end_, window_size_, make, restored);
+        } catch (const std::exception &error) { // memory that is not there
+            return failure("restore", "device images", error.what(), ENOMEM);
+        }
+    }();
+    if (!done) {
         for (const auto &one : restored)
             keeper_.drop(one.session);
         return propagate(done);

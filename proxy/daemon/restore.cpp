@@ -184,7 +184,8 @@ Expected<void> Restore::call(const Record &record) {
     JournalCall call;
     call.context = fixed->context;
     call.names.resize(fixed->names);
-    std::memcpy(call.names.data(), tail.data(), names_size);
+    if (names_size != 0)
+        std::memcpy(call.names.data(), tail.data(), names_size);
     const auto message = tail.subspan(names_size);
     call.message.assign(message.begin(), message.end());
     if (fixed->digest != image::Digest{}) {

@@ -690,25 +690,69 @@ def test_a_file_that_is_another_one_at_the_restore(place, agent, victim, how, tr
     agent.ok("destroy", node)
 
 
-def test_a_socket_whose_directory_is_another_one_at_the_restore(place, agent, victim):
-    """CRIU removes what has the socket's name and binds it anew, as root."""
+@pytest.mark.parametrize("name", ["d/socket", "/absolute/d/socket"])
+def test_a_socket_whose_directory_is_another_one_at_the_restore(place, agent, victim, name):
+    """CRIU removes the socket that has the name and binds it anew, as root: here one of Bob's."""
+    name = name.replace("/absolute", place.shared)
     os.mkdir(place.path("d"))
     os.chown(place.path("d"), USER, USER)
-    script = ("import socket, time; s = socket.socket(socket.AF_UNIX); s.bind('d/secret'); s.listen(); print('ready', flush=True); "
+    script = (f"import socket, time; s = socket.socket(socket.AF_UNIX); s.bind({name!r}); s.listen(); print('ready', flush=True); "
               "time.sleep(1000)")
     node = agent.run(["/usr/bin/python3", "-c", script], directory=place.shared)
     virtualnode.wait_for(lambda: b"ready" in agent.output(node), "the program", PATIENCE)
     agent.ok("checkpoint", node)
     os.rename(place.path("d"), place.path("kept"))
     os.symlink(os.path.dirname(victim), place.path("d"))
-    done = agent.ctl("restore", node, user=USER)
-    print(done.stderr)
-    with open(victim, encoding="utf-8") as file:
-        assert file.read() == "secret\n"
-    assert os.listdir(os.path.dirname(victim)) == ["secret"]
-    assert done.returncode == 1 and "d/secret" in done.stderr, done
+    with socket.socket(socket.AF_UNIX) as bobs:
+        path = os.path.join(os.path.dirname(victim), "socket")
+        bobs.bind(path)
+        before = os.stat(path)
+        done = agent.ctl("restore", node, user=USER)
+        print(done.stderr)
+        assert os.path.samestat(os.stat(path), before), "Bob's socket is another one"
+    assert done.returncode == 1 and "d/socket" in done.stderr and "may not make it" in done.stderr, done
     virtualnode.wait_for(lambda: not agent.leftovers(), "nothing to be left")
     os.unlink(place.path("d"))
     os.rename(place.path("kept"), place.path("d"))
     agent.ok("restore", node)
     agent.ok("destroy", node)
+
+
+HOLDS = {
+    "a stream": "a, b = socket.socketpair(); a.send(b'yz'); socket.send_fds(a, [b'x'], [fd])",
+    "datagrams": "a, b = socket.socketpair(type=socket.SOCK_DGRAM); a.send(b'y'); socket.send_fds(a, [b'x'], [fd])",
+}
+
+
+@pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.parametrize("kind", HOLDS)
+def test_a_file_on_its_way_between_two_sockets(place, agent, victim, kind, swap):
+    """A descriptor that nobody has taken yet, which no list of open files shows."""
+    with open(place.path("data"), "w", encoding="utf-8") as file:
+        file.write("public\n")
+    os.chmod(place.path("data"), 0o600)
+    os.chown(place.path("data"), USER, USER)
+    script = ("import array, os, socket, time\n"
+              "fd = os.open('data', os.O_RDWR | os.O_APPEND)\n"
+              f"{HOLDS[kind]}\n"
+              "os.close(fd)\n"
+              "print('ready', flush=True)\n"
+              "while not os.path.exists('go'): time.sleep(0.05)\n"
+              "fds = []\n"
+              "while not fds: fds = socket.recv_fds(b, 1, 1)[1]\n"
+              "print(os.pread(fds[0], 100, 0).decode(), flush=True)\n")
+    node = agent.run(["/usr/bin/python3", "-c", script], directory=place.shared)
+    virtualnode.wait_for(lambda: b"ready" in agent.output(node), "the program", PATIENCE)
+    agent.ok("checkpoint", node)
+    if swap:
+        replace(place, "link", victim)
+    done = agent.ctl("restore", node, user=USER)
+    print(done.stderr)
+    with open(place.path("go"), "w", encoding="utf-8"):
+        pass
+    if node in agent.nodes():
+        output, _ = agent.ended(node)
+        agent.ok("destroy", node)
+        assert b"secret" not in output and b"public" in output, output
+    assert done.returncode == (1 if swap else 0) and ("on its way" in done.stderr) == swap, done
+    virtualnode.wait_for(lambda: not agent.leftovers(), "nothing to be left")
