@@ -96,7 +96,7 @@ class Visitor {
 
   private:
     static Expected<void> become(uid_t uid) {
-        constexpr uid_t kSame = static_cast<uid_t>(-1);
+        constexpr auto kSame = static_cast<uid_t>(-1);
         if (syscall(SYS_setresuid, kSame, uid, kSame) != 0)
             return std::unexpected(errno_error("become", fmt::format("user {}", uid)));
         return {};
@@ -144,9 +144,9 @@ Expected<void> peek(int socket, std::vector<UniqueFd> &found) {
         for (cmsghdr *head = CMSG_FIRSTHDR(&message); head != nullptr; head = CMSG_NXTHDR(&message, head)) {
             if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
                 continue;
-            for (std::size_t at = 0; at < (head->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++at) {
+            for (std::size_t at = 0; at < head->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
                 int fd = -1;
-                std::memcpy(&fd, CMSG_DATA(head) + at * sizeof(fd), sizeof(fd));
+                std::memcpy(&fd, CMSG_DATA(head) + at, sizeof(fd));
                 found.emplace_back(fd);
             }
         }

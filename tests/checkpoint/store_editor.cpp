@@ -123,6 +123,22 @@ Expected<void> import_all(const store::Store &opened, const store::Request &requ
     return {};
 }
 
+Expected<void> edit(const std::vector<std::string> &words) {
+    const auto opened = store::Store::open(words[1]);
+    if (!opened)
+        return std::unexpected(opened.error());
+    const auto uid = static_cast<uid_t>(std::stoul(words[2]));
+    if (words[0] == "export")
+        return export_all(*opened, uid, words[3], words[4]);
+    return import_all(*opened, {.job = words[4],
+                                .uid = uid,
+                                .gid = static_cast<gid_t>(std::stoul(words[3])),
+                                .user = fmt::format("user{}", uid),
+                                .tier = {},
+                                .parent = {},
+                                .attributes = {}});
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -132,18 +148,7 @@ int main(int argc, char **argv) {
         std::cerr << "usage: store-editor export STORE UID ID DIRECTORY | import STORE UID GID JOB\n";
         return EXIT_FAILURE;
     }
-    const auto opened = store::Store::open(words[1]);
-    const auto uid = static_cast<uid_t>(std::stoul(words[2]));
-    const auto done = !opened ? std::unexpected(opened.error())
-                      : words[0] == "export"
-                          ? export_all(*opened, uid, words[3], words[4])
-                          : import_all(*opened, {.job = words[4],
-                                                 .uid = uid,
-                                                 .gid = static_cast<gid_t>(std::stoul(words[3])),
-                                                 .user = fmt::format("user{}", uid),
-                                                 .tier = {},
-                                                 .parent = {},
-                                                 .attributes = {}});
+    const auto done = edit(words);
     if (!done)
         std::cerr << done.error().message() << '\n';
     return done ? EXIT_SUCCESS : EXIT_FAILURE;
