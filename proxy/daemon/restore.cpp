@@ -377,6 +377,10 @@ Expected<void> Restore::access(const Record &record) {
     const auto mapping = session_.mapping_at(fixed->address);
     if (mapping != fixed->address || session_.mappings().at(*mapping).size != fixed->size)
         return record.wrong(fmt::format("{:#x}+{:#x} is no mapping", fixed->address, fixed->size));
+    constexpr std::array<std::uint64_t, 3> kAllowed{
+        CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    if (std::ranges::find(kAllowed, fixed->flags) == kAllowed.end())
+        return record.wrong(fmt::format("there is no access {:#x}", fixed->flags));
     if (const auto result = allow(fixed->address, fixed->size, fixed->flags); result != CUDA_SUCCESS)
         return driver_says(record, fmt::format("the mapping at {:#x}", fixed->address), result);
     return {};
@@ -442,6 +446,8 @@ Expected<Restored> begin_client(const Record &record, const BackEnd &back_end, s
     if (fixed->window_size != window_size)
         return record.wrong(fmt::format("its window has {:#x} bytes, here windows have {:#x} (--window-size)",
                                         fixed->window_size, window_size));
+    if (fixed->noted < 0 || fixed->noted > CUDA_ERROR_UNKNOWN)
+        return record.wrong(fmt::format("its failure {} is none that a driver has", fixed->noted));
     const channel::Geometry geometry{.ring_size = fixed->geometry[0],
                                      .record_limit = fixed->geometry[1],
                                      .slots = fixed->geometry[2],

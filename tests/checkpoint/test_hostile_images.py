@@ -162,6 +162,7 @@ STREAMS = {
     "a ring of 4 GiB": (changed(CLIENT, "I", GEOMETRY, 0xFFFFFFFF), "(client)", "ring_size"),
     "pieces of 4 GiB": (changed(CLIENT, "I", GEOMETRY + 20, 0xFFFFF000), "(client)", "piece_size"),
     "another device": (changed(CLIENT, "i", 84, -1), "(client)", "it was saved on a"),
+    "a failure that no driver has": (changed(CLIENT, "i", 76, 0x5500), "(client)", "its failure 21760 is none"),
     "a device whose name has no end": (changed(CLIENT, "256s", 104, b"A" * 256), "(client)", "it was saved on a"),
     "an ordinal of no device": (changed(CLIENT, "i", 80, -5), "(client)", "device -5"),
     "a client of another device": (changed(CLIENT, "Q", 16, 1 << 40), "a client of device 1099511627776"),
