@@ -148,7 +148,8 @@ def other_context(records):
     return [Record(CALL, put(one.payload, "Q", 0, 0x0C00_0000_0000 | 1 << 36 | 0x999 << 4)) if one.type == CALL else one for one in records]
 
 
-GEOMETRY = 48
+# Of a client record: proxy/image/include/proxy/image/record.hpp.
+ORDINAL, WINDOW, WINDOW_SIZE, GEOMETRY, NOTED, DEVICE, MAJOR, NAME = 16, 24, 32, 40, 68, 72, 76, 96
 STREAMS = {
     # record sizes
     "a client that is too short": (cut(CLIENT, 10), "(client)", "it has 10 bytes"),
@@ -156,16 +157,16 @@ STREAMS = {
     "an end that is too long": (lambda records: [*records[:-1], Record(CLIENT_END, bytes(64))], "(client_end)", "it has 64 bytes"),
     "a record of no bytes": (cut(SLAB, 0), "(slab)", "it has 0 bytes"),
     # the client
-    "a window that is none": (changed(CLIENT, "Q", 24, 0x1000), "(client)", "window 0x1000"),
-    "a window at the end of everything": (changed(CLIENT, "Q", 24, (1 << 64) - 4096), "(client)", "window"),
-    "a window of 2^63 bytes": (changed(CLIENT, "Q", 32, HUGE), "(client)", "its window has 0x8000000000000000 bytes"),
+    "a window that is none": (changed(CLIENT, "Q", WINDOW, 0x1000), "(client)", "window 0x1000"),
+    "a window at the end of everything": (changed(CLIENT, "Q", WINDOW, (1 << 64) - 4096), "(client)", "window"),
+    "a window of 2^63 bytes": (changed(CLIENT, "Q", WINDOW_SIZE, HUGE), "(client)", "its window has 0x8000000000000000 bytes"),
     "a ring of 4 GiB": (changed(CLIENT, "I", GEOMETRY, 0xFFFFFFFF), "(client)", "ring_size"),
     "pieces of 4 GiB": (changed(CLIENT, "I", GEOMETRY + 20, 0xFFFFF000), "(client)", "piece_size"),
-    "another device": (changed(CLIENT, "i", 84, -1), "(client)", "it was saved on a"),
-    "a failure that no driver has": (changed(CLIENT, "i", 76, 0x5500), "(client)", "its failure 21760 is none"),
-    "a device whose name has no end": (changed(CLIENT, "256s", 104, b"A" * 256), "(client)", "it was saved on a"),
-    "an ordinal of no device": (changed(CLIENT, "i", 80, -5), "(client)", "device -5"),
-    "a client of another device": (changed(CLIENT, "Q", 16, 1 << 40), "a client of device 1099511627776"),
+    "another device": (changed(CLIENT, "i", MAJOR, -1), "(client)", "it was saved on a"),
+    "a failure that no driver has": (changed(CLIENT, "i", NOTED, 0x5500), "(client)", "its failure 21760 is none"),
+    "a device whose name has no end": (changed(CLIENT, "256s", NAME, b"A" * 256), "(client)", "it was saved on a"),
+    "an ordinal of no device": (changed(CLIENT, "i", DEVICE, -5), "(client)", "device -5"),
+    "a client of another device": (changed(CLIENT, "Q", ORDINAL, 1 << 40), "a client of device 1099511627776"),
     # calls
     "a message that nobody knows": (before_end(call(message(0xFFFFFF))), "(call)", "message 0xffffff", "no call that makes anything"),
     "a call that makes nothing": (before_end(call(message(0x10002))), "(call)", "cannot repeat"),
