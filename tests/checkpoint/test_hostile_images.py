@@ -12,7 +12,6 @@ import struct
 import subprocess
 
 import hostile
-import nodes
 import pytest
 import saved_nodes
 import virtualnode
