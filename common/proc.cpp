@@ -9,6 +9,7 @@
 #include <optional>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -86,9 +87,8 @@ std::optional<Mount> mount_of(std::string_view line) {
 
 } // namespace
 
-Expected<std::string> read(const std::string &path) {
+Expected<std::string> read(const std::string &path, std::size_t largest) {
     constexpr std::size_t kStep = 16384;
-    constexpr std::size_t kLargest = std::size_t{16} << 20U;
     auto file = open_file(path, O_RDONLY);
     if (!file)
         return propagate(file);
@@ -102,8 +102,8 @@ Expected<std::string> read(const std::string &path) {
         text.resize(had + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
         if (got == 0)
             return text;
-        if (text.size() > kLargest)
-            return failure("read", path, "it is larger than 16 MiB", EFBIG);
+        if (text.size() > largest)
+            return failure("read", path, fmt::format("it is longer than {} bytes", largest), EFBIG);
     }
 }
 

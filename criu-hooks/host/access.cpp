@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "access.hpp"
 
+#include "common/proc.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 #include "file.hpp"
@@ -31,7 +32,6 @@
 namespace singularity::host {
 namespace {
 
-constexpr std::size_t kLargestInfo = std::size_t{64} << 10U;
 // Descriptors on their way in sockets that are themselves on their way.
 constexpr int kDeepest = 3;
 
@@ -219,7 +219,7 @@ class Inspection {
                 EACCES);
         for (std::size_t at = before; at < before + count; ++at) {
             const int fd = waiting_[at].get();
-            auto info = read_whole(fmt::format("/proc/self/fdinfo/{}", fd), kLargestInfo);
+            auto info = proc::read(fmt::format("/proc/self/fdinfo/{}", fd));
             if (!info)
                 return propagate(info);
             links_.push_back(
@@ -254,7 +254,7 @@ class Inspection {
             if (!names)
                 return propagate(names);
             for (const auto &name : *names) {
-                auto info = read_whole(fmt::format("/proc/{}/fdinfo/{}", process.pid, name), kLargestInfo);
+                auto info = proc::read(fmt::format("/proc/{}/fdinfo/{}", process.pid, name));
                 if (!info)
                     return propagate(info);
                 add("fd/" + name, access_of(*info));

@@ -25,7 +25,6 @@
 namespace singularity::host {
 namespace {
 
-constexpr std::size_t kLargestText = std::size_t{16} << 20U;
 constexpr std::string_view kDeleted = " (deleted)";
 
 // Descriptors that are no files and no sockets, by what /proc says of them: saved, or not and why.
@@ -236,7 +235,7 @@ Expected<void> check_descriptors(const NodeFacts &facts, const DumpRequest &requ
         const std::string path = fmt::format("/proc/{}/fd/{}", process.pid, number);
         auto link = read_link(path);
         Descriptor one;
-        auto info = read_whole(fmt::format("/proc/{}/fdinfo/{}", process.pid, number), kLargestText);
+        auto info = proc::read(fmt::format("/proc/{}/fdinfo/{}", process.pid, number));
         if (!link || !info || stat(path.c_str(), &one.status) != 0)
             continue; // closed meanwhile
         one.link = std::move(*link);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "children.hpp"
 
-#include "file.hpp"
+#include "common/proc.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -14,14 +14,12 @@
 namespace singularity::host {
 namespace {
 
-constexpr std::size_t kLargestList = std::size_t{4} << 20U;
-
 constexpr const char *kThisThread = "/proc/thread-self";
 
 } // namespace
 
 Expected<std::set<pid_t>> children_of(const std::filesystem::path &of) {
-    auto text = read_whole(of / "children", kLargestList);
+    auto text = proc::read((of / "children").native());
     if (!text)
         return propagate(text);
     std::set<pid_t> children;

@@ -37,13 +37,6 @@ Expected<std::string> read_open(int fd, const std::string &name, std::size_t lar
 
 } // namespace
 
-Expected<std::string> read_whole(const std::filesystem::path &path, std::size_t largest) {
-    auto file = open_file(path, O_RDONLY);
-    if (!file)
-        return propagate(file);
-    return read_open(file->get(), path.string(), largest);
-}
-
 Expected<std::string> read_link(const std::filesystem::path &path) {
     std::array<char, PATH_MAX + 32> target{}; // + 32: proc adds " (deleted)"
     const ssize_t size = readlink(path.c_str(), target.data(), target.size());

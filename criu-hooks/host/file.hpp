@@ -14,8 +14,6 @@
 
 namespace singularity::host {
 
-// Also of /proc, whose files have no size.
-[[nodiscard]] Expected<std::string> read_whole(const std::filesystem::path &path, std::size_t largest);
 [[nodiscard]] Expected<std::string> read_link(const std::filesystem::path &path);
 
 // Regular files in a directory; a symbolic link is refused.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "maps.hpp"
 
+#include "common/proc.hpp"
 #include "file.hpp"
 
 #include <algorithm>
@@ -40,7 +41,7 @@ bool parse(std::string_view line, Mapping &mapping) {
 
 Expected<std::vector<Mapping>> mappings_of(pid_t pid) {
     const std::string path = fmt::format("/proc/{}/maps", pid);
-    auto text = read_whole(path, kLargestMaps);
+    auto text = proc::read(path, kLargestMaps);
     if (!text)
         return propagate(text);
     std::vector<Mapping> mappings;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "outside.hpp"
 
+#include "common/proc.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 #include "file.hpp"
@@ -42,7 +43,7 @@ Expected<Resource> resource_of(int fd) {
         const std::string tty = fmt::format("tty[{:x}:{:x}]", status.st_rdev, status.st_dev);
         return Resource{tty, tty};
     }
-    auto info = read_whole(fmt::format("/proc/self/fdinfo/{}", fd), 1U << 20U);
+    auto info = proc::read(fmt::format("/proc/self/fdinfo/{}", fd));
     if (!info)
         return propagate(info);
     const auto mount = number_after(*info, "mnt_id:");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "parasite.hpp"
 
+#include "common/proc.hpp"
 #include "common/unique_fd.hpp"
 #include "file.hpp"
 #include "maps.hpp"
@@ -34,7 +35,7 @@ struct ThreadPlace {
 
 // /proc/PID/task/TID/syscall: "running", or "-1 SP PC", or "NUMBER six arguments SP PC"; proc_pid_syscall(5)
 Expected<ThreadPlace> place_of(pid_t pid, pid_t thread) {
-    auto text = read_whole(fmt::format("/proc/{}/task/{}/syscall", pid, thread), 4096);
+    auto text = proc::read(fmt::format("/proc/{}/task/{}/syscall", pid, thread));
     if (!text)
         return propagate(text);
     ThreadPlace place;

@@ -4,6 +4,7 @@
 
 #include "common/error.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,8 +14,11 @@
 
 namespace singularity::proc {
 
-// A whole file of /proc; the largest are megabytes. ESRCH or ENOENT: the process has ended.
-[[nodiscard]] Expected<std::string> read(const std::string &path);
+// More bytes than this only a maps file has.
+inline constexpr std::size_t kUsual = std::size_t{16} << 20U;
+
+// A whole file of /proc, of at most so many bytes. ESRCH or ENOENT: the process has ended; EFBIG.
+[[nodiscard]] Expected<std::string> read(const std::string &path, std::size_t largest = kUsual);
 
 // A line of /proc/PID/mountinfo; names with their spaces.
 struct Mount {
