@@ -56,10 +56,11 @@ Expected<Answer> ask(const std::filesystem::path &control_socket, const Request 
 
 } // namespace
 
-Expected<Answer> prepare(const std::filesystem::path &control_socket, int file, const Deadline &deadline) {
+Expected<Answer> prepare(const std::filesystem::path &control_socket, int file, const Progress &progress,
+                         const Deadline &deadline) {
     return ask(control_socket,
                {.operation = std::to_underlying(Operation::prepare), .within = milliseconds(deadline)}, file,
-               "prepare to save the device images of", {}, deadline);
+               "prepare to save the device images of", progress, deadline);
 }
 
 Expected<Answer> save(const std::filesystem::path &control_socket, int descriptor, const SaveOptions &options,

@@ -261,7 +261,7 @@ ImageService::quiesce(Job &job, const std::vector<std::shared_ptr<Session>> &ses
 
 Expected<void> ImageService::write(Job &job, std::vector<Held> &held, Answer &answer) const {
     const auto wanted = [&](std::uint64_t bytes) { return go_on(job, bytes); };
-    auto writer = job.file ? image::Writer(job.file->fd(), job.file->file(), wanted)
+    auto writer = job.file ? image::Writer(job.file->file(), wanted)
                            : image::Writer(job.descriptor.get(), job.deadline, wanted);
     if (auto done = writer.put(image::RecordType::stream,
                                image::StreamRecord{.clients = static_cast<std::uint32_t>(held.size())});

@@ -31,9 +31,9 @@ PinnedFile::~PinnedFile() {
 
 Expected<void> PinnedFile::reserve(std::uint64_t bytes, const image::GoOn &go_on) {
     while (file_.memory().size() < bytes) {
-        if (auto wanted = go_on(0); !wanted)
+        if (auto wanted = go_on(file_.memory().size()); !wanted)
             return wanted;
-        if (auto grown = file_.grow(fd_.get(), std::min(bytes - file_.memory().size(), kAtOnce)); !grown)
+        if (auto grown = file_.grow(std::min(bytes - file_.memory().size(), kAtOnce)); !grown)
             return grown;
         pin(file_.memory().subspan(pinned_to_));
         pinned_to_ = file_.memory().size();

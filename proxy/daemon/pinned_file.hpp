@@ -33,7 +33,6 @@ class PinnedFile {
     // Whether the descriptor is of the same file.
     [[nodiscard]] bool is(const UniqueFd &file) const;
 
-    [[nodiscard]] int fd() const { return fd_.get(); }
     [[nodiscard]] image::MappedFile &file() { return file_; }
 
   private:

@@ -65,15 +65,9 @@ Expected<std::span<std::byte>> FileOutput::room(std::size_t size) {
     if (auto wanted = go_on_(end_); !wanted)
         return propagate(wanted);
     if (const auto left = file_.memory().size() - end_; left < size)
-        if (auto grown = file_.grow(fd_, size - left); !grown)
+        if (auto grown = file_.grow(size - left); !grown)
             return propagate(grown);
     return file_.memory().subspan(end_, size);
-}
-
-Expected<void> FileOutput::finish() {
-    if (ftruncate(fd_, static_cast<off_t>(end_)) != 0)
-        return std::unexpected(errno_error("end", "the device image"));
-    return {};
 }
 
 } // namespace singularity::image

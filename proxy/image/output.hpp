@@ -48,14 +48,13 @@ class StreamOutput : public Output {
 
 class FileOutput : public Output {
   public:
-    FileOutput(int fd, MappedFile &file, GoOn go_on) : fd_(fd), file_(file), go_on_(std::move(go_on)) {}
+    FileOutput(MappedFile &file, GoOn go_on) : file_(file), go_on_(std::move(go_on)) {}
     [[nodiscard]] Expected<std::span<std::byte>> room(std::size_t size) override;
     void keep(std::size_t size) override { end_ += size; }
-    [[nodiscard]] Expected<void> finish() override;
+    [[nodiscard]] Expected<void> finish() override { return file_.end_at(end_); }
     [[nodiscard]] std::uint64_t bytes() const override { return end_; }
 
   private:
-    int fd_;
     MappedFile &file_;
     GoOn go_on_;
     std::size_t end_ = 0;

@@ -14,8 +14,8 @@ namespace singularity::image {
 Writer::Writer(int fd, const Deadline &deadline, GoOn go_on)
     : output_(std::make_unique<StreamOutput>(fd, deadline, std::move(go_on))) {}
 
-Writer::Writer(int fd, MappedFile &file, GoOn go_on)
-    : output_(std::make_unique<FileOutput>(fd, file, std::move(go_on))) {}
+Writer::Writer(MappedFile &file, GoOn go_on)
+    : output_(std::make_unique<FileOutput>(file, std::move(go_on))) {}
 
 Writer::~Writer() = default;
 

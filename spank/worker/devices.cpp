@@ -26,6 +26,7 @@ namespace {
 constexpr log::Channel kLog("worker");
 constexpr std::chrono::seconds kAttachPatience{30};
 constexpr const char *kNowhere = "put-away"; // no such file
+constexpr const char *kPreparing = "preparing";
 constexpr const char *kSaving = "saving devices";
 constexpr const char *kLoading = "loading devices";
 
@@ -54,6 +55,26 @@ Expected<void> for_all(std::uint32_t count, const std::function<Expected<void>(s
             return result;
     return {};
 }
+
+// How far each proxy is, told by threads of their own.
+class ProxyBytes {
+  public:
+    explicit ProxyBytes(std::uint32_t proxies) : bytes_(proxies) {}
+    [[nodiscard]] std::uint64_t sum() const {
+        std::uint64_t all = 0;
+        for (const auto &one : bytes_)
+            all += one.load();
+        return all;
+    }
+    // Of all, with this.
+    std::uint64_t now(std::uint32_t proxy, std::uint64_t count) {
+        bytes_[proxy].store(count);
+        return sum();
+    }
+
+  private:
+    std::vector<std::atomic<std::uint64_t>> bytes_;
+};
 
 bool is_socket(int directory, const std::string &name) {
     struct stat about{};
@@ -121,12 +142,15 @@ Expected<void> Devices::prepare(int into, AgentLink &agent, const Deadline &dead
     auto control = directory(room_.control());
     if (!control)
         return propagate(control);
-    agent.progress("preparing");
+    ProxyBytes bytes(proxies());
+    agent.progress(kPreparing);
     return for_all(proxies(), [&](std::uint32_t proxy) -> Expected<void> {
         const UniqueFd stream(openat(into, file(proxy).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
         if (!stream)
             return std::unexpected(errno_error("make", file(proxy)));
-        auto answer = proxy_control::prepare(control_socket(*control, proxy), stream.get(), deadline);
+        auto answer = proxy_control::prepare(
+            control_socket(*control, proxy), stream.get(),
+            [&](std::uint64_t count) { agent.progress(kPreparing, bytes.now(proxy, count)); }, deadline);
         if (!answer)
             return propagate(answer);
         return {};
@@ -137,32 +161,24 @@ Expected<std::uint64_t> Devices::save(int into, AgentLink &agent, const Deadline
     auto control = directory(room_.control());
     if (!control)
         return propagate(control);
-    std::vector<std::atomic<std::uint64_t>> bytes(proxies());
-    const auto sum = [&] {
-        std::uint64_t all = 0;
-        for (const auto &one : bytes)
-            all += one.load();
-        return all;
-    };
+    ProxyBytes bytes(proxies());
     agent.progress(kSaving);
     auto saved = for_all(proxies(), [&](std::uint32_t proxy) -> Expected<void> {
         const UniqueFd stream(openat(into, file(proxy).c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
         if (!stream)
             return std::unexpected(errno_error("open", file(proxy)));
-        const proxy_control::SaveOptions options{.afterwards = proxy_control::Afterwards::detach,
-                                                 .progress = [&](std::uint64_t count) {
-                                                     bytes[proxy].store(count);
-                                                     agent.progress(kSaving, sum());
-                                                 }};
+        const proxy_control::SaveOptions options{
+            .afterwards = proxy_control::Afterwards::detach,
+            .progress = [&](std::uint64_t count) { agent.progress(kSaving, bytes.now(proxy, count)); }};
         auto answer = proxy_control::save(control_socket(*control, proxy), stream.get(), options, deadline);
         if (!answer)
             return propagate(answer);
-        bytes[proxy].store(answer->bytes);
+        bytes.now(proxy, answer->bytes);
         return {};
     });
     if (!saved)
         return propagate(saved);
-    return sum();
+    return bytes.sum();
 }
 
 Expected<void> Devices::resume(const Deadline &deadline) const {

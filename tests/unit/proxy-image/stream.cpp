@@ -174,7 +174,7 @@ void a_mapped_file_has_the_same_bytes(void **) {
     const UniqueFd file(memfd_create("image", MFD_CLOEXEC));
     auto mapped = MappedFile::make(file.get(), MappedFile::kStep);
     assert_true(mapped.has_value());
-    Writer writer(file.get(), *mapped, always);
+    Writer writer(*mapped, always);
     assert_true(write_records(writer).has_value());
     assert_true(content_of(file) == whole());
     assert_int_equal(writer.bytes(), content_of(file).size());
@@ -185,8 +185,7 @@ void what_is_not_ended_is_no_record(void **) {
     auto mapped = MappedFile::make(file.get(), MappedFile::kStep);
     assert_true(mapped.has_value());
     const UniqueFd stream(memfd_create("image", MFD_CLOEXEC));
-    Writer writers[] = {{file.get(), *mapped, always},
-                        {stream.get(), Deadline::after(std::chrono::seconds(10)), always}};
+    Writer writers[] = {{*mapped, always}, {stream.get(), Deadline::after(std::chrono::seconds(10)), always}};
     for (auto &writer : writers) {
         const auto room = writer.begin(RecordType::content, kPiece);
         assert_true(room.has_value() && room->size() == kPiece);
@@ -203,11 +202,11 @@ void a_mapped_file_grows_in_steps(void **) {
     assert_true(mapped.has_value());
     assert_true(mapped->memory().empty());
     for (std::size_t step = 1; step <= 2; ++step) {
-        assert_true(mapped->grow(file.get(), 1).has_value());
+        assert_true(mapped->grow(1).has_value());
         assert_int_equal(mapped->memory().size(), step * MappedFile::kStep);
         mapped->memory().back() = std::byte{'x'};
     }
-    const auto beyond = mapped->grow(file.get(), 1);
+    const auto beyond = mapped->grow(1);
     assert_false(beyond.has_value());
     assert_int_equal(beyond.error().code, EFBIG);
 }

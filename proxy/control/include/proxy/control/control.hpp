@@ -24,10 +24,11 @@ struct SaveOptions {
     Progress progress;
 };
 
-// control_socket: singularity-proxyd --control. Before a save to an empty file that is open for reading and
-// writing: gets the memory for what the clients have on the device, while they run. ENOSPC is an answer here.
+// control_socket, of all of these: singularity-proxyd --control. Before a save to an empty file that is open
+// for reading and writing: gets the memory for what the clients have on the device, while they run. Where
+// there is no room for it, or it takes too long, nothing has happened to anybody.
 [[nodiscard]] Expected<Answer> prepare(const std::filesystem::path &control_socket, int file,
-                                       const Deadline &deadline);
+                                       const Progress &progress, const Deadline &deadline);
 
 // What is written to the descriptor is an image only if this
 // succeeds. After Afterwards::detach no client knows the proxy any more: it may be ended. Until then, and

@@ -26,7 +26,7 @@ class Writer {
     // The descriptor stays the caller's. It does not block while this lives.
     Writer(int fd, const Deadline &deadline, GoOn go_on);
     // To the file that is mapped there, from its begin.
-    Writer(int fd, MappedFile &file, GoOn go_on);
+    Writer(MappedFile &file, GoOn go_on);
     ~Writer();
     Writer(const Writer &) = delete;
     Writer &operator=(const Writer &) = delete;
