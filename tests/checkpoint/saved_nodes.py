@@ -48,6 +48,19 @@ def difference(found, wanted):
     return "how the last line ends"
 
 
+def foreground(agent, *words):
+    return subprocess.Popen(agent.command(*words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/",
+                            bufsize=1, user=USER, group=USER, extra_groups=[])
+
+
+def answers(program):
+    """Of `singularity-probe steady`: what its device still holds."""
+    program.stdin.write("\n")
+    program.stdin.flush()
+    line = program.stdout.readline()
+    assert line.split() == ["value", "7"], f"{line} {program.stderr.read() if program.poll() is not None else ''}"
+
+
 class Agent(virtualnode.Agent):
     """With what tests of checkpoints ask it for."""
 

@@ -12,6 +12,7 @@ import struct
 import subprocess
 
 import hostile
+import nodes
 import pytest
 import saved_nodes
 import virtualnode
@@ -24,26 +25,14 @@ CHECKPOINT, RESTORE = 80, 81  # spank/agent/agent_messages.hpp
 PROGRAM = ["--devices", "1", "--backend", "software", "--", built("proxy", "singularity-probe"), "steady"]
 
 
-def foreground(agent, *words):
-    return subprocess.Popen(agent.command(*words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/",
-                            bufsize=1, user=USER, group=USER, extra_groups=[])
-
-
-def answers(program):
-    program.stdin.write("\n")
-    program.stdin.flush()
-    line = program.stdout.readline()
-    assert line.split() == ["value", "7"], f"{line} {program.stderr.read() if program.poll() is not None else ''}"
-
-
 class Scene:
     """A program with a device, its checkpoint, and copies of that which were changed."""
 
     def __init__(self):
         self.agent = saved_nodes.Agent()
-        program = foreground(self.agent, "run", *PROGRAM)
+        program = saved_nodes.foreground(self.agent, "run", *PROGRAM)
         assert program.stdout.readline().split() == ["ready", "1"]
-        answers(program)
+        saved_nodes.answers(program)
         self.node = next(iter(self.agent.nodes()))
         self.id = self.agent.ok("checkpoint", self.node)
         program.communicate(timeout=PATIENCE)
@@ -74,8 +63,8 @@ class Scene:
         virtualnode.wait_for(lambda: not self.agent.leftovers() and not self.agent.workers(), f"nothing to be left: {self.agent.leftovers()}")
 
     def still_restores(self):
-        program = foreground(self.agent, "restore", self.id)
-        answers(program)
+        program = saved_nodes.foreground(self.agent, "restore", self.id)
+        saved_nodes.answers(program)
         program.communicate(timeout=PATIENCE)
         assert program.returncode == 0
         self.nothing_is_left()
@@ -361,18 +350,6 @@ def core_of(checkpoint):
     return min(name for node, device, name in checkpoint.images if name.startswith(b"core-") and not device)
 
 
-def with_ids(field, value):
-    """As in test_images.py: eight ids of 1001, two bytes each."""
-    user = b"".join(bytes([number << 3, 0xE9, 0x07]) for number in range(1, 9))
-
-    def change(content):
-        assert content.count(user) == 1
-        hostile_ids = bytearray(user)
-        hostile_ids[3 * (field - 1) + 1:3 * field] = value
-        return content.replace(user, bytes(hostile_ids))
-    return change
-
-
 @contextlib.contextmanager
 def watched_criu(directory):
     """Says in a file whenever criu is started."""
@@ -392,7 +369,7 @@ def watched_criu(directory):
                                                 (8, b"\x80\x00", "has fsgid 0, not 1001"), (1, b"\xea\x07", "has uid 1002, not 1001")])
 def test_ids_in_the_host_image(scene, tmp_path, field, value, says):
     checkpoint = scene.good.copy()
-    checkpoint.change_image(b"", core_of(checkpoint), with_ids(field, value))
+    checkpoint.change_image(b"", core_of(checkpoint), nodes.with_ids(field, value))
     with watched_criu(str(tmp_path)) as criu_ran:
         # The agent's mounts are those of this process.
         scene.agent.mounts, before = scene.agent.own_mounts(), scene.agent.mounts
@@ -532,12 +509,12 @@ def readable_by(uid, top):
 def test_another_user(scene):
     """While the node runs: neither its state nor its store, staging, sockets, output or processes are his."""
     agent = scene.agent
-    program = foreground(agent, "restore", scene.id)
-    answers(program)
+    program = saved_nodes.foreground(agent, "restore", scene.id)
+    saved_nodes.answers(program)
     node = scene.node
     try:
         agent.ok("checkpoint", "--continue", node)
-        answers(program)
+        saved_nodes.answers(program)
         for command in (["checkpoint", node], ["checkpoint", "--continue", node], ["logs", node], ["destroy", node]):
             done = agent.ctl(*command, user=BOB)
             assert done.returncode == 1 and "belongs to another user" in done.stderr and not done.stdout, (command, done)
@@ -561,7 +538,7 @@ def test_another_user(scene):
             done = subprocess.run(["cat", os.path.join(inside, name)], user=BOB, group=BOB, extra_groups=[], capture_output=True, check=False,
                                   timeout=PATIENCE)
             assert done.returncode != 0 and not done.stdout, name
-        answers(program)
+        saved_nodes.answers(program)
     finally:
         program.communicate(timeout=PATIENCE)
     scene.nothing_is_left()

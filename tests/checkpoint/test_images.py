@@ -194,27 +194,14 @@ def core_of(images):
     return next(name for name in sorted(os.listdir(images)) if name.startswith("core-"))
 
 
-def with_ids(field, value):
-    """The credentials of a core image begin with eight ids: fields 1 to 8, here 1001 as two bytes."""
-    user = b"".join(bytes([number << 3, 0xE9, 0x07]) for number in range(1, 9))
-
-    def change(data):
-        assert data.count(user) == 1
-        changed = bytearray(user)
-        changed[3 * (field - 1) + 1:3 * field] = value
-        return data.replace(user, bytes(changed))
-
-    return change
-
-
 ROOT = b"\x80\x00"  # 0, as long as 1001
 
 HOSTILE = {
-    "root": (core_of, with_ids(1, ROOT), "has uid 0, not 1001"),
-    "effective root": (core_of, with_ids(3, ROOT), "has euid 0, not 1001"),
-    "root's group": (core_of, with_ids(6, ROOT), "has sgid 0, not 1001"),
-    "file system's root": (core_of, with_ids(7, ROOT), "has fsuid 0, not 1001"),
-    "another user": (core_of, with_ids(1, b"\xea\x07"), "has uid 1002, not 1001"),
+    "root": (core_of, nodes.with_ids(1, ROOT), "has uid 0, not 1001"),
+    "effective root": (core_of, nodes.with_ids(3, ROOT), "has euid 0, not 1001"),
+    "root's group": (core_of, nodes.with_ids(6, ROOT), "has sgid 0, not 1001"),
+    "file system's root": (core_of, nodes.with_ids(7, ROOT), "has fsuid 0, not 1001"),
+    "another user": (core_of, nodes.with_ids(1, b"\xea\x07"), "has uid 1002, not 1001"),
     "cut off": (core_of, lambda data: data[:-5], "it is cut off"),
     "nothing": (core_of, lambda data: b"", "does not begin as CRIU's images"),
     "other magic": (core_of, lambda data: b"\0" * 8 + data[8:], "does not begin as CRIU's images"),

@@ -3,7 +3,6 @@
 ends and restores every workload. The output is that of an undisturbed run, to the bit."""
 
 import random
-import subprocess
 import time
 
 import pytest
@@ -57,31 +56,20 @@ def test_training_on_fewer_devices(agent):
     agent.ok("destroy", node)
 
 
-def in_foreground(agent, *words):
-    return subprocess.Popen(agent.command(*words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd="/",
-                            bufsize=1, user=USER, group=USER, extra_groups=[])
-
-
-def answers(program):
-    program.stdin.write("\n")
-    program.stdin.flush()
-    assert program.stdout.readline().split() == ["value", "7"]
-
-
 @pytest.mark.parametrize("sizes", [[1, 2], [2, 1, 2], [1, 1]])
 def test_devices_share_proxies(agent, sizes):
     """A process with two virtual devices, both on one real one, and back; with each line it uses its device."""
-    program = in_foreground(agent, "run", "--devices", "2", "--backend", "software", "--", built("proxy", "singularity-probe"), "steady")
+    program = saved_nodes.foreground(agent, "run", "--devices", "2", "--backend", "software", "--", built("proxy", "singularity-probe"), "steady")
     assert program.stdout.readline().split() == ["ready", "1"]
-    answers(program)
+    saved_nodes.answers(program)
     node = next(iter(agent.nodes()))
     for size in sizes:
         agent.ok("checkpoint", node)
         program.communicate(timeout=PATIENCE)
-        program = in_foreground(agent, "restore", "--devices", str(size), node)
-        answers(program)
+        program = saved_nodes.foreground(agent, "restore", "--devices", str(size), node)
+        saved_nodes.answers(program)
         assert len(agent.proxies(node)) == size
-        answers(program)
+        saved_nodes.answers(program)
     program.communicate(timeout=PATIENCE)
     assert program.returncode == 0
     virtualnode.wait_for(lambda: not agent.leftovers(), "everything to be gone")
