@@ -51,6 +51,7 @@ Expected<void> MappedFile::grow(std::size_t bytes) {
     return {};
 }
 
+// NOLINTNEXTLINE(readability-make-member-function-const): it changes the file
 Expected<void> MappedFile::end_at(std::size_t size) {
     if (ftruncate(fd_, static_cast<off_t>(size)) != 0)
         return std::unexpected(errno_error("end", "the device image"));
