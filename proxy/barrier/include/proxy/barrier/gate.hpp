@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The gate that every group of collectives passes before it is issued.
+//
+// Threads of the program enter; one thread of the client at a time serves the coordinator's requests. A gate
+// that is closed stays so until the coordinator's next word or open(): who carries the requests calls that
+// when the coordinator is gone.
+#pragma once
+
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "proxy/barrier/gate_state.hpp"
+#include "proxy/barrier/lines.hpp"
+
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace singularity::barrier {
+
+class Gate {
+  public:
+    // A group that was let through and is being issued. The gate's answers wait until this is gone.
+    class Passage {
+      public:
+        explicit Passage(Gate &gate) : gate_(&gate) {}
+        Passage(Passage &&other) noexcept : gate_(std::exchange(other.gate_, nullptr)) {}
+        Passage &operator=(Passage &&) = delete;
+        Passage(const Passage &) = delete;
+        Passage &operator=(const Passage &) = delete;
+        ~Passage() {
+            if (gate_ != nullptr)
+                gate_->passed();
+        }
+
+      private:
+        Gate *gate_;
+    };
+
+    explicit Gate(const Key &process) : process_(process) {}
+
+    void join(const Member &member);
+    void leave(const Member &member);
+
+    // Waits as long as the gate is closed; counts the group. One line for each of its operations.
+    [[nodiscard]] Passage enter(std::span<const Line> group);
+
+    // Carries a request out. A round is answered when it is settled, or at the deadline as it is then. A
+    // release is answered at once.
+    [[nodiscard]] Report serve(const Request &request, const Deadline &deadline);
+    void open();
+
+    // What the process does in NCCL just now, for people; empty: nothing.
+    void set_doing(std::string text);
+
+  private:
+    void passed();
+    [[nodiscard]] bool held() const { return waiting_ > 0; }
+
+    Key process_;
+    std::mutex lock_;
+    std::condition_variable changed_;
+    GateState state_;
+    std::size_t waiting_ = 0; // threads at the gate
+    std::size_t passing_ = 0; // threads in a Passage
+    std::string doing_;
+};
+
+} // namespace singularity::barrier
