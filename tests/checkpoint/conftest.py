@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+import hostile
 import nodes
 import pytest
 import saved_nodes
@@ -50,3 +51,15 @@ def agent(_mounts):
     one = saved_nodes.Agent()
     yield one
     one.close()
+
+
+@pytest.fixture(scope="module")
+def scene(_mounts):
+    """For hostile images: a program's checkpoint, which still restores when all tests of the file have done what they did."""
+    one = hostile.Scene()
+    try:
+        yield one
+        one.still_restores()
+        one.agent.store_is_whole()
+    finally:
+        one.close()

@@ -8,7 +8,11 @@ import subprocess
 import tempfile
 
 import nodes
+import saved_nodes
+import virtualnode
+from saved_nodes import PATIENCE, USER, built
 
+PROGRAM = ["--devices", "1", "--backend", "software", "--", built("proxy", "singularity-probe"), "steady"]
 EDITOR = nodes.program("store-editor")
 
 # proxy/image/include/proxy/image/record.hpp
@@ -136,3 +140,51 @@ class Checkpoint:
         head = struct.pack("=I", len(was)) + was
         assert record[8:].startswith(head)
         self.attributes[name, b""][b"record"] = record[:8] + struct.pack("=I", len(name)) + name + record[8 + len(head):]
+
+
+class Scene:
+    """A program with a device, its checkpoint, and copies of that which were changed."""
+
+    def __init__(self):
+        self.agent = saved_nodes.Agent()
+        program = saved_nodes.foreground(self.agent, "run", *PROGRAM)
+        assert program.stdout.readline().split() == ["ready", "1"]
+        saved_nodes.answers(program)
+        self.node = next(iter(self.agent.nodes()))
+        self.id = self.agent.ok("checkpoint", self.node)
+        program.communicate(timeout=PATIENCE)
+        self.good = Checkpoint.of(self.agent.store, USER, self.id)
+
+    def restore(self, what, user=USER):
+        return self.agent.ctl("restore", "--", what, user=user, stdin=subprocess.DEVNULL)
+
+    def refuses(self, checkpoint, *words, job="changed", uid=USER, gid=None, by=USER):
+        """What is said of it."""
+        written = checkpoint.write(self.agent.store, uid, job, gid)
+        try:
+            return self.refuses_id(written, *words, by=by)
+        finally:
+            os.unlink(os.path.join(self.agent.store, "users", str(uid), "checkpoints", written))
+
+    def refuses_id(self, what, *words, by=USER):
+        done = self.restore(what, by)
+        said = [line for line in done.stderr.splitlines() if line.startswith("singularityctl: cannot")]
+        assert done.returncode == 1 and len(said) == 1, f"{done}\n{self.agent.log()}"
+        for word in words:
+            assert word in said[0], said[0]
+        self.nothing_is_left()
+        return said[0]
+
+    def nothing_is_left(self):
+        assert self.agent.process.poll() is None, self.agent.log()
+        virtualnode.wait_for(lambda: not self.agent.leftovers() and not self.agent.workers(), f"nothing to be left: {self.agent.leftovers()}")
+
+    def still_restores(self):
+        program = saved_nodes.foreground(self.agent, "restore", self.id)
+        saved_nodes.answers(program)
+        program.communicate(timeout=PATIENCE)
+        assert program.returncode == 0
+        self.nothing_is_left()
+
+    def close(self):
+        self.agent.close()

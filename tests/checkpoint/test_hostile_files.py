@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Files and sockets that a program, or its user, changes while the agent's helpers, who are root, look at them: these neither wait
+nor follow, what is another's stays another's, and the program is refused with the reason or saved, never lost."""
+
+import os
+import socket
+
+import pytest
+import virtualnode
+from saved_nodes import PATIENCE, USER
+from virtualnode import BOB
+
+DEVICES = "/run/singularity/devices"
+IN_PLACE = {
+    "nothing": "true",
+    "a directory": f"mkdir {DEVICES}/0.sock",
+    "a full directory": f"mkdir {DEVICES}/0.sock; echo > {DEVICES}/0.sock/file",
+    "a file": f"echo x > {DEVICES}/0.sock",
+    "a fifo": f"mkfifo {DEVICES}/0.sock",
+    "a link to nowhere": f"ln -s nowhere {DEVICES}/0.sock",
+    "a link to a file": f"ln -s /etc/passwd {DEVICES}/0.sock",
+    "a link to itself": f"ln -s 0.sock {DEVICES}/0.sock",
+}
+
+
+@pytest.mark.parametrize("how", ["checkpoint", "continue"])
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_what_is_in_place_of_a_device(agent, name, how):
+    """The agent's helpers neither wait nor follow; the program is told, or saved; it is never lost."""
+    script = f"mv {DEVICES}/0.sock {DEVICES}/kept; {IN_PLACE[name]}; echo ready; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); sleep 0.05; done"
+    node = agent.run(["/bin/sh", "-c", script], 1)
+    virtualnode.wait_for(lambda: b"ready" in agent.output(node), "the program", PATIENCE)
+    done = agent.ctl("checkpoint", *(["--continue"] if how == "continue" else []), node, user=USER)
+    print(done.stderr)
+    assert done.returncode == 1 and "0.sock" in done.stderr, done
+    virtualnode.wait_for(lambda: agent.nodes()[node][0] == "running", "it to run on", PATIENCE)
+    assert "running" in agent.task(node)
+    assert not agent.checkpoints()
+    agent.ok("destroy", node)
+    assert not agent.leftovers()
+
+
+def test_more_names_than_devices(agent):
+    """Files of the names that helpers use, where the program may write."""
+    script = (f"cd {DEVICES}; mkfifo 1.sock 0.hidden put-away; ln -s /etc/shadow 2.sock; mkdir control; echo ready; "
+              "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); sleep 0.05; done")
+    node = agent.run(["/bin/sh", "-c", script], 1)
+    virtualnode.wait_for(lambda: b"ready" in agent.output(node), "the program", PATIENCE)
+    agent.ok("checkpoint", "--continue", node)
+    agent.ok("checkpoint", node)
+    assert not agent.leftovers()
+    agent.ok("restore", node)
+    assert "running" in agent.task(node)
+    agent.ok("destroy", node)
+    assert not agent.leftovers()
+
+
+# Each opens the file `data` of the shared directory, says so and goes on for ever; somebody outside puts something else in its place.
+OPENED = {"reading": "exec 9<data", "appending": "exec 9>>data", "both": "exec 9<>data"}
+
+
+@pytest.fixture(name="victim")
+def bobs_secret(place):
+    """A file of Bob's of the same size and mode as Alice's."""
+    directory = os.path.join(place.top, "bob")
+    os.mkdir(directory, 0o700)
+    path = os.path.join(directory, "secret")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("secret\n")
+    os.chmod(path, 0o600)
+    for one in (path, directory):
+        os.chown(one, BOB, BOB)
+    return path
+
+
+def replace(place, trick, victim):
+    data = place.path("data")
+    os.unlink(data)
+    if trick == "link":
+        os.symlink(victim, data)
+    elif trick == "fifo":
+        os.mkfifo(data, 0o600)
+        os.chown(data, USER, USER)
+    elif trick == "directory":
+        os.mkdir(data)
+    elif trick == "hard link":
+        os.link(victim, data)
+
+
+@pytest.mark.parametrize("trick", ["link", "hard link", "fifo", "directory"])
+@pytest.mark.parametrize("how", OPENED)
+def test_a_file_that_is_another_one_at_the_restore(place, agent, victim, how, trick):
+    """CRIU opens files as root: what the user could not open himself he does not get, and nothing waits for ever."""
+    with open(place.path("data"), "w", encoding="utf-8") as file:
+        file.write("public\n")
+    os.chmod(place.path("data"), 0o600)
+    os.chown(place.path("data"), USER, USER)
+    read = "cat /proc/self/fd/9 2>/dev/null; head -c 100 <&9 2>/dev/null;" if how != "appending" else ""
+    script = f"{OPENED[how]}; echo ready; while [ ! -e go ]; do sleep 0.05; done; echo stolen >&9; {read} echo end"
+    node = agent.run(["/bin/sh", "-c", script], directory=place.shared)
+    virtualnode.wait_for(lambda: b"ready" in agent.output(node), "the program", PATIENCE)
+    agent.ok("checkpoint", node)
+    replace(place, trick, victim)
+    done = agent.ctl("restore", node, user=USER)
+    print(done.stderr)
+    with open(place.path("go"), "w", encoding="utf-8"):
+        pass
+    if done.returncode == 0:  # then it has nothing of Bob's
+        output, _ = agent.ended(node)
+        agent.ok("destroy", node)
+        assert b"secret" not in output, output
+    with open(victim, encoding="utf-8") as file:
+        assert file.read() == "secret\n"
+    assert done.returncode == 1 and ("data" in done.stderr or "a hidden file" in done.stderr), done
+    assert victim not in done.stderr
+    virtualnode.wait_for(lambda: not agent.leftovers(), "nothing to be left")
+    os.unlink(place.path("go"))
+    if os.path.isdir(place.path("data")):
+        os.rmdir(place.path("data"))
+    else:
+        os.unlink(place.path("data"))
+    with open(place.path("data"), "w", encoding="utf-8") as file:
+        file.write("public\n")
+    os.chmod(place.path("data"), 0o600)
+    os.chown(place.path("data"), USER, USER)
+    agent.ok("restore", node)
+    agent.ok("destroy", node)
+
+
+@pytest.mark.parametrize("name", ["d/socket", "/absolute/d/socket"])
+def test_a_socket_whose_directory_is_another_one_at_the_restore(place, agent, victim, name):
+    """CRIU removes the socket that has the name and binds it anew, as root: here one of Bob's."""
+    name = name.replace("/absolute", place.shared)
+    os.mkdir(place.path("d"))
+    os.chown(place.path("d"), USER, USER)
+    script = (f"import socket, time; s = socket.socket(socket.AF_UNIX); s.bind({name!r}); s.listen(); print('ready', flush=True); "
+              "time.sleep(1000)")
+    node = agent.run(["/usr/bin/python3", "-c", script], directory=place.shared)
+    virtualnode.wait_for(lambda: b"ready" in agent.output(node), "the program", PATIENCE)
+    agent.ok("checkpoint", node)
+    os.rename(place.path("d"), place.path("kept"))
+    os.symlink(os.path.dirname(victim), place.path("d"))
+    with socket.socket(socket.AF_UNIX) as bobs:
+        path = os.path.join(os.path.dirname(victim), "socket")
+        bobs.bind(path)
+        before = os.stat(path)
+        done = agent.ctl("restore", node, user=USER)
+        print(done.stderr)
+        assert os.path.samestat(os.stat(path), before), "Bob's socket is another one"
+    assert done.returncode == 1 and "d/socket" in done.stderr and "may not make it" in done.stderr, done
+    virtualnode.wait_for(lambda: not agent.leftovers(), "nothing to be left")
+    os.unlink(place.path("d"))
+    os.rename(place.path("kept"), place.path("d"))
+    agent.ok("restore", node)
+    agent.ok("destroy", node)
+
+
+HOLDS = {
+    "a stream": "a, b = socket.socketpair(); a.send(b'yz'); socket.send_fds(a, [b'x'], [fd])",
+    "datagrams": "a, b = socket.socketpair(type=socket.SOCK_DGRAM); a.send(b'y'); socket.send_fds(a, [b'x'], [fd])",
+}
+
+
+@pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.parametrize("kind", HOLDS)
+def test_a_file_on_its_way_between_two_sockets(place, agent, victim, kind, swap):
+    """A descriptor that nobody has taken yet, which no list of open files shows."""
+    with open(place.path("data"), "w", encoding="utf-8") as file:
+        file.write("public\n")
+    os.chmod(place.path("data"), 0o600)
+    os.chown(place.path("data"), USER, USER)
+    script = ("import array, os, socket, time\n"
+              "fd = os.open('data', os.O_RDWR | os.O_APPEND)\n"
+              f"{HOLDS[kind]}\n"
+              "os.close(fd)\n"
+              "print('ready', flush=True)\n"
+              "while not os.path.exists('go'): time.sleep(0.05)\n"
+              "fds = []\n"
+              "while not fds: fds = socket.recv_fds(b, 1, 1)[1]\n"
+              "print(os.pread(fds[0], 100, 0).decode(), flush=True)\n")
+    node = agent.run(["/usr/bin/python3", "-c", script], directory=place.shared)
+    virtualnode.wait_for(lambda: b"ready" in agent.output(node), "the program", PATIENCE)
+    agent.ok("checkpoint", node)
+    if swap:
+        replace(place, "link", victim)
+    done = agent.ctl("restore", node, user=USER)
+    print(done.stderr)
+    with open(place.path("go"), "w", encoding="utf-8"):
+        pass
+    if done.returncode == 0:
+        output, _ = agent.ended(node)
+        agent.ok("destroy", node)
+        assert b"secret" not in output and b"public" in output, output
+    assert done.returncode == (1 if swap else 0) and ("on its way" in done.stderr) == swap, done
+    virtualnode.wait_for(lambda: not agent.leftovers(), "nothing to be left")
