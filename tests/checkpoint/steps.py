@@ -8,6 +8,7 @@ import socket
 import tempfile
 import threading
 
+import alike
 import saved_nodes
 import virtualnode
 from saved_nodes import built
@@ -21,14 +22,15 @@ def text_of(call):
 
 
 class Plan:
-    """What is to happen at one step of the next worker."""
+    """What is to happen at one step of a worker."""
 
-    def __init__(self, counts, number=None, act=None, code=0):
+    def __init__(self, counts, chosen=lambda call, mark: False, act=None, code=0):
         self.counts = counts  # of a call: whether it is a step
-        self.number = number  # of a step, from 0; None: nothing happens
+        self.chosen = chosen  # of a step and its mark (alike.py): whether it is the one; of several the first
         self.act = act  # what is done before that step, or
         self.code = code  # an errno value for it and those that follow on the same file system
-        self.steps = []
+        self.steps = []  # (call, mark)
+        self.marks = alike.Marks()
         self.known = set()
         self.begun = threading.Event()
         self.ended = threading.Event()
@@ -44,8 +46,9 @@ class Plan:
         if call.kind != "act" and call in self.known:
             return b"go"
         self.known.add(call)
-        self.steps.append(call)
-        if len(self.steps) - 1 != self.number:
+        mark = self.marks.of(call)
+        self.steps.append((call, mark))
+        if not self.chosen(call, mark):
             return b"go"
         self.reached = call
         if not self.act:
@@ -55,11 +58,11 @@ class Plan:
 
 
 class Steps:
-    """Listens to steppers. The next worker follows the plan that is armed, all others run freely."""
+    """Listens to steppers. Each of the next workers follows one of the plans that are armed, all others run freely."""
 
     def __init__(self, path, directories):
         self.directories = directories
-        self.plan = None
+        self.plans = []
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.bind(path)
         self.socket.listen(64)
@@ -71,7 +74,7 @@ class Steps:
                 connection, _ = self.socket.accept()
             except OSError:
                 return
-            plan, self.plan = self.plan, None
+            plan = self.plans.pop(0) if self.plans else None
             threading.Thread(target=self.serve, args=(connection, plan), daemon=True).start()
 
     def serve(self, connection, plan):
@@ -93,9 +96,8 @@ class Steps:
         """Which of the directories it is about, if any."""
         return next((one for one in self.directories if call.path.startswith((one, os.path.join(one, "")))), None)
 
-    def arm(self, plan):
-        self.plan = plan
-        return plan
+    def arm(self, *plans):
+        self.plans = list(plans)
 
     def close(self):
         self.socket.shutdown(socket.SHUT_RDWR)

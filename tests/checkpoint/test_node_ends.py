@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Deaths that end a node: its recoveries die one after the other; agent and worker die with a restore that nobody knows of; a
+device proxy dies at the end of a restore. Each at an exact step (steps.py), and afterwards the checkpoint restores."""
+
+import contextlib
+import os
+import random
+import signal
+
+import pytest
+import saved_nodes
+import scenes
+import steps
+import virtualnode
+from saved_nodes import PATIENCE, SEED, USER
+
+
+@pytest.fixture(name="scene")
+def one_scene(_mounts, request):
+    one = scenes.Scene(request.param, random.Random(SEED))
+    try:
+        yield one
+        assert not one.agent.steps.plans, "a worker was not started"
+        one.check(None)
+        one.finish()
+    except BaseException:
+        print(one.agent.log())
+        raise
+    finally:
+        one.close()
+
+
+def has_effect(call):
+    return call.kind != "read"
+
+
+def links(pid):
+    """What its descriptors are."""
+    found = []
+    with contextlib.suppress(OSError):
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(f"/proc/{pid}/fd/{number}"))
+    return found
+
+
+def knows_init(call):
+    """Whether the worker holds a pidfd: criu is done, and that is the init's."""
+    return call.program == "singularity-wor" and "anon_inode:[pidfd]" in links(call.pid)
+
+
+def tells_of_init(call, _mark):
+    """Before this the agent knows of no process of the node."""
+    return call.name == "sendmsg" and knows_init(call)
+
+
+def settled_by(scene, *plans):
+    for plan in plans:
+        virtualnode.wait_for(plan.ended.is_set, "each worker to end", PATIENCE)
+        assert plan.reached and not plan.failure, plan.failure
+    virtualnode.wait_for(lambda: not scene.agent.workers(), "the workers to be gone", PATIENCE)
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["same agent", "another agent"])
+@pytest.mark.parametrize("scene", scenes.PROGRAMS, indirect=True)
+def test_recoveries_that_die(scene, restarted):
+    """Whatever it is that kills them, the node does not stand still for ever: after three it ends, and says why."""
+    deaths = []
+
+    def die(_):
+        deaths.extend(scene.agent.workers())
+        if restarted and len(deaths) == 1:
+            scene.agent.kill()
+        scene.kill("worker")
+        if restarted and len(deaths) == 1:
+            scene.agent.start()
+
+    stands_still = steps.Plan(has_effect, lambda call, _: call.program == "criu", die)
+    recoveries = [steps.Plan(has_effect, lambda call, _: call.name == "flock", die) for _ in range(3)]
+    scene.agent.steps.arm(stands_still, *recoveries)
+    done = scene.agent.ctl("checkpoint", scene.node, user=USER)
+    settled_by(scene, stands_still, *recoveries)
+    virtualnode.wait_for(lambda: not scene.is_there(), "the node to end", PATIENCE)
+    assert len(set(deaths)) == 4, deaths
+    said = "3 processes that were to let it go on have died one after the other, so it is ended"
+    assert done.returncode == 1 and said in (scene.agent.log() if restarted else done.stderr), f"{done}\n{scene.agent.log()}"
+
+
+def last_of_criu(scene):
+    """Of an undisturbed restore."""
+    scene.prepare("restore")
+    plan = steps.Plan(has_effect)
+    status, errors = scene.attempt("restore", plan)
+    assert status == 0, errors
+    return [mark for call, mark in plan.steps if call.program == "criu"][-1]
+
+
+@pytest.mark.parametrize("moment", ["criu has made them", "the worker knows them"])
+@pytest.mark.parametrize("scene", scenes.PROGRAMS, indirect=True)
+def test_strays_of_a_restore(scene, moment):
+    """Processes of a node that no record names, since worker and agent have died: the next agent ends them."""
+    strays = []
+
+    def die(_):
+        scene.agent.kill()
+        scene.kill("worker")
+        strays.extend(scene.agent.init_pids())
+
+    if moment == "criu has made them":
+        last = last_of_criu(scene)
+        plan = steps.Plan(has_effect, lambda _, mark: mark == last, die)
+    else:
+        plan = steps.Plan(has_effect, tells_of_init, die)
+    scene.prepare("restore")
+    scene.agent.steps.arm(plan)
+    done = scene.agent.ctl("restore", scene.node, user=USER)
+    settled_by(scene, plan)
+    assert done.returncode == 1
+    assert strays and strays == scene.agent.init_pids(), "they end by themselves"
+    scene.agent.start()
+    virtualnode.wait_for(lambda: not scene.is_there() and not scene.agent.leftovers(), f"the strays to end: {scene.agent.leftovers()}",
+                         PATIENCE)
+
+
+def waits(pid):
+    """Whether a thread of it, not the first one, is in poll(2)."""
+    found = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            if thread != str(pid):
+                with open(f"/proc/{pid}/task/{thread}/syscall", encoding="utf-8") as call:
+                    found.append(call.read().split()[0])
+    return any(number in ("7", "271") for number in found)
+
+
+# The step, and what happens to the proxy there. One that is stopped dies when the worker waits for its word that clients are back.
+MOMENTS = {
+    "before the agent says keep": (tells_of_init, signal.SIGKILL),
+    "before it is asked": (lambda call, _: call.name == "connect" and knows_init(call), signal.SIGKILL),
+    "while clients attach": (tells_of_init, signal.SIGSTOP),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("scene", ["cuda"], indirect=True)
+def test_proxy_at_the_end_of_a_restore(scene, moment):
+    """Its program would be restored without its device: the restore fails, and leaves nothing."""
+    chosen, number = MOMENTS[moment]
+
+    def send(which):
+        for pid in scene.agent.proxies(scene.node):
+            os.kill(pid, which)
+
+    plan = steps.Plan(has_effect, chosen, lambda _: send(number))
+    scene.prepare("restore")
+    scene.agent.steps.arm(plan)
+    with saved_nodes.foreground(scene.agent, "restore", scene.node) as asking:
+        virtualnode.wait_for(lambda: plan.reached or asking.poll() is not None, "the step", PATIENCE)
+        if number == signal.SIGSTOP:
+            virtualnode.wait_for(lambda: any(map(waits, scene.agent.workers())), "the worker to wait for clients", PATIENCE)
+            send(signal.SIGKILL)
+        _, errors = asking.communicate(timeout=PATIENCE)
+    settled_by(scene, plan)
+    print(errors)
+    assert asking.returncode == 1 and "cannot wait for the clients of" in errors, errors
+    virtualnode.wait_for(lambda: not scene.is_there() and not scene.agent.leftovers(), f"nothing to be left: {scene.agent.leftovers()}",
+                         PATIENCE)
