@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which steps of a worker are alike: calls of one program, kind and name with the same paths but for numbers, that follow each
-other or are the same place in the rounds of one loop. What is tried of such a class is its first step, its last one and one
-drawn by chance. A call that comes again somewhere else is of another class."""
+"""Which steps of a worker are alike: calls of one program, kind and name with the same paths but for numbers, between which there
+is no call that comes only once; that is, repeats of one loop, whatever the order in which its threads come to them. What is
+tried of such a class is its first step, its last one and one drawn by chance. A call that comes again in another phase, behind
+one that comes only once, is of another class."""
 
 import collections
 import random
 import re
 import zlib
 
-# What differs from run to run or from round to round: hashes, what tempfile makes, numbers.
-CHANGING = re.compile(r"(?<=singularity-test-)\w+|(?<=singularity-links-)\w+|\b[0-9a-f]{16,}\b|[0-9]+")
+# What differs from run to run or from round to round: names that are drawn by chance, hashes and their first two digits, numbers.
+CHANGING = re.compile(r"(?<=/singularity-test-)\w+|(?<=/singularity-links-)\w+|(?<=/cr-tmpfs\.)\w+|\b[0-9a-f]{16,}\b|(?<=blake3/)[0-9a-f]{2}\b|[0-9]+")
+# Files of a host image: alike for the worker, which takes them as they come, and for criu where it removes those that are empty.
+IMAGE = re.compile(r"(?<=/image-#/)(host/)?[^/]+")
 
 # number: in the undisturbed run. mark: (what it is, the how manyth such call), by which any other run knows it.
 Point = collections.namedtuple("Point", "number mark call")
 
 
 def kind_of(call):
-    """What alike calls have in common. A ptrace call's path is its request."""
-    paths = (call.path, "") if call.name == "ptrace" else (CHANGING.sub("#", call.path), CHANGING.sub("#", call.to))
-    return (call.program, call.kind, call.name, *paths)
+    """What alike calls have in common."""
+    path, to = (CHANGING.sub("#", one) for one in (call.path, call.to))
+    if call.program != "criu" or call.name == "unlinkat":
+        path = IMAGE.sub("*", path)
+    return (call.program, call.kind, call.name, path, to)
 
 
 class Marks:
@@ -33,42 +38,21 @@ class Marks:
         return kind, self.seen[kind]
 
 
-def _folded(items, period):
-    """Of (kind, members), with repeats of that many items next to each other as one."""
-    out = []
-    at = 0
-    while at < len(items):
-        before, after = out[-period:], items[at:at + period]
-        if len(before) == len(after) == period and all(one[0] == other[0] for one, other in zip(before, after)):
-            for one, other in zip(before, after):
-                one[1].extend(other[1])
-            at += period
-        else:
-            out.append(items[at])
-            at += 1
-    return out
-
-
-def folded(kinds):
-    """(kind, positions) of each class, in the order of their first positions."""
-    items = [(kind, [position]) for position, kind in enumerate(kinds)]
-    period = 1
-    while 2 * period <= len(items):
-        shorter = _folded(items, period)
-        # What has become one may have become a repeat of its neighbours.
-        period = 1 if len(shorter) < len(items) and period > 1 else period + 1
-        items = shorter
-    return items
-
-
 def classes(points):
     """By names that are the same in every run: lists of points that are alike."""
-    seen = collections.Counter()
-    out = {}
-    for kind, positions in folded([point.mark[0] for point in points]):
-        seen[kind] += 1
-        out[kind, seen[kind]] = [points[position] for position in sorted(positions)]
-    return out
+    counts = collections.Counter(point.mark[0] for point in points)
+    found = {}
+    phase = 0
+    for point in points:
+        kind = point.mark[0]
+        phase += counts[kind] == 1
+        found.setdefault((phase, kind), []).append(point)
+    times = collections.Counter()
+    named = {}
+    for (_, kind), members in found.items():
+        times[kind] += 1
+        named[kind, times[kind]] = members
+    return named
 
 
 def tried_of(points, chance):

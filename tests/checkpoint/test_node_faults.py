@@ -40,17 +40,21 @@ def counts_for(what):
 
 @functools.lru_cache(None)
 def all_steps(name):
-    """Of an undisturbed run of each operation, and whether they are on files of the staging directory or the store."""
+    """Of each operation: the calls that are in both of two undisturbed runs, with their marks, and whether they are on files of
+    the staging directory or the store."""
     scene = Scene(name, random.Random(SEED))
     try:
         found = {}
         for operation in OPERATIONS:
-            scene.prepare(operation)
-            plan = steps.Plan(lambda call: True)
-            status, errors = scene.attempt(operation, plan)
-            assert status == 0, errors
-            scene.check(None)
-            found[operation] = [(call, mark, bool(scene.agent.steps.place(call))) for call, mark in plan.steps]
+            runs = []
+            for _ in range(2):
+                scene.prepare(operation)
+                runs.append(steps.Plan(lambda call: True))
+                status, errors = scene.attempt(operation, runs[-1])
+                assert status == 0, errors
+                scene.check(None)
+            again = {mark for _, mark in runs[1].steps}
+            found[operation] = [(call, mark, bool(scene.agent.steps.place(call))) for call, mark in runs[0].steps if mark in again]
         scene.finish()
         return found
     finally:
