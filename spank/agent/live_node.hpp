@@ -171,6 +171,7 @@ class LiveNode {
     bool last_removal_ = false;         // nothing comes into it any more
     std::optional<Asker> imager_;       // hears what becomes of the worker's work
     std::optional<ImageReport> report_; // what there is to hear, once the node is where it must be
+    std::optional<Error> undone_;       // what to hear instead, once a recovery has come to its end
     bool go_on_ = false;                // after a checkpoint
     bool periodic_ = false;             // nobody has asked for it
     unsigned recoveries_ = 0;           // one after the other, without one that has come to its end

@@ -188,8 +188,7 @@ void LiveNode::worker_died() {
     }
     if (auto recovering = recover(); !recovering)
         return work_failed(recovering.error(), true);
-    if (auto imager = std::exchange(imager_, std::nullopt))
-        imager->refuse(died(", and what it did is undone"));
+    undone_ = died(", and what it did is undone");
 }
 
 // What a worker that has died was restoring, or has restored and told nobody of: nobody else would.
@@ -244,6 +243,8 @@ Expected<void> LiveNode::take_born(std::int32_t pid, UniqueFd pidfd) {
 
 void LiveNode::work_finished(const ImageReport &report) {
     recoveries_ = 0;
+    if (const auto undone = std::exchange(undone_, std::nullopt); undone && imager_)
+        std::exchange(imager_, std::nullopt)->refuse(*undone);
     if (imager_)
         report_ = report;
     if (!report.checkpoint.empty())
@@ -267,6 +268,7 @@ void LiveNode::work_finished(const ImageReport &report) {
 
 void LiveNode::work_failed(const Error &error, bool lost) {
     worker_.reset();
+    undone_.reset();
     save_again_later();
     kLog.error("{}: {}", record_.spec.name, error.message());
     if (auto imager = std::exchange(imager_, std::nullopt))

@@ -13,6 +13,7 @@
 #include <functional>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -39,6 +40,13 @@ Expected<UniqueFd> directory(const std::filesystem::path &path) {
 // A path that is short enough for a socket, whatever the state directory is called.
 std::filesystem::path control_socket(const UniqueFd &control, std::uint32_t proxy) {
     return fmt::format("/proc/self/fd/{}/{}", control.get(), node::device_socket(proxy));
+}
+
+// A path that leads through a descriptor of ours says nothing to whom the error is for.
+Error of_proxy(Error error, std::uint32_t proxy, const node::Record &record) {
+    if (error.code != ETIMEDOUT) // that names what was waited for
+        error.on = fmt::format("device proxy {} of {}", proxy, record.spec.name);
+    return error;
 }
 
 // Does it for all numbers at once; the first error, in their order.
@@ -152,7 +160,7 @@ Expected<void> Devices::prepare(int into, AgentLink &agent, const Deadline &dead
             control_socket(*control, proxy), stream.get(),
             [&](std::uint64_t count) { agent.progress(kPreparing, bytes.now(proxy, count)); }, deadline);
         if (!answer)
-            return propagate(answer);
+            return std::unexpected(of_proxy(std::move(answer.error()), proxy, record_));
         return {};
     });
 }
@@ -172,7 +180,7 @@ Expected<std::uint64_t> Devices::save(int into, AgentLink &agent, const Deadline
             .progress = [&](std::uint64_t count) { agent.progress(kSaving, bytes.now(proxy, count)); }};
         auto answer = proxy_control::save(control_socket(*control, proxy), stream.get(), options, deadline);
         if (!answer)
-            return propagate(answer);
+            return std::unexpected(of_proxy(std::move(answer.error()), proxy, record_));
         bytes.now(proxy, answer->bytes);
         return {};
     });
@@ -188,7 +196,7 @@ Expected<void> Devices::resume(const Deadline &deadline) const {
     return for_all(proxies(), [&](std::uint32_t proxy) -> Expected<void> {
         auto answer = proxy_control::resume(control_socket(*control, proxy), deadline);
         if (!answer)
-            return propagate(answer);
+            return std::unexpected(of_proxy(std::move(answer.error()), proxy, record_));
         return {};
     });
 }
@@ -227,7 +235,7 @@ Expected<std::uint64_t> Devices::load(const store::Checkpoint &checkpoint, Agent
             if (!written)
                 return written;
             if (!answer)
-                return propagate(answer);
+                return std::unexpected(of_proxy(std::move(answer.error()), proxy, record_));
         }
         return {};
     });
@@ -253,7 +261,7 @@ Expected<void> Devices::await_clients(pid_t init, AgentLink &agent) const {
             return {};
         // It lives and has said so, or has no time to.
         if (answer.error().code != EIO && answer.error().code != ETIMEDOUT)
-            return propagate(answer);
+            return std::unexpected(of_proxy(std::move(answer.error()), proxy, record_));
         kLog.warning("{}: {}", record_.spec.name, answer.error().message());
         return {};
     });

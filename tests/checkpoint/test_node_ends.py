@@ -5,6 +5,7 @@ device proxy dies at the end of a restore. Each at an exact step (steps.py), and
 import contextlib
 import os
 import random
+import select
 import signal
 
 import pytest
@@ -34,19 +35,22 @@ def has_effect(call):
     return call.kind != "read"
 
 
-def links(pid):
-    """What its descriptors are."""
+def held_processes(pid):
+    """The names of those of which it holds a pidfd."""
     found = []
-    with contextlib.suppress(OSError):
-        for number in os.listdir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(OSError):
-                found.append(os.readlink(f"/proc/{pid}/fd/{number}"))
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{pid}/fd/{number}") == "anon_inode:[pidfd]":
+                with open(f"/proc/{pid}/fdinfo/{number}", encoding="utf-8") as about:
+                    other = next(line.split()[1] for line in about if line.startswith("Pid:"))
+                with open(f"/proc/{other}/comm", encoding="utf-8") as name:
+                    found.append(name.read().strip())
     return found
 
 
 def knows_init(call):
-    """Whether the worker holds a pidfd: criu is done, and that is the init's."""
-    return call.program == "singularity-wor" and "anon_inode:[pidfd]" in links(call.pid)
+    """Whether the worker holds the restored init: criu is done."""
+    return call.program == "singularity-wor" and "singularity-ini" in held_processes(call.pid)
 
 
 def tells_of_init(call, _mark):
@@ -102,9 +106,9 @@ def test_strays_of_a_restore(scene, moment):
     strays = []
 
     def die(_):
+        strays.extend(scene.agent.init_pids())
         scene.agent.kill()
         scene.kill("worker")
-        strays.extend(scene.agent.init_pids())
 
     if moment == "criu has made them":
         last = last_of_criu(scene)
@@ -116,7 +120,7 @@ def test_strays_of_a_restore(scene, moment):
     done = scene.agent.ctl("restore", scene.node, user=USER)
     settled_by(scene, plan)
     assert done.returncode == 1
-    assert strays and strays == scene.agent.init_pids(), "they end by themselves"
+    assert strays and strays == scene.agent.init_pids(), f"{strays} end by themselves, {plan.reached}"
     scene.agent.start()
     virtualnode.wait_for(lambda: not scene.is_there() and not scene.agent.leftovers(), f"the strays to end: {scene.agent.leftovers()}",
                          PATIENCE)
@@ -133,11 +137,12 @@ def waits(pid):
     return any(number in ("7", "271") for number in found)
 
 
-# The step, and what happens to the proxy there. One that is stopped dies when the worker waits for its word that clients are back.
+# The step, what happens to the proxy there, and what is said. One that is stopped dies when the worker waits for its word that
+# clients are back.
 MOMENTS = {
-    "before the agent says keep": (tells_of_init, signal.SIGKILL),
-    "before it is asked": (lambda call, _: call.name == "connect" and knows_init(call), signal.SIGKILL),
-    "while clients attach": (tells_of_init, signal.SIGSTOP),
+    "before the agent says keep": (tells_of_init, signal.SIGKILL, "connect to", "Connection refused"),
+    "before it is asked": (lambda call, _: call.name == "connect" and knows_init(call), signal.SIGKILL, "connect to", "Connection refused"),
+    "while clients attach": (tells_of_init, signal.SIGSTOP, "wait for the clients of", "the device proxy has hung up"),
 }
 
 
@@ -145,11 +150,15 @@ MOMENTS = {
 @pytest.mark.parametrize("scene", ["cuda"], indirect=True)
 def test_proxy_at_the_end_of_a_restore(scene, moment):
     """Its program would be restored without its device: the restore fails, and leaves nothing."""
-    chosen, number = MOMENTS[moment]
+    chosen, number, does, why = MOMENTS[moment]
 
     def send(which):
         for pid in scene.agent.proxies(scene.node):
+            ended = os.pidfd_open(pid)
             os.kill(pid, which)
+            # Until then its sockets are open.
+            assert which != signal.SIGKILL or select.select([ended], [], [], PATIENCE)[0]
+            os.close(ended)
 
     plan = steps.Plan(has_effect, chosen, lambda _: send(number))
     scene.prepare("restore")
@@ -161,7 +170,6 @@ def test_proxy_at_the_end_of_a_restore(scene, moment):
             send(signal.SIGKILL)
         _, errors = asking.communicate(timeout=PATIENCE)
     settled_by(scene, plan)
-    print(errors)
-    assert asking.returncode == 1 and "cannot wait for the clients of" in errors, errors
+    assert asking.returncode == 1 and f"{does} device proxy 0 of {scene.node}: {why}" in errors, errors
     virtualnode.wait_for(lambda: not scene.is_there() and not scene.agent.leftovers(), f"nothing to be left: {scene.agent.leftovers()}",
                          PATIENCE)
