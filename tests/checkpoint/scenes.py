@@ -33,9 +33,11 @@ while [ -z "$stop" ]; do
     137 | 138) continue ;; # by SIGKILL, or by the signal that ends all this
     *) echo "failed: $code"; exit 1 ;;
     esac
-    n=$((n+1)); last=$out; echo "$n $(echo "$out" | cksum)"
+    n=$((n+1)); first=${{first:-$out}}
+    [ "$out" = "$first" ] || {{ echo "failed: $out"; exit 1; }}
+    echo "$n same"
 done
-echo "$last"
+echo "$first"
 echo end"""
 
 Program = collections.namedtuple("Program", "script devices")
