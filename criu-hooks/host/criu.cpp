@@ -31,6 +31,9 @@ constexpr int kLogLevel = 4; // an error is understood from what was done before
 [[noreturn]] void become_criu(const char *const *arguments, const char *const *environment, uid_t uid,
                               gid_t gid, int *descriptors, std::size_t count) {
     constexpr int kFailed = 127;
+    // What it makes that nobody else knows of is found again by this.
+    if (setpgid(0, 0) != 0)
+        _exit(kFailed);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -96,6 +99,12 @@ void Criu::kill_and_reap() {
     if (pid_ < 0)
         return;
     kill(pid_, SIGKILL);
+    // One that was killed leaves processes on which it tries out the kernel: these sleep for ever. Its number
+    // is its group's until it is reaped. After a restore that it has finished its group may have the restored
+    // in it.
+    siginfo_t how{};
+    if (waitid(P_PID, static_cast<id_t>(pid_), &how, WEXITED | WNOWAIT) == 0 && how.si_code != CLD_EXITED)
+        kill(-pid_, SIGKILL);
     while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
     }
     pid_ = -1;
