@@ -5,6 +5,7 @@
 #include "file.hpp"
 
 #include <cerrno>
+#include <optional>
 #include <system_error>
 
 #include <fcntl.h>
@@ -51,12 +52,13 @@ Expected<void> remove_tree(const std::filesystem::path &path) {
 
 } // namespace
 
-Expected<Staging> Staging::make(const std::filesystem::path &base) {
+// Nothing if somebody has removed the base meanwhile, who was the last there.
+Expected<std::optional<Staging>> Staging::make_once(const std::filesystem::path &base) {
     auto parent = open_base(base);
+    if (!parent && parent.error().code == ENOENT)
+        return std::nullopt;
     if (!parent)
         return propagate(parent);
-    if (auto removed = remove_abandoned(base); !removed)
-        kChannel.warning("{}", removed.error().message()); // room for new ones there may be all the same
     for (;;) {
         std::uint64_t number = 0;
         if (getrandom(&number, sizeof(number), 0) != static_cast<ssize_t>(sizeof(number)))
@@ -65,6 +67,8 @@ Expected<Staging> Staging::make(const std::filesystem::path &base) {
         if (mkdirat(parent->get(), name.c_str(), 0700) != 0) {
             if (errno == EEXIST)
                 continue;
+            if (errno == ENOENT)
+                return std::nullopt;
             return std::unexpected(errno_error("make a directory in", base.string()));
         }
         UniqueFd directory(
@@ -82,11 +86,29 @@ Expected<Staging> Staging::make(const std::filesystem::path &base) {
     }
 }
 
+Expected<Staging> Staging::make(const std::filesystem::path &base) {
+    if (auto removed = remove_abandoned(base); !removed)
+        kChannel.warning("{}", removed.error().message()); // room for new ones there may be all the same
+    constexpr int kAttempts = 100;                         // each is somebody else who was the last there
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+        auto made = make_once(base);
+        if (!made)
+            return propagate(made);
+        if (*made)
+            return std::move(**made);
+    }
+    return std::unexpected(errno_error("make a directory in", base.string(), ENOENT));
+}
+
 Staging::~Staging() {
     if (path_.empty())
         return;
     if (auto removed = remove_tree(path_); !removed)
         kChannel.error("{}", removed.error().message());
+    // Whoever would remove it later may have looked already, and not found it.
+    const auto base = path_.parent_path();
+    if (rmdir(base.c_str()) != 0 && errno != ENOENT && errno != ENOTEMPTY && errno != EEXIST)
+        kChannel.error("{}", errno_error("remove", base.string()).message());
 }
 
 Expected<std::size_t> Staging::remove_abandoned(const std::filesystem::path &base) {

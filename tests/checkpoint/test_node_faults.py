@@ -5,7 +5,8 @@ nothing is left behind. Steps are what the worker and its criu do to files, proc
 
 Of each operation and disturbance one step is tried, drawn by chance; SINGULARITY_TEST_POINTS=N: as many of them; =classes: up to
 three of each class of steps that are alike (alike.py), which is a complete run; =all: each step, which takes many hours.
-SINGULARITY_TEST_SHARD=I/N: of a complete run the part I of N, from 1; SINGULARITY_TEST_SEED: the same sample again."""
+SINGULARITY_TEST_SHARD=I/N: of a complete run the part I of N, from 1; SINGULARITY_TEST_OPERATIONS=restore,...: only these;
+SINGULARITY_TEST_SEED: the same sample again."""
 
 import collections
 import contextlib
@@ -24,6 +25,7 @@ from scenes import OPERATIONS, PROGRAMS, Scene
 
 POINTS = os.environ.get("SINGULARITY_TEST_POINTS") or "1"
 SHARD, SHARDS = map(int, (os.environ.get("SINGULARITY_TEST_SHARD") or "1/1").split("/"))
+ONLY = (os.environ.get("SINGULARITY_TEST_OPERATIONS") or ",".join(OPERATIONS)).split(",")
 
 VICTIMS = ["client", "proxy", "agent", "worker", "criu"]
 FAULTS = {"full": (errno.ENOSPC, "change"), "unreadable": (errno.EIO, "read")}
@@ -96,7 +98,7 @@ def test_steps(_mounts, name, what):
     tally = collections.Counter()
     at = "the beginning"
     try:
-        for operation in OPERATIONS:
+        for operation in ONLY:
             points = points_of(name, what, operation)
             tried, classes = chosen(points, chance)
             print(f"{name}, {what}, {operation}: {len(points)} points, {classes} classes in part {SHARD} of {SHARDS}, {len(tried)} to try",
@@ -149,8 +151,6 @@ def test_full_disk(_mounts, place):
     refused = collections.Counter()
     try:
         directory = getattr(scene.agent, place)
-        if place == "staging":
-            os.rmdir(os.path.join(directory, scene.node))  # empty; it would come to light again
         with small_disk(scene.agent, directory) as ballast:
             if place == "store":
                 scene.agent.ok("checkpoint", "--continue", scene.node)

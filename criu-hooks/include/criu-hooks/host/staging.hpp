@@ -8,14 +8,15 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 
 namespace singularity::host {
 
 // Invariant: the directory exists, is empty at first, and is locked by this process; or path_ is empty.
-// Removed with the object. What a killed process has left is unlocked, and goes when the next is made in the
-// same place, or with remove_abandoned().
+// Removed with the object, and the base with the last one. What a killed process has left is unlocked, and
+// goes when the next is made in the same place, or with remove_abandoned().
 class Staging {
   public:
     // In `base`, which must belong to the effective user and be closed to all others; it is made if it is
@@ -36,6 +37,7 @@ class Staging {
     [[nodiscard]] static Expected<std::size_t> remove_abandoned(const std::filesystem::path &base);
 
   private:
+    [[nodiscard]] static Expected<std::optional<Staging>> make_once(const std::filesystem::path &base);
     Staging(std::filesystem::path path, UniqueFd directory)
         : path_(std::move(path)), directory_(std::move(directory)) {}
 
