@@ -94,8 +94,8 @@ Expected<Staging> Staging::make(const std::filesystem::path &base) {
         auto made = make_once(base);
         if (!made)
             return propagate(made);
-        if (*made)
-            return std::move(**made);
+        if (auto &staging = *made; staging)
+            return std::move(*staging);
     }
     return std::unexpected(errno_error("make a directory in", base.string(), ENOENT));
 }

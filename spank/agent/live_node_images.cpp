@@ -243,8 +243,9 @@ Expected<void> LiveNode::take_born(std::int32_t pid, UniqueFd pidfd) {
 
 void LiveNode::work_finished(const ImageReport &report) {
     recoveries_ = 0;
-    if (const auto undone = std::exchange(undone_, std::nullopt); undone && imager_)
-        std::exchange(imager_, std::nullopt)->refuse(*undone);
+    if (const auto undone = std::exchange(undone_, std::nullopt))
+        if (const auto imager = std::exchange(imager_, std::nullopt))
+            imager->refuse(*undone);
     if (imager_)
         report_ = report;
     if (!report.checkpoint.empty())
