@@ -21,7 +21,7 @@ trap stop=1 USR1
 n=0
 while [ -z "$stop" ]; do n=$((n+1)); echo "$n $((n * n))"; sleep 0.05; done
 echo end"""
-EPOCHS = 2
+EPOCHS = 1
 CUDA = f"""
 exec 2>/dev/null
 trap stop=1 USR1
@@ -81,11 +81,17 @@ class Scene:
 
     # -- what runs
 
+    def state(self):
+        """(state of the node, whether its program runs)"""
+        with self.agent.connect() as connection:
+            state, tasks = connection.nodes().get(self.node, ("gone", {}))
+        return state, any(tasks.values())
+
     def is_there(self):
-        return self.node in self.agent.nodes()
+        return self.state()[0] != "gone"
 
     def runs(self):
-        return "running" in self.agent.nodes().get(self.node, ("", ""))[1]
+        return self.state()[1]
 
     def output(self):
         with self.agent.connect() as connection:
@@ -106,7 +112,7 @@ class Scene:
             return self.output().count(b"\n") > before + 1 or next(turns) % 64 == 0 and not self.runs()
 
         virtualnode.wait_for(goes_on, f"{self.node} to go on", PATIENCE)
-        assert self.runs(), f"it has ended: {self.agent.nodes()}\n{self.agent.output(self.node)}"
+        assert self.runs(), f"it has ended: {self.state()}\n{self.agent.output(self.node)}"
         self.lines()
 
     def of_node(self):
@@ -169,7 +175,7 @@ class Scene:
         return done.returncode, done.stderr.strip()
 
     def settled(self):
-        return self.agent.nodes().get(self.node, ("gone", ""))[0] in ("running", "gone") and not self.agent.workers()
+        return self.state()[0] in ("running", "gone") and not self.agent.workers()
 
     # -- what must hold afterwards
 

@@ -80,6 +80,9 @@ class Fields:
         self.raw = self.raw[struct.calcsize("=" + layout):]
         return values if len(values) > 1 else values[0]
 
+    def list(self, layout):
+        return [self.take(layout) for _ in range(self.take("I"))]
+
     def text(self):
         size = self.take("I")
         value, self.raw = self.raw[:size], self.raw[size:]
@@ -161,6 +164,23 @@ class Connection:
         """(wait status, whether the whole node has ended)"""
         _, fields, _ = self.ask(WAIT, text(node) + struct.pack("=I?", number, forget))
         return fields.take("i?")
+
+    def nodes(self):
+        """name -> (state, {task: whether it runs}), as spank/agent/agent_messages.hpp has them."""
+        _, fields, _ = self.ask(LIST)
+        found = {}
+        for _ in range(fields.take("I")):
+            name = fields.text()
+            _ = [fields.text(), fields.text(), fields.take("II"), fields.list("I")]  # host name, address, ids, groups
+            _ = [[fields.text() for _ in range(fields.take("I"))] for _ in ("sockets", "environment")]
+            _ = [fields.take("?I"), fields.text(), fields.take("I")]  # tied and devices, backend, every
+            _ = [fields.take("iQQQ"), fields.take("q")]  # init, made
+            _ = [(fields.text(), fields.take("II")) for _ in range(fields.take("I"))]  # given
+            _ = [fields.list("iQQQ"), fields.text(), fields.text()]  # proxies, checkpoint, periodic
+            state = fields.text()
+            found[name] = state, {number: runs for number, _, runs, _ in fields.list("Ii?i")}
+        assert fields.take("?"), "more nodes than a packet holds"
+        return found
 
     def signal(self, node, number, which):
         self.ask(SIGNAL, text(node) + struct.pack("=Ii", number, which))
