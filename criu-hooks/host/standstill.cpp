@@ -5,8 +5,10 @@
 #include "common/proc.hpp"
 #include "proc.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <string_view>
 #include <vector>
 
@@ -15,9 +17,16 @@
 namespace singularity::host {
 namespace {
 
+using namespace std::chrono_literals;
+
+// Where somebody is dead already. Programs have dead children of their own as well, so it takes more than
+// that.
+constexpr std::chrono::seconds kWithDead = 3s;
+
 struct Doing {
     std::uint64_t done = 0; // grows with whatever it does
-    bool waits = false;     // for a disk
+    bool waits = false;     // for a disk or a processor
+    bool dead = false;
 };
 
 // Of a process that has just ended: nothing.
@@ -30,7 +39,8 @@ Doing doing_of(pid_t pid) {
     if (columns.size() < kEnd)
         return {};
     Doing out;
-    out.waits = columns[0] == "D";
+    out.waits = columns[0] == "D" || columns[0] == "R";
+    out.dead = columns[0] == "Z";
     for (std::size_t at = kFaults; at < kEnd; ++at) {
         std::uint64_t value = 0;
         std::from_chars(columns[at].data(), columns[at].data() + columns[at].size(), value);
@@ -40,9 +50,10 @@ Doing doing_of(pid_t pid) {
 }
 
 void add(pid_t pid, Doing &all) {
-    const auto [done, waits] = doing_of(pid);
+    const auto [done, waits, dead] = doing_of(pid);
     all.done += done + 1; // processes that come and go count as well
     all.waits = all.waits || waits;
+    all.dead = all.dead || dead;
     const auto threads = threads_of(pid);
     if (!threads)
         return;
@@ -64,12 +75,13 @@ Expected<void> Standstill::look(const std::vector<pid_t> &roots) {
         since_ = now;
         return {};
     }
-    if (now - since_ < patience_)
+    const auto patience = all.dead ? std::min(patience_, kWithDead) : patience_;
+    if (now - since_ < patience)
         return {};
     return failure(
         "wait for", "criu",
         fmt::format("it and what it makes have done nothing for {} s; was one of its processes killed?",
-                    patience_.count()),
+                    patience.count()),
         ETIMEDOUT);
 }
 

@@ -19,7 +19,7 @@ class Standstill {
     explicit Standstill(std::chrono::seconds patience) : patience_(patience) {}
 
     // To be asked again and again. An error, code ETIMEDOUT: none of them and of their descendants has used a
-    // processor, touched a new page or waited for a disk for so long.
+    // processor, touched a new page or waited for a disk for so long; or for three seconds, and one is dead.
     [[nodiscard]] Expected<void> look(const std::vector<pid_t> &roots);
 
   private:
