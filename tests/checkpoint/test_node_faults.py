@@ -66,14 +66,13 @@ def all_steps(name):
 def points_of(name, what, operation):
     """All steps at which it can happen."""
     counts = counts_for(what)
-    calls = [(call, mark) for call, mark, placed in all_steps(name)[operation] if counts(call) and (placed or what in VICTIMS)]
-    points = [alike.Point(number, mark, call) for number, (call, mark) in enumerate(calls)]
-    criu = [point.number for point in points if point.call.program == "criu"]
+    found = [(mark, call) for call, mark, placed in all_steps(name)[operation] if counts(call) and (placed or what in VICTIMS)]
+    criu = [number for number, (_, call) in enumerate(found) if call.program == "criu"]
     if what == "criu":
-        return points[criu[0]:criu[-1] + 1]
+        found = found[criu[0]:criu[-1] + 1]
     if what == "client" and operation == "restore":
-        return points[criu[0]:]  # before, there is none
-    return points
+        found = found[criu[0]:]  # before, there is none
+    return [alike.Point(number, mark, call) for number, (mark, call) in enumerate(found)]
 
 
 def chosen(points, chance):
@@ -86,6 +85,14 @@ def chosen(points, chance):
     return sorted(chance.sample(tried, min(int(POINTS), len(tried))), key=lambda point: point.number), classes
 
 
+def plan_of(scene, what, point, killed):
+    """That it happens at that point; killed: gets how many were."""
+    counts, place = counts_for(what), scene.agent.steps.place
+    if what in FAULTS:
+        return steps.Plan(lambda call: counts(call) and place(call), lambda _, mark: mark == point.mark, code=FAULTS[what][0])
+    return steps.Plan(counts, lambda _, mark: mark == point.mark, act=lambda _: killed.append(scene.kill(what)))
+
+
 @pytest.mark.parametrize("what", [*VICTIMS, *FAULTS])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_steps(_mounts, name, what):
@@ -93,8 +100,6 @@ def test_steps(_mounts, name, what):
         pytest.skip("it has no proxy")
     chance = random.Random(f"{SEED} {name} {what}")
     scene = Scene(name, chance)
-    counts, place = counts_for(what), scene.agent.steps.place
-    within = counts if what in VICTIMS else lambda call: counts(call) and place(call)
     tally = collections.Counter()
     at = "the beginning"
     try:
@@ -107,10 +112,7 @@ def test_steps(_mounts, name, what):
             for point in tried:
                 scene.prepare(operation)
                 killed = []
-                def is_it(_, mark, wanted=point.mark):
-                    return mark == wanted
-                plan = (steps.Plan(within, is_it, code=FAULTS[what][0]) if what in FAULTS else
-                        steps.Plan(within, is_it, act=lambda call, killed=killed: killed.append(scene.kill(what))))
+                plan = plan_of(scene, what, point, killed)
                 at = f"{name}, {what}, {operation}: step {point.number} of {len(points)}"
                 began = time.monotonic()
                 status, errors = scene.attempt(operation, plan)
