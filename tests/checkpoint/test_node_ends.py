@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Deaths that end a node: its recoveries die one after the other; agent and worker die with a restore that nobody knows of; a
-device proxy dies at the end of a restore. Each at an exact step (steps.py), and afterwards the checkpoint restores."""
+"""Deaths at exact steps (steps.py): recoveries die one after the other; agent and worker die with a restore that nobody knows of;
+a device proxy dies at the end of a restore; criu or the agent die where something was left once. Afterwards nothing is left, and
+the program runs on or its checkpoint restores."""
 
 import contextlib
 import os
@@ -14,6 +15,8 @@ import scenes
 import steps
 import virtualnode
 from saved_nodes import PATIENCE, SEED, USER
+
+PTRACE_ATTACH = 16
 
 
 @pytest.fixture(name="scene")
@@ -173,3 +176,26 @@ def test_proxy_at_the_end_of_a_restore(scene, moment):
     assert asking.returncode == 1 and f"{does} device proxy 0 of {scene.node}: {why}" in errors, errors
     virtualnode.wait_for(lambda: not scene.is_there() and not scene.agent.leftovers(), f"nothing to be left: {scene.agent.leftovers()}",
                          PATIENCE)
+
+
+def killing(scene, who, chosen):
+    return steps.Plan(has_effect, chosen, lambda _: scene.kill(who))
+
+
+@pytest.mark.parametrize("scene", ["shell"], indirect=True)
+def test_criu_that_tries_the_kernel(scene):
+    """It makes a process that sleeps for ever, attaches to it, and is killed before it has ended it."""
+    plan = killing(scene, "criu", lambda call, _: call.program == "criu" and call.name == "ptrace" and call.path == str(PTRACE_ATTACH))
+    status, errors = scene.attempt("continue", plan)
+    assert plan.reached and status == 1, errors
+    scene.check("criu")
+
+
+@pytest.mark.parametrize("scene", ["shell"], indirect=True)
+def test_staging_behind_the_agent(scene):
+    """The worker makes its staging directory when the next agent has looked for what is left already."""
+    scene.prepare("restore")
+    plan = killing(scene, "agent", lambda call, _: call.name == "mkdir" and call.path == os.path.join(scene.agent.staging, scene.node))
+    status, errors = scene.attempt("restore", plan)
+    assert plan.reached and status == 1, errors
+    scene.check("agent")
