@@ -99,11 +99,11 @@ void Criu::kill_and_reap() {
     if (pid_ < 0)
         return;
     kill(pid_, SIGKILL);
-    // One that was killed leaves processes on which it tries out the kernel: these sleep for ever. Its number
-    // is its group's until it is reaped. After a restore that it has finished its group may have the restored
-    // in it.
+    // One that was killed, or has failed, leaves processes: those on which it tries out the kernel sleep for
+    // ever. Its number is its group's until it is reaped. After success the restored may be in its group.
     siginfo_t how{};
-    if (waitid(P_PID, static_cast<id_t>(pid_), &how, WEXITED | WNOWAIT) == 0 && how.si_code != CLD_EXITED)
+    if (waitid(P_PID, static_cast<id_t>(pid_), &how, WEXITED | WNOWAIT) == 0 &&
+        (how.si_code != CLD_EXITED || how.si_status != EXIT_SUCCESS))
         kill(-pid_, SIGKILL);
     while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
     }
