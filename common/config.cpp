@@ -25,6 +25,7 @@ using settings::Choice;
 using settings::Duration;
 using settings::Integer;
 using settings::Key;
+using settings::Text;
 
 // More GPUs than any cluster has; keeps products with a rank count inside 64 bits.
 constexpr Integer kGpus{1, 1048576};
@@ -36,6 +37,8 @@ constexpr Duration kLeastRun{0s, 24h};
 constexpr const char *kStore = "/var/lib/singularity/store";
 // A pebibyte; in bytes it is far inside 64 bits.
 constexpr Integer kQuota{0, 1048576};
+constexpr Integer kPort{1, 65535};
+constexpr const char *kMunge = "/run/munge/munge.socket.2";
 
 // clang-format off: one line per key
 constexpr std::tuple kKeys{
@@ -61,6 +64,11 @@ constexpr std::tuple kKeys{
     Key{"planner.service_quantum",    Duration{1s, 1000h},  1h,                [](auto &c) -> auto & { return c.planner.service_quantum; }},
     Key{"store.directory",            AbsolutePath{},       kStore,            [](auto &c) -> auto & { return c.store.directory; }},
     Key{"store.quota_gib",            kQuota,               0,                 [](auto &c) -> auto & { return c.store.quota_gib; }},
+    Key{"agents.address",             Text{0, 15},          "",                [](auto &c) -> auto & { return c.agents.address; }},
+    Key{"agents.port",                kPort,                8474,              [](auto &c) -> auto & { return c.agents.port; }},
+    Key{"agents.vxlan_port",          kPort,                8475,              [](auto &c) -> auto & { return c.agents.vxlan_port; }},
+    Key{"agents.patience",            Duration{2s, 10min},  30s,               [](auto &c) -> auto & { return c.agents.patience; }},
+    Key{"agents.munge_socket",        AbsolutePath{},       kMunge,            [](auto &c) -> auto & { return c.agents.munge_socket; }},
 };
 // clang-format on
 

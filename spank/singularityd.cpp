@@ -7,6 +7,7 @@
 #include "common/config.hpp"
 #include "common/log.hpp"
 #include "guarded_main.hpp"
+#include "peers/handshake.hpp"
 
 #include <csignal>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include <system_error>
 
 #include <CLI/CLI.hpp>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 namespace {
@@ -36,6 +38,11 @@ std::filesystem::path library_directory() {
     return (program.parent_path() / SINGULARITY_LIBDIR_FROM_PROGRAMS).lexically_normal();
 }
 
+std::string host_name() {
+    utsname name{};
+    return uname(&name) == 0 ? singularity::peers::short_name(name.nodename) : std::string();
+}
+
 int serve(agent::ServerOptions options) {
     if (geteuid() != 0)
         return give_up({"serve virtual nodes as", "uid " + std::to_string(geteuid()),
@@ -49,6 +56,7 @@ int serve(agent::ServerOptions options) {
     // Before the server has anything that a child could hold open.
     if (auto watched = agent::watch_health(); !watched)
         return give_up(watched.error());
+    options.agents = settings->agents;
     auto server = agent::Server::open(std::move(options));
     if (!server)
         return give_up(server.error());
@@ -63,9 +71,13 @@ int run(int argc, char **argv) {
     agent::ServerOptions options{.socket = agent::kDefaultSocket,
                                  .places = {.libraries = {library_directory()},
                                             .state = agent::kDefaultState,
-                                            .staging = agent::kDefaultStaging}};
+                                            .staging = agent::kDefaultStaging},
+                                 .host = host_name(),
+                                 .agents = {}};
     app.add_flag("--check", once,
                  "check once whether this node can hold elastic jobs, print the result, and end");
+    app.add_option("--host", options.host, "name of this host, by which other agents call it")
+        ->capture_default_str();
     app.add_option("--socket", options.socket, "Unix socket for requests")->capture_default_str();
     app.add_option("--state", options.places.state,
                    "directory of the virtual nodes' records and files; in memory")

@@ -3,6 +3,7 @@
 
 #include "common/log.hpp"
 #include "common/unix_socket.hpp"
+#include "peers/faults.hpp"
 #include "removal.hpp"
 
 #include <algorithm>
@@ -109,6 +110,26 @@ Expected<void> Server::prepare() {
     if (!listener)
         return propagate(listener);
     listener_ = std::move(*listener);
+    return open_peers();
+}
+
+Expected<void> Server::open_peers() {
+    auto opened =
+        peers::Peers::open({.host = options_.host,
+                            .bind = options_.agents.address,
+                            .port = static_cast<std::uint16_t>(options_.agents.port),
+                            .munge = options_.agents.munge_socket},
+                           [](const peers::Peers::Caller & /*caller*/, peers::wire::Envelope /*request*/,
+                              const peers::Peers::Answer &answer) {
+                               peers::wire::Envelope reply;
+                               *reply.mutable_fault() = peers::fault_of(
+                                   {"serve", "a request",
+                                    "it is not known here: is the other agent of another release?", EPROTO});
+                               answer(std::move(reply));
+                           });
+    if (!opened)
+        return propagate(opened);
+    peers_ = std::move(*opened);
     return {};
 }
 
@@ -159,6 +180,7 @@ int Server::poll_timeout() const {
         consider(held.tie_patience);
         consider(held.node->next_deadline());
     }
+    consider(peers_->next_deadline());
     return first ? first->poll_timeout() : -1;
 }
 
@@ -181,6 +203,7 @@ Expected<void> Server::serve() {
         watched.reserve(fds.size());
         for (const int fd : fds)
             watched.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+        peers_->watch(watched);
         if (poll(watched.data(), watched.size(), poll_timeout()) < 0 && errno != EINTR)
             return std::unexpected(errno_error("wait for", "requests"));
 
@@ -206,6 +229,7 @@ Expected<void> Server::serve() {
         }
         if (watched[1].revents != 0 || (accept_again_ && accept_again_->expired()))
             accept_clients();
+        peers_->handle();
         end_ties();
         collect();
     }

@@ -3,9 +3,11 @@
 // LiveNode.
 #pragma once
 
+#include "common/config.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 #include "live_node.hpp"
+#include "peers/peers.hpp"
 #include "sender.hpp"
 #include "worker.hpp"
 
@@ -21,6 +23,8 @@ namespace singularity::agent {
 struct ServerOptions {
     std::filesystem::path socket;
     Surroundings places;
+    std::string host; // our own name
+    Config::Agents agents;
 };
 
 class Server {
@@ -69,6 +73,7 @@ class Server {
     void end_ties();
     void collect();
     [[nodiscard]] int poll_timeout() const;
+    [[nodiscard]] Expected<void> open_peers();
 
     // server_requests.cpp
     // False: the packet is none of ours.
@@ -95,6 +100,7 @@ class Server {
     std::map<std::string, Held> nodes_;
     std::vector<std::unique_ptr<Finding>> findings_;
     std::uint64_t last_name_ = 0;
+    std::unique_ptr<peers::Peers> peers_;
 };
 
 } // namespace singularity::agent

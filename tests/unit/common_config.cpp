@@ -249,6 +249,11 @@ void defaults_are_those_documented(void ** /*state*/) {
         (config.planner ==
          Config::Planner{.horizon = 2min, .margin_percent = 30, .payback = 15min, .service_quantum = 1h}));
     assert_true((config.store == Config::Store{.directory = "/var/lib/singularity/store", .quota_gib = 0}));
+    assert_true((config.agents == Config::Agents{.address = "",
+                                                 .port = 8474,
+                                                 .vxlan_port = 8475,
+                                                 .patience = std::chrono::seconds(30),
+                                                 .munge_socket = "/run/munge/munge.socket.2"}));
 }
 
 void every_key_can_be_set(void ** /*state*/) {
@@ -265,7 +270,8 @@ void every_key_can_be_set(void ** /*state*/) {
              "standard: {guarantee_percent: 50, moves_per_hour: 60, least_run: 0s}\n"
              "basic: {guarantee_percent: 50, moves_per_hour: 1, least_run: 2s}\n"
              "planner: {horizon: 30s, margin_percent: 0, payback: 1h, service_quantum: 10m}\n"
-             "store: {directory: /shared/store, quota_gib: 500}\n");
+             "store: {directory: /shared/store, quota_gib: 500}\n"
+             "agents: {address: 10.0.0.1, port: 1, vxlan_port: 65535, patience: 2s, munge_socket: /m}\n");
     Config expected;
     expected.log_level = log::Level::kDebug;
     expected.elastic = {.enabled = false, .min_gpus = 2, .max_gpus = 64};
@@ -275,6 +281,11 @@ void every_key_can_be_set(void ** /*state*/) {
     expected.basic = {.guarantee_percent = 50, .moves_per_hour = 1, .least_run = 2s};
     expected.planner = {.horizon = 30s, .margin_percent = 0, .payback = 1h, .service_quantum = 10min};
     expected.store = {.directory = "/shared/store", .quota_gib = 500};
+    expected.agents = {.address = "10.0.0.1",
+                       .port = 1,
+                       .vxlan_port = 65535,
+                       .patience = std::chrono::seconds(2),
+                       .munge_socket = "/m"};
     assert_true(config == expected);
     assert_true(good(config::to_yaml(config)) == config);
 }

@@ -56,6 +56,16 @@ struct Config {
         bool operator==(const Store &) const = default;
     } store;
 
+    // How the node agents speak to each other.
+    struct Agents {
+        std::string address;       // IPv4, to listen on; empty: nobody can call
+        std::int64_t port{};       // TCP
+        std::int64_t vxlan_port{}; // UDP; never that of another agent of the same machine
+        std::chrono::milliseconds patience{};
+        std::filesystem::path munge_socket;
+        bool operator==(const Agents &) const = default;
+    } agents;
+
     bool operator==(const Config &) const = default;
 };
 

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "handshake.hpp"
+
+#include "common/text.hpp"
+#include "credential.hpp"
+#include "faults.hpp"
+#include "frames.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace singularity::peers {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kMungePatience = 8s; // munged may be restarted meanwhile
+constexpr std::size_t kNameLimit = 64;
+
+Expected<void> refuse(std::string why, int code = EBADMSG) {
+    return failure("accept", "a connection of an agent", std::move(why), code);
+}
+
+std::string shown(std::string_view text) { return quote(text.substr(0, kNameLimit)); }
+
+// The whole of a pledge but its key.
+struct Terms {
+    bool answer = false;
+    std::string from;
+    std::string to;
+    std::string caller_nonce;
+    std::string called_nonce;
+};
+
+wire::Pledge pledge_of(const Terms &terms, const std::string &key) {
+    wire::Pledge out;
+    out.set_version(kProtocolVersion);
+    out.set_answer(terms.answer);
+    out.set_from(terms.from);
+    out.set_to(terms.to);
+    out.set_caller_nonce(terms.caller_nonce);
+    out.set_called_nonce(terms.called_nonce);
+    out.set_key(key);
+    return out;
+}
+
+Expected<void> check(const wire::Pledge &pledge, const Terms &terms) {
+    if (pledge.version() != kProtocolVersion || pledge.answer() != terms.answer ||
+        pledge.key().size() != kKeySize)
+        return refuse("its credential is one of another release, or of the other side");
+    if (pledge.from() != terms.from || pledge.to() != terms.to)
+        return refuse(fmt::format("its credential is from {} to {}, and not from {} to {}",
+                                  shown(pledge.from()), shown(pledge.to()), terms.from, terms.to));
+    if (pledge.caller_nonce() != terms.caller_nonce || pledge.called_nonce() != terms.called_nonce)
+        return refuse("its credential was made for another connection");
+    return {};
+}
+
+// In the other process: reads the credential if there is one, makes one if it is wanted.
+Expected<wire::Findings> ask_munge(const std::string &credential, const Terms &theirs, bool reply,
+                                   const Terms &ours, const std::filesystem::path &munge) {
+    wire::Findings out;
+    if (!credential.empty()) {
+        auto pledge = read_credential(credential, munge);
+        if (!pledge)
+            return propagate(pledge);
+        if (auto checked = check(*pledge, theirs); !checked)
+            return propagate(checked);
+        out.set_peer_key(pledge->key());
+    }
+    if (reply) {
+        auto key = random_bytes(kKeySize);
+        if (!key)
+            return propagate(key);
+        auto made = make_credential(pledge_of(ours, *key), munge);
+        if (!made)
+            return propagate(made);
+        out.set_key(*key);
+        out.set_credential(*made);
+    }
+    return out;
+}
+
+} // namespace
+
+std::string short_name(std::string_view host) { return std::string(host.substr(0, host.find('.'))); }
+
+bool is_host_name(std::string_view text) {
+    return !text.empty() && text.size() <= kNameLimit && std::ranges::all_of(text, [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+               c == '_';
+    });
+}
+
+Expected<Handshake> Handshake::call(Sides sides, std::filesystem::path munge) {
+    Handshake out(true, std::move(sides), std::move(munge));
+    if (auto said = out.say_hello(); !said)
+        return propagate(said);
+    return out;
+}
+
+Expected<Handshake> Handshake::answer(std::string own, std::filesystem::path munge) {
+    return Handshake(false, {.own = std::move(own), .peer = {}}, std::move(munge));
+}
+
+std::optional<Deadline> Handshake::deadline() const {
+    return errand_ ? std::optional(errand_->deadline()) : std::nullopt;
+}
+
+Expected<void> Handshake::say_hello() {
+    auto nonce = random_bytes(kNonceSize);
+    if (!nonce)
+        return propagate(nonce);
+    (caller_ ? agreement_.caller_nonce : agreement_.called_nonce) = *nonce;
+    wire::Hello hello;
+    hello.set_version(kProtocolVersion);
+    hello.set_from(sides_.own);
+    hello.set_to(sides_.peer);
+    hello.set_nonce(*nonce);
+    output_ += framed(hello.SerializeAsString());
+    return {};
+}
+
+Expected<void> Handshake::take(std::string_view frame) {
+    return step_ == Step::hello ? take_hello(frame) : take_proof(frame);
+}
+
+Expected<void> Handshake::take_hello(std::string_view frame) {
+    wire::Hello hello;
+    if (!hello.ParseFromArray(frame.data(), static_cast<int>(frame.size())))
+        return refuse("its first message is none");
+    if (hello.version() != kProtocolVersion)
+        return refuse(
+            fmt::format("it speaks version {} and not {}: one of the two agents is of another release",
+                        hello.version(), kProtocolVersion),
+            EPROTONOSUPPORT);
+    if (!is_host_name(hello.from()) || hello.nonce().size() != kNonceSize)
+        return refuse("its first message has no host name and number as they must be");
+    if (hello.to() != sides_.own)
+        return refuse(fmt::format("it is for {}, and this is {}", shown(hello.to()), sides_.own),
+                      EHOSTUNREACH);
+    if (!sides_.peer.empty() && hello.from() != sides_.peer)
+        return refuse(fmt::format("{} answers in place of {}", shown(hello.from()), sides_.peer),
+                      EHOSTUNREACH);
+    sides_.peer = hello.from();
+    (caller_ ? agreement_.called_nonce : agreement_.caller_nonce) = hello.nonce();
+    step_ = Step::proof;
+    if (!caller_)
+        return say_hello();
+    return send_errand("make a credential for " + sides_.peer, {}, true);
+}
+
+Expected<void> Handshake::take_proof(std::string_view frame) {
+    wire::Proof proof;
+    // munge_decode takes a text that ends with a zero.
+    if (!proof.ParseFromArray(frame.data(), static_cast<int>(frame.size())) || proof.credential().empty() ||
+        proof.credential().find('\0') != std::string::npos)
+        return refuse("its second message has no credential");
+    return send_errand("look at the credential of " + sides_.peer, proof.credential(), !caller_);
+}
+
+Expected<void> Handshake::send_errand(std::string name, std::string credential, bool reply) {
+    const Terms ours{.answer = !caller_,
+                     .from = sides_.own,
+                     .to = sides_.peer,
+                     .caller_nonce = agreement_.caller_nonce,
+                     .called_nonce = agreement_.called_nonce};
+    Terms theirs = ours;
+    theirs.answer = caller_;
+    std::swap(theirs.from, theirs.to);
+    auto errand = Errand::send(
+        std::move(name),
+        [=, munge = munge_] { return findings_text(ask_munge(credential, theirs, reply, ours, munge)); },
+        Deadline::after(kMungePatience));
+    if (!errand)
+        return propagate(errand);
+    errand_ = std::move(*errand);
+    return {};
+}
+
+Expected<void> Handshake::step() {
+    if (!errand_)
+        return {};
+    auto text = errand_->take();
+    if (!text)
+        return propagate(text);
+    if (!*text)
+        return {};
+    errand_.reset();
+    auto found = findings_of(**text);
+    if (!found)
+        return propagate(found);
+    const bool read = !found->peer_key().empty();
+    if (read)
+        (caller_ ? agreement_.called_key : agreement_.caller_key) = found->peer_key();
+    if (!found->credential().empty()) {
+        (caller_ ? agreement_.caller_key : agreement_.called_key) = found->key();
+        wire::Proof proof;
+        proof.set_credential(found->credential());
+        output_ += framed(proof.SerializeAsString());
+    }
+    if (read)
+        step_ = Step::done;
+    return {};
+}
+
+} // namespace singularity::peers

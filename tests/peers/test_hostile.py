@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Whoever is not root of a host of the cluster, or changes what one says, gets nothing from an agent but a closed connection."""
+
+import os
+import random
+import struct
+import subprocess
+
+import pytest
+from peering import ALICE, EXPIRED, HOST, MESSAGE_LIMIT, PORT, Caller, ListeningAgent, Munged, message, wait_for
+
+
+@pytest.fixture(scope="module", name="munged")
+def one_munged():
+    # Everything below is in a network of its own: ports are free, and nothing comes from outside.
+    os.unshare(os.CLONE_NEWNET)
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    munged = Munged()
+    yield munged
+    munged.close()
+
+
+@pytest.fixture(name="agent")
+def one_agent(munged):
+    agent = ListeningAgent(munged)
+    yield agent
+    try:
+        with Caller() as caller:  # whatever happened, it serves who may ask
+            assert caller.introduce(munged).ping() == HOST
+    finally:
+        agent.close()
+
+
+def refused(agent, caller, why):
+    assert caller.is_closed()
+    wait_for(lambda: why in agent.log(), f"'{why}' in the log:\n{agent.log()}", 20)
+
+
+def test_an_agent_is_served(agent, munged):
+    with Caller() as caller:
+        caller.introduce(munged)
+        for token in (1, 7, 2**32 - 1):
+            assert caller.ping(token) == HOST
+
+
+def test_a_request_that_it_does_not_know_is_answered(agent, munged):
+    with Caller() as caller:
+        caller.introduce(munged).tell(message(f1=5, f999=b"whatever"))
+        reply = caller.hear()
+        assert reply[1] == 5 and 2 in reply
+
+
+def test_a_port_that_any_user_may_have(agent):
+    with Caller(reserved=False) as caller:
+        refused(agent, caller, "it calls from a port that any user may have")
+
+
+def test_a_credential_of_another_uid(agent, munged):
+    with Caller() as caller:
+        caller.hello()
+        caller.take_hello()
+        caller.send_frame(message(f1=munged.encode(caller.pledge(), uid=ALICE)))
+        refused(agent, caller, f"uid {ALICE} has made it, not root")
+
+
+def test_a_credential_of_another_key(agent):
+    other = Munged()
+    try:
+        with Caller() as caller:
+            caller.hello()
+            caller.take_hello()
+            caller.prove(other)
+            refused(agent, caller, "cannot believe a munge credential: Invalid credential")
+    finally:
+        other.close()
+
+
+def test_an_expired_credential(agent, munged):
+    with Caller() as caller:
+        caller.hello()
+        caller.take_hello()
+        credential = munged.encode(caller.pledge(), ttl=1)
+        # Made later, expired later. Reading the credential itself would make it a replayed one.
+        probe = munged.encode(b"probe", ttl=1)
+        wait_for(lambda: munged.decode(probe)[0] == EXPIRED, "a credential to expire", 20)
+        caller.send_frame(message(f1=credential))
+        refused(agent, caller, "Expired credential")
+
+
+def test_a_credential_that_was_read_before(agent, munged):
+    with Caller() as caller:
+        caller.hello()
+        caller.take_hello()
+        credential = munged.encode(caller.pledge())
+        assert munged.decode(credential)[0] == 0
+        caller.send_frame(message(f1=credential))
+        refused(agent, caller, "Replayed credential")
+
+
+@pytest.mark.parametrize("change, why", [
+    ({"to": "elsewhere"}, f"its credential is from 'there' to 'elsewhere', and not from there to {HOST}"),
+    ({"name": "third"}, f"its credential is from 'third' to '{HOST}'"),
+    ({"nonce": b"n" * 32}, "its credential was made for another connection"),
+    ({"peer_nonce": b"n" * 32}, "its credential was made for another connection"),
+    ({"answer": 1}, "its credential is one of another release, or of the other side"),
+    ({"version": 2}, "its credential is one of another release"),
+])
+def test_a_credential_for_something_else(agent, munged, change, why):
+    with Caller() as caller:
+        caller.hello()
+        caller.take_hello()
+        caller.prove(munged, **change)
+        refused(agent, caller, why)
+
+
+@pytest.mark.parametrize("change, why", [
+    ({"to": "elsewhere"}, f"it is for 'elsewhere', and this is {HOST}"),
+    ({"version": 9}, "it speaks version 9 and not 1"),
+    ({"nonce": b"short"}, "has no host name and number as they must be"),
+    ({"name": "no name\n"}, "has no host name and number as they must be"),
+])
+def test_a_first_message_that_is_wrong(agent, change, why):
+    with Caller() as caller:
+        caller.hello(**change)
+        refused(agent, caller, why)
+
+
+def test_no_credential_at_all(agent):
+    for body in (message(f1=b""), message(f1=b"a\0b"), b"", message(f1=b"MUNGE:" + b"A" * 4000 + b":"), b"\xff" * 100):
+        with Caller() as caller:
+            caller.hello()
+            caller.take_hello()
+            caller.send_frame(body)
+            assert caller.is_closed()
+
+
+def test_a_conversation_that_was_recorded(agent, munged):
+    with Caller() as first:
+        first.introduce(munged).ping()
+    for cut in (len(first.sent), len(first.sent) // 2):
+        with Caller() as again:
+            again.send(first.sent[:cut])
+            again.socket.shutdown(1)
+            assert again.is_closed()
+    with Caller() as again:
+        again.send(first.sent)
+        refused(agent, again, "Replayed credential")
+
+
+def test_a_message_sent_twice(agent, munged):
+    with Caller() as caller:
+        caller.introduce(munged)
+        caller.ping()
+        caller.send_frame(caller.sealed(message(f1=1, f3=b""), number=0))
+        refused(agent, caller, "its number is not 1")
+
+
+def test_a_message_of_the_other_direction(agent, munged):
+    with Caller() as caller:
+        caller.introduce(munged)
+        caller.send_frame(caller.sealed(message(f1=1, f3=b""), key=caller.keys[1]))
+        refused(agent, caller, "its seal was made with another key")
+
+
+def test_a_message_of_another_connection(agent, munged):
+    with Caller() as one, Caller() as other:
+        one.introduce(munged)
+        other.introduce(munged)
+        other.send_frame(one.sealed(message(f1=1, f3=b"")))
+        refused(agent, other, "its seal was made with another key")
+
+
+def test_a_message_that_is_too_long(agent, munged):
+    with Caller() as caller:
+        caller.introduce(munged)
+        caller.send(struct.pack(">I", MESSAGE_LIMIT + 41))
+        refused(agent, caller, f"it says that it has {MESSAGE_LIMIT + 41} bytes")
+    with Caller() as caller:  # before it has proved itself it may say much less
+        caller.send(struct.pack(">I", 8193))
+        refused(agent, caller, "it says that it has 8193 bytes; expected 1 to 8192")
+
+
+def test_a_sealed_message_that_is_none(agent, munged):
+    for body in (b"", b"\xff" * 50, message(f3=b"")):  # the last has no token
+        with Caller() as caller:
+            caller.introduce(munged).tell(body)
+            assert caller.is_closed()
+
+
+def test_who_says_nothing_is_given_up(agent):
+    with Caller() as caller:
+        refused(agent, caller, "to prove itself: 15000ms have passed")
+
+
+def test_bytes_of_every_kind(agent, munged):
+    """At every step of a conversation; each connection ends, and the agent holds nothing of it."""
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    before = agent.descriptors()
+    for _ in range(300):
+        with Caller() as caller:
+            step = rng.randrange(3)
+            if step > 0:
+                caller.hello()
+                caller.take_hello()
+            if step > 1:
+                caller.prove(munged)
+                caller.take_proof(munged)
+            body = bytearray(rng.randbytes(rng.randrange(1, 400)))
+            if rng.random() < 0.5:  # a length that fits
+                body = bytearray(struct.pack(">I", len(body))) + body
+            caller.send(bytes(body))
+            caller.socket.shutdown(1)
+            assert caller.is_closed()
+    assert agent.process.poll() is None, f"seed {seed}: {agent.log()}"
+    wait_for(lambda: agent.descriptors() <= before, f"the agent to have let go of everything (seed {seed})")
+
+
+def test_one_address_has_few_connections(agent):
+    callers = []
+    try:
+        for _ in range(9):
+            callers.append(Caller())
+        refused(agent, callers[-1], "there are too many connections from its address")
+    finally:
+        for caller in callers:
+            caller.socket.close()
+    wait_for(lambda: agent.log().count("closed the connection") >= 8, "the agent to see that they have gone")
+
+
+def test_a_flood_does_not_fill_the_log(agent):
+    for _ in range(200):
+        with Caller(reserved=False) as caller:
+            assert caller.is_closed()
+    assert agent.log().count("is refused") <= 45  # 20 in 10 s
+    assert PORT == agent.port
