@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "job_network.hpp"
+
+#include "common/log.hpp"
+#include "common/name_space.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace singularity::network {
+
+namespace {
+
+constexpr log::Channel kLog("network");
+constexpr const char *kBridge = "bridge";
+constexpr const char *kVxlan = "vxlan";
+constexpr const char *kUplink = "uplink"; // in a node: ../node/network.hpp
+constexpr const char *kInNode = "eth0";
+constexpr std::uint32_t kAlone = 1500; // with nobody on another host
+
+// That the way to the host has, as the kernel's routes say.
+Expected<std::uint32_t> mtu_to(std::uint32_t host) {
+    const auto name =
+        fmt::format("{}.{}.{}.{}", host >> 24, host >> 16 & 0xff, host >> 8 & 0xff, host & 0xff);
+    const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(9); // nothing is sent
+    to.sin_addr.s_addr = htonl(host);
+    int mtu = 0;
+    socklen_t size = sizeof(mtu);
+    if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr *>(&to), sizeof(to)) != 0 ||
+        getsockopt(socket.get(), IPPROTO_IP, IP_MTU, &mtu, &size) != 0)
+        return std::unexpected(errno_error("find the way to", name));
+    if (std::cmp_less(mtu, kLeastMtu + kOverhead))
+        return failure("use the way to", name, fmt::format("its MTU of {} is too small", mtu), EMSGSIZE);
+    return static_cast<std::uint32_t>(mtu);
+}
+
+// The bridge itself speaks to nobody: without IPv6 nothing of it has an address.
+void switch_off_ipv6() {
+    for (const char *const which : {"default", "all"}) {
+        const auto path = fmt::format("/proc/sys/net/ipv6/conf/{}/disable_ipv6", which);
+        auto file = open_file(path, O_WRONLY);
+        if (file && write(file->get(), "1", 1) == 1)
+            continue;
+        if (errno != ENOENT) // no IPv6 at all
+            kLog.warning("{}: its links have link-local addresses, which nobody uses",
+                         errno_error("write", path).message());
+    }
+}
+
+} // namespace
+
+Expected<JobNetwork> JobNetwork::make(const Prepare &plan) {
+    if (auto checked = check(plan); !checked)
+        return propagate(checked);
+    std::uint32_t mtu = kAlone + kOverhead;
+    for (bool first = true; const auto to : plan.hosts) {
+        auto found = mtu_to(to);
+        if (!found)
+            return propagate(found);
+        mtu = first ? *found : std::min(mtu, *found);
+        first = false;
+    }
+    auto firewall = Firewall::make(plan);
+    if (!firewall)
+        return propagate(firewall);
+    auto host = Links::open();
+    if (!host)
+        return propagate(host);
+    if (unshare(CLONE_NEWNET) != 0)
+        return std::unexpected(errno_error("make", "a network namespace"));
+    switch_off_ipv6();
+    auto home = open_file("/proc/thread-self/ns/net", O_RDONLY);
+    if (!home)
+        return propagate(home);
+    auto own = Links::open();
+    if (!own)
+        return propagate(own);
+    if (auto made = own->make_bridge(kBridge); !made)
+        return propagate(made);
+    if (auto up = own->change(kBridge, {.mtu = {}, .mac = {}, .bridge = {}, .up = true}); !up)
+        return propagate(up);
+    return JobNetwork(plan, std::move(*host), std::move(*own), std::move(*firewall), std::move(*home),
+                      mtu - kOverhead);
+}
+
+Expected<void> JobNetwork::add_port(const std::string &name, std::uint32_t mtu) {
+    if (auto changed = own_.change(name, {.mtu = mtu, .mac = {}, .bridge = kBridge, .up = true}); !changed)
+        return changed;
+    ports_.push_back(name);
+    return cut_ ? own_.set_port(name, PortState::closed) : Expected<void>();
+}
+
+Expected<void> JobNetwork::connect(const Connect &plan) {
+    if (connected_)
+        return failure("connect", "the network", "it is connected already", EALREADY);
+    if (auto checked = check(plan, plan_); !checked)
+        return checked;
+    if (plan.mtu > mtu_)
+        return failure("connect", "the network", fmt::format("an MTU of {} is above {}", plan.mtu, mtu_),
+                       EINVAL);
+    mtu_ = plan.mtu;
+    connected_ = true;
+    if (plan_.hosts.empty())
+        return {};
+    if (auto made = host_.make_vxlan({.name = kVxlan,
+                                      .vni = plan_.vni,
+                                      .port = plan_.port,
+                                      .local = plan_.local,
+                                      .mtu = mtu_,
+                                      .home = home_.get()});
+        !made)
+        return made;
+    for (const auto to : plan_.hosts)
+        if (auto told = own_.send_to(kVxlan, std::nullopt, to); !told)
+            return told;
+    for (const auto &remote : plan.remotes)
+        if (auto told = own_.send_to(kVxlan, mac_of(plan_.vni, remote.node), remote.host); !told)
+            return told;
+    if (auto added = add_port(kVxlan, mtu_); !added)
+        return added;
+    return firewall_.admit(plan_.hosts);
+}
+
+Expected<void> JobNetwork::attach(std::uint32_t node, const UniqueFd &home) {
+    const auto name = fmt::format("node{}", node);
+    if (node == 0 || node > kNodeLimit || nodes_.contains(node))
+        return failure("connect", name, "there is no such number, or it is connected already", EEXIST);
+    if (!connected_)
+        return failure("connect", name, "the network itself is not connected yet", EAGAIN);
+    auto there = NameSpace::open(fmt::format("/proc/self/fd/{}", home.get()), NameSpaceKind::kNetwork);
+    if (!there)
+        return propagate(there);
+    {
+        auto visit = NameSpaceVisit::to(*there);
+        if (!visit)
+            return propagate(visit);
+        auto links = Links::open();
+        if (!links)
+            return propagate(links);
+        if (auto changed = links->change(
+                kInNode, {.mtu = mtu_, .mac = mac_of(plan_.vni, node), .bridge = {}, .up = true});
+            !changed)
+            return changed;
+        if (auto moved = links->move(kUplink, home_.get(), name); !moved)
+            return moved;
+    }
+    if (auto added = add_port(name, mtu_); !added)
+        return added;
+    nodes_.emplace(node, name);
+    return {};
+}
+
+void JobNetwork::forget(std::uint32_t node) {
+    if (const auto found = nodes_.find(node); found != nodes_.end()) {
+        std::erase(ports_, found->second);
+        nodes_.erase(found);
+    }
+}
+
+std::vector<std::uint32_t> JobNetwork::nodes() const {
+    std::vector<std::uint32_t> out;
+    for (const auto &[node, name] : nodes_)
+        out.push_back(node);
+    return out;
+}
+
+Expected<void> JobNetwork::set_cut(bool cut) {
+    cut_ = cut;
+    for (const auto &port : ports_) {
+        auto set = own_.set_port(port, cut ? PortState::closed : PortState::forwards);
+        // A node that has just ended has no port any more.
+        if (!set && set.error().code != ENODEV)
+            return set;
+    }
+    return {};
+}
+
+} // namespace singularity::network

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The network of one job on this host, as the process that holds it has it: a network namespace of its own
+// with a bridge, the nodes' links, and a VXLAN interface to the job's other hosts. The kernel takes all of it
+// away when the process ends. One thread; the calling thread stays in the new namespace.
+#pragma once
+
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+#include "firewall.hpp"
+#include "links.hpp"
+#include "plan.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace singularity::network {
+
+class JobNetwork {
+  public:
+    // The network exists, without anybody in it, and the host is closed to whoever would write to it.
+    [[nodiscard]] static Expected<JobNetwork> make(const Prepare &plan);
+
+    [[nodiscard]] std::uint32_t mtu() const { return mtu_; } // the most that connect() may be told
+    // From then on the other hosts' nodes are reached. When all hosts have been made.
+    [[nodiscard]] Expected<void> connect(const Connect &plan);
+    [[nodiscard]] bool connected() const { return connected_; }
+    // home: the node's network namespace, whose `uplink` becomes a port of the bridge.
+    [[nodiscard]] Expected<void> attach(std::uint32_t node, const UniqueFd &home);
+    // The node has ended: its link is gone with its namespace.
+    void forget(std::uint32_t node);
+    [[nodiscard]] std::vector<std::uint32_t> nodes() const;
+
+    // Closed: no packet passes between two nodes or hosts. What has been sent and not arrived is lost, as in
+    // any network; a TCP connection sends it again when the network is open.
+    [[nodiscard]] Expected<void> set_cut(bool cut);
+    [[nodiscard]] bool is_cut() const { return cut_; }
+
+  private:
+    JobNetwork(Prepare plan, Links host, Links own, Firewall firewall, UniqueFd home, std::uint32_t mtu)
+        : plan_(std::move(plan)), host_(std::move(host)), own_(std::move(own)),
+          firewall_(std::move(firewall)), home_(std::move(home)), mtu_(mtu) {}
+    [[nodiscard]] Expected<void> add_port(const std::string &name, std::uint32_t mtu);
+
+    Prepare plan_;
+    Links host_; // where VXLAN's packets leave
+    Links own_;
+    Firewall firewall_;
+    UniqueFd home_; // our own namespace
+    std::uint32_t mtu_;
+    bool connected_ = false;
+    bool cut_ = false;
+    std::map<std::uint32_t, std::string> nodes_; // number: port
+    std::vector<std::string> ports_;
+};
+
+} // namespace singularity::network

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What the agent and singularity-network say to each other (packets as in ../node/packet.hpp). Each request
+// gets one reply with its token: the type named beside it, or Failed.
+#pragma once
+
+#include "node/packet.hpp"
+#include "plan.hpp"
+
+namespace singularity::network {
+
+enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the wire
+    prepare = 128,                   // -> prepared: once, the first
+    connect,                         // -> done: once
+    attach,                          // -> done: with a node's network namespace and a pidfd of its init
+    cut,                             // -> done: nothing passes any more
+    open,                            // -> done: again
+    status,                          // -> state
+    prepared,
+    done,
+    state,
+    failed,
+};
+
+struct PrepareRequest {
+    static constexpr auto kType = Message::prepare;
+    Prepare plan;
+    static void fields(auto &self, auto &visit) {
+        visit(self.plan.vni, self.plan.port, self.plan.local, self.plan.hosts);
+    }
+};
+struct ConnectRequest {
+    static constexpr auto kType = Message::connect;
+    Connect plan;
+    static void fields(auto &self, auto &visit) { visit(self.plan.mtu, self.plan.remotes); }
+};
+struct AttachRequest {
+    static constexpr auto kType = Message::attach;
+    std::uint32_t node = 0; // its number
+    static void fields(auto &self, auto &visit) { visit(self.node); }
+};
+struct CutRequest {
+    static constexpr auto kType = Message::cut;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+struct OpenRequest {
+    static constexpr auto kType = Message::open;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+struct StatusRequest {
+    static constexpr auto kType = Message::status;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+struct Prepared {
+    static constexpr auto kType = Message::prepared;
+    std::uint32_t mtu = 0; // that the ways to all hosts have room for in a node's interface
+    static void fields(auto &self, auto &visit) { visit(self.mtu); }
+};
+struct Done {
+    static constexpr auto kType = Message::done;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+struct State {
+    static constexpr auto kType = Message::state;
+    bool prepared = false;
+    bool connected = false;
+    bool cut = false;
+    std::vector<std::uint32_t> nodes; // attached, by number
+    static void fields(auto &self, auto &visit) {
+        visit(self.prepared, self.connected, self.cut, self.nodes);
+    }
+};
+struct Failed {
+    static constexpr auto kType = Message::failed;
+    std::string doing;
+    std::string on;
+    std::string why;
+    std::int32_t code = 0;
+    static void fields(auto &self, auto &visit) { visit(self.doing, self.on, self.why, self.code); }
+};
+
+} // namespace singularity::network

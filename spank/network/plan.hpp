@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What is numbered in a job's network, and how: the same on every host.
+#pragma once
+
+#include "common/error.hpp"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace singularity::network {
+
+using Mac = std::array<std::uint8_t, 6>;
+
+inline constexpr std::uint32_t kVniLimit = 1U << 24; // RFC 7348: 24 bits; 0 is not used
+inline constexpr std::uint32_t kNodeLimit = 254;     // numbers 1 to 254 in a /24
+inline constexpr std::uint32_t kHostLimit = 254;
+inline constexpr std::uint32_t kPrefix = 24;
+// What VXLAN puts around a packet: IPv4 20, UDP 8, VXLAN 8, Ethernet 14.
+inline constexpr std::uint32_t kOverhead = 50;
+inline constexpr std::uint32_t kLeastMtu = 576;
+inline constexpr std::uint32_t kMostMtu = 65535;
+
+// A node keeps address and MAC wherever it runs: what others know of it stays right. host byte order.
+[[nodiscard]] std::uint32_t address_of(std::uint32_t vni, std::uint32_t node);
+[[nodiscard]] Mac mac_of(std::uint32_t vni, std::uint32_t node);
+
+// A node of the job on another host.
+struct Remote {
+    std::uint32_t node = 0;
+    std::uint32_t host = 0; // its IPv4 address, in host byte order
+    static void fields(auto &self, auto &visit) { visit(self.node, self.host); }
+};
+
+struct Prepare {
+    std::uint32_t vni = 0;
+    std::uint16_t port = 0;           // UDP
+    std::uint32_t local = 0;          // our address among the hosts
+    std::vector<std::uint32_t> hosts; // the others'; none: the job is on this host only
+};
+[[nodiscard]] Expected<void> check(const Prepare &plan);
+
+struct Connect {
+    std::uint32_t mtu = 0; // of the nodes' interfaces
+    std::vector<Remote> remotes;
+};
+[[nodiscard]] Expected<void> check(const Connect &plan, const Prepare &before);
+
+} // namespace singularity::network

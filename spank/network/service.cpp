@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "service.hpp"
+
+#include "common/log.hpp"
+#include "messages.hpp"
+#include "node/process.hpp"
+
+#include <chrono>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+namespace singularity::network {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr log::Channel kLog("network");
+constexpr auto kLonely = 60s; // for an agent that is being restarted
+constexpr std::size_t kClientLimit = 8;
+
+Failed failed(const Error &error) {
+    return {.doing = error.doing, .on = error.on, .why = error.why, .code = error.code};
+}
+
+} // namespace
+
+Expected<void> Service::serve() {
+    for (;;) {
+        look_at_nodes();
+        if (had_nodes_ && inits_.empty())
+            return {};
+        if (!inits_.empty() || !clients_.empty())
+            lonely_.reset();
+        else if (!lonely_)
+            lonely_ = Deadline::after(kLonely);
+        if (lonely_ && lonely_->expired())
+            return std::unexpected(timeout_error(*lonely_, "an agent"));
+        std::vector<pollfd> fds{{.fd = listener_.get(), .events = POLLIN, .revents = 0}};
+        for (const auto &client : clients_)
+            fds.push_back({.fd = client.get(), .events = POLLIN, .revents = 0});
+        for (const auto &[number, init] : inits_)
+            fds.push_back({.fd = init.get(), .events = POLLIN, .revents = 0});
+        if (poll(fds.data(), fds.size(), lonely_ ? lonely_->poll_timeout() : -1) < 0 && errno != EINTR)
+            return std::unexpected(errno_error("wait for", "requests"));
+        std::erase_if(clients_, [this](const UniqueFd &client) { return !read(client); });
+        if (fds[0].revents != 0)
+            accept();
+    }
+}
+
+void Service::accept() {
+    UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    ucred who{};
+    socklen_t size = sizeof(who);
+    if (!socket || getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.uid != 0 ||
+        clients_.size() >= kClientLimit)
+        return;
+    clients_.push_back(std::move(socket));
+}
+
+bool Service::read(const UniqueFd &client) {
+    node::Packet packet;
+    for (;;) {
+        const auto received = node::receive_packet(client.get(), packet);
+        if (received == node::Received::nothing)
+            return true;
+        if (received != node::Received::packet)
+            return false;
+        const auto reply = answer(packet);
+        if (!reply || node::send_packet(client.get(), *reply) != 0)
+            return false;
+    }
+}
+
+void Service::look_at_nodes() {
+    std::erase_if(inits_, [this](const auto &entry) {
+        const bool ended = node::has_ended(entry.second);
+        if (ended)
+            network_->forget(entry.first);
+        return ended;
+    });
+}
+
+Expected<void> Service::attach(std::uint32_t number, node::Descriptors &given) {
+    if (given.size() != 2)
+        return failure("connect", "a node", "its network and its init did not come along", EINVAL);
+    const UniqueFd home(given.take(0));
+    UniqueFd init(given.take(1));
+    if (auto attached = network_->attach(number, home); !attached)
+        return attached;
+    inits_.emplace(number, std::move(init));
+    had_nodes_ = true;
+    return {};
+}
+
+std::optional<std::string> Service::answer(node::Packet &packet) {
+    const auto header = node::header_of(packet.bytes);
+    if (!header)
+        return std::nullopt;
+    const auto token = header->token;
+    const auto reply = [token](const Expected<void> &done) {
+        if (!done)
+            kLog.error("{}", done.error().message());
+        return done ? node::encode(Done{}, token) : node::encode(failed(done.error()), token);
+    };
+    if (const auto request = node::decode<PrepareRequest>(packet.bytes)) {
+        if (network_)
+            return reply(failure("make", "the network", "there is one already", EEXIST));
+        auto made = JobNetwork::make(request->plan);
+        if (!made)
+            return reply(propagate(made));
+        network_ = std::move(*made);
+        return node::encode(Prepared{.mtu = network_->mtu()}, token);
+    }
+    if (node::decode<StatusRequest>(packet.bytes))
+        return node::encode(State{.prepared = network_.has_value(),
+                                  .connected = network_ && network_->connected(),
+                                  .cut = network_ && network_->is_cut(),
+                                  .nodes = network_ ? network_->nodes() : std::vector<std::uint32_t>()},
+                            token);
+    if (!network_)
+        return reply(failure("use", "the network", "it is not made yet", EAGAIN));
+    if (const auto request = node::decode<ConnectRequest>(packet.bytes))
+        return reply(network_->connect(request->plan));
+    if (const auto request = node::decode<AttachRequest>(packet.bytes))
+        return reply(attach(request->node, packet.descriptors));
+    if (node::decode<CutRequest>(packet.bytes))
+        return reply(network_->set_cut(true));
+    if (node::decode<OpenRequest>(packet.bytes))
+        return reply(network_->set_cut(false));
+    return std::nullopt;
+}
+
+} // namespace singularity::network

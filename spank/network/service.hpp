@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// singularity-network: holds the network of one job on this host for as long as a node of the job lives, and
+// does what agents ask, one after the other.
+#pragma once
+
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+#include "job_network.hpp"
+#include "node/seqpacket.hpp"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace singularity::network {
+
+class Service {
+  public:
+    // Agents connect to the listener. Only root is served.
+    explicit Service(UniqueFd listener) : listener_(std::move(listener)) {}
+
+    // Until all nodes have ended, or no agent has come for a while and there is no node.
+    [[nodiscard]] Expected<void> serve();
+
+  private:
+    void accept();
+    // False: the connection is over.
+    [[nodiscard]] bool read(const UniqueFd &client);
+    // The reply.
+    [[nodiscard]] std::optional<std::string> answer(node::Packet &packet);
+    [[nodiscard]] Expected<void> attach(std::uint32_t number, node::Descriptors &given);
+    void look_at_nodes();
+
+    UniqueFd listener_;
+    std::vector<UniqueFd> clients_;
+    std::optional<JobNetwork> network_;
+    std::map<std::uint32_t, UniqueFd> inits_; // of attached nodes: pidfds
+    std::optional<Deadline> lonely_;
+    bool had_nodes_ = false;
+};
+
+} // namespace singularity::network

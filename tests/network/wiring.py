@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Hosts, a switch between them, nodes, and singularity-network as the agent speaks to it (spank/network/messages.hpp)."""
+
+import array
+import ipaddress
+import itertools
+import os
+import socket
+import struct
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "node"))
+from virtualnode import BUILD, PATIENCE, Fields, Refused, wait_for  # noqa: E402,F401
+
+PREPARE, CONNECT, ATTACH, CUT, OPEN, STATUS, PREPARED, DONE, STATE, FAILED = range(128, 138)
+PORT = 8475
+
+
+def run(*argv, pid=None, user=None, check=True, **options):
+    """In the network of process pid, to its end."""
+    line = ["nsenter", f"--net=/proc/{pid}/ns/net", "--"] if pid else []
+    line += ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"] if user else []
+    return subprocess.run(line + list(argv), capture_output=True, text=True, timeout=PATIENCE, check=check, **options)
+
+
+def start(*argv, pid=None, **options):
+    line = ["nsenter", f"--net=/proc/{pid}/ns/net", "--"] if pid else []
+    return subprocess.Popen(line + list(argv), text=True, **options)
+
+
+def inner(vni, node):
+    """The node's address: spank/network/plan.cpp."""
+    return f"10.{64 + (vni >> 8 & 63)}.{vni & 255}.{node}"
+
+
+class Namespace:
+    """A network namespace that lives as long as its one process."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo up; exec sleep infinity >/dev/null"],
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        assert self.process.stdout.readline() == b"up\n"
+        self.process.stdout.close()
+        self.pid = self.process.pid
+
+    def ip(self, *words, **options):
+        return run("ip", *words, pid=self.pid, **options).stdout
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Host(Namespace):
+    def __init__(self, switch, number, mtu=1500):
+        super().__init__()
+        self.address = f"10.77.0.{number}"
+        run("ip", "link", "add", f"p{number}", "mtu", str(mtu), "type", "veth", "peer", "name", "eth0", "mtu", str(mtu), "netns",
+            str(self.pid), pid=switch.pid)
+        run("ip", "link", "set", f"p{number}", "master", "switch", "up", pid=switch.pid)
+        for words in ("link set lo up", f"addr add {self.address}/24 dev eth0", "link set eth0 up"):
+            self.ip(*words.split())
+
+
+class Node(Namespace):
+    """As spank/node/network.cpp makes it."""
+
+    def __init__(self, vni, number):
+        super().__init__()
+        self.number, self.address = number, inner(vni, number)
+        for words in ("link add eth0 type veth peer name uplink", f"addr add {self.address}/24 dev eth0", "link set lo up",
+                      "link set uplink up", "link set eth0 up"):
+            self.ip(*words.split())
+
+    def python(self, script, *arguments, **options):
+        return start("python3", "-c", script, *arguments, pid=self.pid, stdout=subprocess.PIPE, **options)
+
+
+class Network:
+    """A job's network on one host."""
+
+    numbers = itertools.count()
+
+    def __init__(self, host, vni, directory):
+        self.host, self.vni = host, vni
+        path = os.path.join(directory, f"{next(self.numbers)}.sock")
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.bind(path)
+        listener.listen(4)
+        self.process = start("bash", "-c", f'exec "$0" 3<&{listener.fileno()}', os.path.join(BUILD, "singularity-network"), pid=host.pid,
+                             pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        listener.close()
+        self.path = path
+        self.token = 0
+        self.reconnect()
+
+    def reconnect(self):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(PATIENCE)
+        self.socket.connect(self.path)
+
+    def ask(self, kind, body=b"", descriptors=()):
+        self.token += 1
+        control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        self.socket.sendmsg([struct.pack("=HHI", 1, kind, self.token) + body], control)
+        raw = self.socket.recv(1 << 16)
+        if not raw:
+            raise EOFError("it has hung up")
+        _, kind, token = struct.unpack_from("=HHI", raw)
+        assert token == self.token
+        fields = Fields(raw[8:])
+        if kind == FAILED:
+            raise Refused(fields.text(), fields.text(), fields.text(), fields.take("i"))
+        return kind, fields
+
+    def prepare(self, hosts, vni=None, port=PORT, local=None):
+        """The MTU that it offers."""
+        addresses = [int(ipaddress.ip_address(host.address)) for host in hosts]
+        body = struct.pack("=IHI", self.vni if vni is None else vni, port, int(ipaddress.ip_address(local or self.host.address)))
+        _, fields = self.ask(PREPARE, body + struct.pack(f"=I{len(addresses)}I", len(addresses), *addresses))
+        return fields.take("I")
+
+    def connect(self, mtu, remotes=()):
+        """remotes: (node, host)"""
+        body = struct.pack("=II", mtu, len(remotes))
+        for node, host in remotes:
+            body += struct.pack("=II", node, int(ipaddress.ip_address(host.address)))
+        self.ask(CONNECT, body)
+
+    def attach(self, node):
+        home = os.open(f"/proc/{node.pid}/ns/net", os.O_RDONLY)
+        init = os.pidfd_open(node.pid)
+        try:
+            self.ask(ATTACH, struct.pack("=I", node.number), [home, init])
+        finally:
+            os.close(home)
+            os.close(init)
+
+    def status(self):
+        """(prepared, connected, cut, nodes)"""
+        _, fields = self.ask(STATUS)
+        flags = fields.take("???")
+        return *flags, [fields.take("I") for _ in range(fields.take("I"))]
+
+    def close(self):
+        self.socket.close()
+        self.process.kill()
+        self.process.wait()
+
+
+class Wiring:
+    """A switch, hosts, and jobs on them; all of it ends with close()."""
+
+    def __init__(self, directory):
+        self.directory = str(directory)
+        self.things = []
+        self.switch = self.keep(Namespace())
+        run("ip", "link", "add", "switch", "type", "bridge", pid=self.switch.pid)
+        run("ip", "link", "set", "switch", "up", pid=self.switch.pid)
+
+    def keep(self, thing):
+        self.things.append(thing)
+        return thing
+
+    def host(self, number, **options):
+        return self.keep(Host(self.switch, number, **options))
+
+    def job(self, vni, nodes):
+        """nodes: {number: host}. ({number: Node}, {host: Network}), connected."""
+        hosts = list(dict.fromkeys(nodes.values()))
+        networks = {host: self.keep(Network(host, vni, self.directory)) for host in hosts}
+        mtu = min(network.prepare([other for other in hosts if other is not host]) for host, network in networks.items())
+        made = {number: self.keep(Node(vni, number)) for number in nodes}
+        for host, network in networks.items():
+            network.connect(mtu, [(number, where) for number, where in nodes.items() if where is not host])
+            for number, where in nodes.items():
+                if where is host:
+                    network.attach(made[number])
+        return made, networks
+
+    def close(self):
+        for thing in reversed(self.things):
+            thing.close()
