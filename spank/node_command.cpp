@@ -4,6 +4,7 @@
 #include "agent/client.hpp"
 #include "agent_command.hpp"
 #include "common/text.hpp"
+#include "job_command.hpp"
 #include "run_command.hpp"
 
 #include <array>
@@ -31,6 +32,8 @@ constexpr const char *kRunHelp =
 
 struct NodeOptions {
     RunInNode run;
+    RunJobOptions job;
+    std::int32_t rank = -1; // all
     std::string node;
     std::uint32_t signalled = 0; // task; 0: all
     std::uint32_t shown = 1;     // task
@@ -48,7 +51,13 @@ std::string shown(const agent::TaskLine &task) {
                                   : fmt::format("{}: signal {}", task.task, WTERMSIG(task.status));
 }
 
-Expected<int> run(NodeOptions &options) { return run_in_node(options.run); }
+Expected<int> run(NodeOptions &options) {
+    if (options.job.hosts.empty() && options.job.ranks_per_node == 0)
+        return run_in_node(options.run);
+    options.job.socket = options.run.socket;
+    options.job.detach = options.run.detach;
+    return run_job(options.job, options.run.spec.devices, options.run.spec.backend, options.run.command);
+}
 
 Expected<int> list(NodeOptions &options) {
     auto client = connect(options);
@@ -70,6 +79,8 @@ Expected<int> list(NodeOptions &options) {
     }
     if (!nodes->reply.complete)
         std::cerr << "singularityctl: there are more\n";
+    if (auto listed = list_jobs(*client); !listed)
+        return propagate(listed);
     return EXIT_SUCCESS;
 }
 
@@ -77,6 +88,11 @@ Expected<int> show_log(NodeOptions &options) {
     auto client = connect(options);
     if (!client)
         return propagate(client);
+    const auto shown = show_job_log(*client, options.node, options.rank, options.job.label);
+    if (shown)
+        return EXIT_SUCCESS;
+    if (shown.error().code != ENOENT || options.rank >= 0)
+        return std::unexpected(shown.error());
     auto lent = client->call<agent::Lent>(agent::Log{.node = options.node, .task = options.shown});
     if (!lent)
         return propagate(lent);
@@ -95,23 +111,30 @@ Expected<int> show_log(NodeOptions &options) {
     return EXIT_SUCCESS;
 }
 
-template <class Request>
-Expected<int> ask(NodeOptions &options, const Request &request) {
+// Jobs and nodes have names of one kind: what is no job may be a node.
+template <class JobRequest, class Request>
+Expected<int> ask(NodeOptions &options, const JobRequest &of_job, const Request &of_node) {
     auto client = connect(options);
     if (!client)
         return propagate(client);
-    auto done = client->call<agent::Done>(request);
+    auto done = client->call<agent::Done>(of_job);
+    if (!done && done.error().code == ENOENT)
+        done = client->call<agent::Done>(of_node);
     if (!done)
         return propagate(done);
     return EXIT_SUCCESS;
 }
 
 Expected<int> send_signal(NodeOptions &options) {
-    return ask(options,
-               agent::Signal{.node = options.node, .task = options.signalled, .number = options.signal});
+    const agent::Signal of_node{.node = options.node, .task = options.signalled, .number = options.signal};
+    if (options.signalled != 0)
+        return ask(options, of_node, of_node);
+    return ask(options, agent::SignalJob{.job = options.node, .number = options.signal}, of_node);
 }
 
-Expected<int> destroy(NodeOptions &options) { return ask(options, agent::Destroy{.node = options.node}); }
+Expected<int> destroy(NodeOptions &options) {
+    return ask(options, agent::DestroyJob{.job = options.node}, agent::Destroy{.node = options.node});
+}
 
 } // namespace
 
@@ -147,18 +170,34 @@ void add_node_commands(CLI::App &app, int &status) {
         ->transform(
             CLI::AsNumberWithUnit(std::map<std::string, std::uint32_t>{{"s", 1}, {"m", 60}, {"h", 3600}},
                                   CLI::AsNumberWithUnit::CASE_SENSITIVE, "DURATION"));
+    CLI::Option *const hosts = command->add_option("--hosts", options->job.hosts,
+                                                   "run it as a job of one virtual node on each of these "
+                                                   "hosts (a host may be named again), connected by a "
+                                                   "network of the job's own; --devices is for each node");
+    hosts->delimiter(',');
+    CLI::Option *const ranks =
+        command
+            ->add_option("--ranks-per-node", options->job.ranks_per_node,
+                         "start it so often in each node of a job; without --hosts on this host")
+            ->check(CLI::Range(1U, 256U));
+    command->add_flag("--label", options->job.label, "begin each line of a job's output with its rank");
+    for (const char *single : {"--terminal", "--name", "--hostname", "--address", "--every"})
+        for (CLI::Option *const of_job : {hosts, ranks})
+            of_job->excludes(command->get_option(single));
     command->add_option("PROGRAM", options->run.command, "the program and its arguments, after --")
         ->required();
 
-    add("ps", "virtual nodes of this machine and their tasks", list);
+    add("ps", "virtual nodes of this machine and their tasks, and the jobs that its agent coordinates", list);
 
     const auto about_node = [&](CLI::App *one) {
-        one->add_option("NODE", options->node, "its name")->required();
+        one->add_option("NAME", options->node, "of a virtual node or a job")->required();
     };
-    command = add("logs", "what a program that runs with --detach has written", show_log);
+    command = add("logs", "what a program that runs with --detach has written, or a job", show_log);
     about_node(command);
+    command->add_option("--rank", options->rank, "only this rank of a job")->check(CLI::Range(0, 65535));
+    command->add_flag("--label", options->job.label, "begin each line of a job's output with its rank");
     command->add_option("TASK", options->shown, "number of the task")->capture_default_str();
-    command = add("kill", "send a signal to a virtual node's processes", send_signal);
+    command = add("kill", "send a signal to the processes of a virtual node or a job", send_signal);
     about_node(command);
     command
         ->add_option("--task", options->signalled, "only to this task's process group; 0: to every process")
@@ -166,7 +205,7 @@ void add_node_commands(CLI::App &app, int &status) {
     command->add_option("--signal", options->signal, "its number")
         ->check(CLI::Range(0, NSIG - 1))
         ->capture_default_str();
-    about_node(add("destroy", "end a virtual node with everything in it", destroy));
+    about_node(add("destroy", "end a virtual node or a job with everything in it", destroy));
 }
 
 } // namespace singularity::spank

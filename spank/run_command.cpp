@@ -32,20 +32,6 @@ constexpr std::array kForwarded{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUS
 constexpr std::chrono::seconds kRejoinPatience{30}; // for an agent that is being restarted
 constexpr int kSignalBase = 128;                    // as shells report a death by signal
 
-Expected<UniqueFd> readable_signals() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int number : kForwarded)
-        sigaddset(&set, number);
-    sigaddset(&set, SIGWINCH);
-    sigprocmask(SIG_BLOCK, &set, nullptr);
-    static_cast<void>(std::signal(SIGPIPE, SIG_IGN));
-    UniqueFd fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-    if (!fd)
-        return std::unexpected(errno_error("make", "a descriptor of signals"));
-    return fd;
-}
-
 Expected<UniqueFd> copy_of(int stream) {
     UniqueFd fd(fcntl(stream, F_DUPFD_CLOEXEC, 3));
     if (!fd && errno == EBADF) // closed: as a shell's <&- or >&-
@@ -92,25 +78,6 @@ class RawTerminal {
     termios before_{};
     bool changed_ = false;
 };
-
-Expected<node::Program> describe(const RunInNode &options) {
-    node::Program program;
-    program.arguments = options.command;
-    for (char **entry = environ; entry != nullptr && *entry != nullptr; ++entry)
-        program.environment.emplace_back(*entry);
-    std::error_code error;
-    program.directory = std::filesystem::current_path(error);
-    if (error)
-        return failure("find", "the working directory", error.message(), error.value());
-    for (std::uint32_t resource = 0; resource < RLIM_NLIMITS; ++resource) {
-        rlimit limit{};
-        if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) == 0)
-            program.limits.push_back({.resource = resource, .soft = limit.rlim_cur, .hard = limit.rlim_max});
-    }
-    program.mask = umask(0);
-    umask(static_cast<mode_t>(program.mask));
-    return program;
-}
 
 // Pipes between our standard streams and the task's. Output and errors that go to one place here share one
 // pipe: their order is kept.
@@ -289,11 +256,44 @@ Expected<void> fill_in_user(node::Spec &spec) {
 
 } // namespace
 
+Expected<UniqueFd> readable_signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int number : kForwarded)
+        sigaddset(&set, number);
+    sigaddset(&set, SIGWINCH);
+    sigprocmask(SIG_BLOCK, &set, nullptr);
+    static_cast<void>(std::signal(SIGPIPE, SIG_IGN));
+    UniqueFd fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!fd)
+        return std::unexpected(errno_error("make", "a descriptor of signals"));
+    return fd;
+}
+
+Expected<node::Program> describe_program(const std::vector<std::string> &command) {
+    node::Program program;
+    program.arguments = command;
+    for (char **entry = environ; entry != nullptr && *entry != nullptr; ++entry)
+        program.environment.emplace_back(*entry);
+    std::error_code error;
+    program.directory = std::filesystem::current_path(error);
+    if (error)
+        return failure("find", "the working directory", error.message(), error.value());
+    for (std::uint32_t resource = 0; resource < RLIM_NLIMITS; ++resource) {
+        rlimit limit{};
+        if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) == 0)
+            program.limits.push_back({.resource = resource, .soft = limit.rlim_cur, .hard = limit.rlim_max});
+    }
+    program.mask = umask(0);
+    umask(static_cast<mode_t>(program.mask));
+    return program;
+}
+
 Expected<int> run_in_node(RunInNode options) {
     auto signals = readable_signals();
     if (!signals)
         return propagate(signals);
-    auto program = describe(options);
+    auto program = describe_program(options.command);
     if (!program)
         return propagate(program);
     if (auto filled = fill_in_user(options.spec); !filled)

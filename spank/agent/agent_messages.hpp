@@ -34,6 +34,16 @@ enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the
     restore,    // -> progress..., imaged: with three descriptors for a program that had three
     progress,
     imaged,
+    run_job,     // -> job_made: a job of several nodes; what becomes of it is told to who follows it
+    follow_job,  // -> job_news, when there are any
+    list_jobs,   // -> jobs
+    signal_job,  // -> done
+    destroy_job, // -> done, when nothing is left of it
+    tie_job,     // -> done: the job ends with this connection from now on
+    cut_job,     // -> done, when no packet passes between the job's nodes, or they do again
+    job_made,
+    job_news,
+    jobs,
 };
 
 struct Create {
@@ -182,6 +192,95 @@ struct Imaged {
     std::uint32_t task = 0; // of a restore: the first that runs; 0: none
     bool tied = false;      // the node ends with this connection
     static void fields(auto &self, auto &visit) { visit(self.report, self.task, self.tied); }
+};
+
+// Its user, group and groups are those of who asks, as the kernel knows them.
+struct RunJob {
+    static constexpr auto kType = Message::run_job;
+    std::vector<std::string> hosts; // of each node; the agent that is asked coordinates, wherever they are
+    std::uint32_t ranks_per_node = 1;
+    std::uint32_t devices = 0; // of each node
+    std::string backend;
+    node::Program program;
+    bool tied = false; // to this connection
+    static void fields(auto &self, auto &visit) {
+        visit(self.hosts, self.ranks_per_node, self.devices, self.backend, self.program, self.tied);
+    }
+};
+struct JobMade {
+    static constexpr auto kType = Message::job_made;
+    std::string job;
+    std::uint32_t ranks = 0;
+    static void fields(auto &self, auto &visit) { visit(self.job, self.ranks); }
+};
+struct FollowJob {
+    static constexpr auto kType = Message::follow_job;
+    std::string job;
+    std::vector<std::uint64_t> read; // of each rank's output; ranks that are missing: nothing
+    std::int32_t only = -1;          // of all ranks but this one nothing is told
+    bool wait = false;               // for news; else what there is
+    static void fields(auto &self, auto &visit) { visit(self.job, self.read, self.only, self.wait); }
+};
+struct JobOutput {
+    std::uint32_t rank = 0;
+    std::uint64_t offset = 0;
+    std::vector<char> text;
+    static void fields(auto &self, auto &visit) { visit(self.rank, self.offset, self.text); }
+};
+struct JobNews {
+    static constexpr auto kType = Message::job_news;
+    std::vector<JobOutput> output;
+    bool ended = false; // and all output is here
+    std::int32_t status = 0;
+    std::string trouble; // why it has ended, if not by itself
+    static void fields(auto &self, auto &visit) { visit(self.output, self.ended, self.status, self.trouble); }
+};
+struct ListJobs {
+    static constexpr auto kType = Message::list_jobs;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+struct JobLine {
+    std::string job;
+    std::uint32_t uid = 0;
+    std::string state;
+    std::vector<std::string> hosts;
+    std::uint32_t ranks = 0;
+    std::uint32_t ended = 0; // ranks
+    std::int64_t made = 0;
+    std::int32_t status = 0;
+    std::string trouble;
+    static void fields(auto &self, auto &visit) {
+        visit(self.job, self.uid, self.state, self.hosts, self.ranks, self.ended, self.made, self.status,
+              self.trouble);
+    }
+};
+struct Jobs {
+    static constexpr auto kType = Message::jobs;
+    std::vector<JobLine> jobs; // those that this agent coordinates and the sender may touch
+    bool complete = true;
+    static void fields(auto &self, auto &visit) { visit(self.jobs, self.complete); }
+};
+struct SignalJob {
+    static constexpr auto kType = Message::signal_job;
+    std::string job;
+    std::int32_t number = 0;
+    static void fields(auto &self, auto &visit) { visit(self.job, self.number); }
+};
+struct DestroyJob {
+    static constexpr auto kType = Message::destroy_job;
+    std::string job;
+    static void fields(auto &self, auto &visit) { visit(self.job); }
+};
+struct TieJob {
+    static constexpr auto kType = Message::tie_job;
+    std::string job;
+    static void fields(auto &self, auto &visit) { visit(self.job); }
+};
+struct CutJob {
+    static constexpr auto kType = Message::cut_job;
+    std::string job;
+    bool open = false; // again
+    static void fields(auto &self, auto &visit) { visit(self.job, self.open); }
 };
 
 } // namespace singularity::agent

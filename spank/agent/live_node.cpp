@@ -10,6 +10,7 @@
 #include <ctime>
 #include <string_view>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -195,6 +196,7 @@ void LiveNode::handle() {
                 kLog.error("{}: {}; the rest of its output is lost", task_name(record_.spec.name, id),
                            drained.error().message());
                 task.log.reset();
+                task.log_lost = true;
             }
     if (state_ != State::gone)
         look_at_deadlines();
@@ -333,6 +335,19 @@ void LiveNode::finish() {
         else
             destroyer.refuse(removed.error());
     }
+}
+
+Expected<LiveNode::Ends> LiveNode::ends() const {
+    if (state_ != State::running)
+        return failure("connect", record_.spec.name, fmt::format("it is {}", words(state_)), EAGAIN);
+    auto network = open_file(fmt::format("/proc/{}/ns/net", record_.init.pid), O_RDONLY);
+    if (!network)
+        return propagate(network);
+    UniqueFd init(fcntl(pidfd_.get(), F_DUPFD_CLOEXEC, 3));
+    // After it was opened: what lives has kept its number.
+    if (!init || node::has_ended(init))
+        return failure("connect", record_.spec.name, "it has ended", ESRCH);
+    return Ends{.network = std::move(*network), .init = std::move(init)};
 }
 
 void LiveNode::destroy(std::optional<Asker> asker) {

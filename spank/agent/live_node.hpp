@@ -82,8 +82,18 @@ class LiveNode {
     void wait(const Wait &request, const Asker &asker);
     void attach(std::uint32_t task, const Asker &asker);
     void log(std::uint32_t task, const Asker &asker) const;
+    // Of a detached task: null if there is no such task, or its output has not been asked for yet.
+    [[nodiscard]] TaskLog *output(std::uint32_t task);
+    [[nodiscard]] bool output_is_lost(std::uint32_t task) const;
     // live_node_images.cpp
     void checkpoint(bool go_on, const Asker &asker);
+
+    // Its network namespace and its init, for who connects it.
+    struct Ends {
+        UniqueFd network;
+        UniqueFd init;
+    };
+    [[nodiscard]] Expected<Ends> ends() const;
 
     // Nobody is told if there is no asker.
     void destroy(std::optional<Asker> asker);
@@ -95,6 +105,7 @@ class LiveNode {
         node::Stdio stdio = node::Stdio::given;
         std::int32_t status = 0;
         std::optional<TaskLog> log;
+        bool log_lost = false; // there was an error
     };
     // A request to init that has not been answered.
     struct Pending {

@@ -114,7 +114,12 @@ void LiveNode::take_hello(const node::InitHello &hello) {
     write_down_network(room_, record_);
     auto before = std::exchange(tasks_, {});
     for (const auto &one : hello.tasks) {
-        Task task{.pid = one.pid, .phase = one.phase, .stdio = one.stdio, .status = one.status, .log = {}};
+        Task task{.pid = one.pid,
+                  .phase = one.phase,
+                  .stdio = one.stdio,
+                  .status = one.status,
+                  .log = {},
+                  .log_lost = false};
         last_task_ = std::max(last_task_, one.task);
         if (const auto found = before.find(one.task); found != before.end())
             task.log = std::move(found->second.log);
@@ -151,12 +156,15 @@ void LiveNode::take_end(const node::InitEnded &ended) {
 }
 
 void LiveNode::open_log(std::uint32_t task, int descriptor) {
-    auto opened = TaskLog::open(room_.log(task), UniqueFd(descriptor));
+    const auto keep = record_.spec.job.empty() ? TaskLog::Keep::newest : TaskLog::Keep::unread;
+    auto opened = TaskLog::open(room_.log(task), UniqueFd(descriptor), keep);
     const auto found = tasks_.find(task);
-    if (!opened)
+    if (!opened) {
         kLog.error("{}; the output of {} waits", opened.error().message(),
                    task_name(record_.spec.name, task));
-    else if (found != tasks_.end())
+        if (found != tasks_.end())
+            found->second.log_lost = true;
+    } else if (found != tasks_.end())
         found->second.log = std::move(*opened);
 }
 

@@ -176,6 +176,9 @@ void LiveNode::attach(std::uint32_t task, const Asker &asker) {
 }
 
 void LiveNode::log(std::uint32_t task, const Asker &asker) const {
+    if (!record_.spec.job.empty())
+        return asker.refuse({"read the output of", task_name(record_.spec.name, task),
+                             fmt::format("it goes to its job, {}: ask for that", record_.spec.job), EINVAL});
     std::vector<UniqueFd> files;
     std::vector<int> numbers;
     const auto path = room_.log(task);
@@ -190,6 +193,16 @@ void LiveNode::log(std::uint32_t task, const Asker &asker) const {
         return asker.refuse({"read the output of", task_name(record_.spec.name, task),
                              "there is none: only that of detached tasks is kept", ENOENT});
     asker.tell(Lent{}, numbers);
+}
+
+TaskLog *LiveNode::output(std::uint32_t task) {
+    const auto found = tasks_.find(task);
+    return found != tasks_.end() && found->second.log ? &*found->second.log : nullptr;
+}
+
+bool LiveNode::output_is_lost(std::uint32_t task) const {
+    const auto found = tasks_.find(task);
+    return state_ == State::running && (found == tasks_.end() || found->second.log_lost);
 }
 
 void LiveNode::answer_waiters(std::uint32_t task) {

@@ -18,6 +18,8 @@ class Sender {
     [[nodiscard]] static Expected<Sender> of(int socket);
 
     [[nodiscard]] uid_t uid() const { return uid_; }
+    [[nodiscard]] gid_t gid() const { return gid_; }
+    [[nodiscard]] const std::vector<gid_t> &groups() const { return groups_; }
     [[nodiscard]] bool is_root() const { return uid_ == 0; }
     // A user only nodes that could be his own processes; names of root's choice cannot be taken away by
     // others.

@@ -3,7 +3,6 @@
 
 #include "common/log.hpp"
 #include "common/unix_socket.hpp"
-#include "peers/faults.hpp"
 #include "removal.hpp"
 
 #include <algorithm>
@@ -54,6 +53,7 @@ Expected<std::unique_ptr<Server>> Server::open(ServerOptions options) {
     if (auto prepared = server->prepare(); !prepared)
         return propagate(prepared);
     server->adopt_all();
+    server->adopt_jobs();
     return server;
 }
 
@@ -110,27 +110,7 @@ Expected<void> Server::prepare() {
     if (!listener)
         return propagate(listener);
     listener_ = std::move(*listener);
-    return open_peers();
-}
-
-Expected<void> Server::open_peers() {
-    auto opened =
-        peers::Peers::open({.host = options_.host,
-                            .bind = options_.agents.address,
-                            .port = static_cast<std::uint16_t>(options_.agents.port),
-                            .munge = options_.agents.munge_socket},
-                           [](const peers::Peers::Caller & /*caller*/, peers::wire::Envelope /*request*/,
-                              const peers::Peers::Answer &answer) {
-                               peers::wire::Envelope reply;
-                               *reply.mutable_fault() = peers::fault_of(
-                                   {"serve", "a request",
-                                    "it is not known here: is the other agent of another release?", EPROTO});
-                               answer(std::move(reply));
-                           });
-    if (!opened)
-        return propagate(opened);
-    peers_ = std::move(*opened);
-    return {};
+    return open_jobs();
 }
 
 void Server::adopt_all() {
@@ -180,7 +160,9 @@ int Server::poll_timeout() const {
         consider(held.tie_patience);
         consider(held.node->next_deadline());
     }
-    consider(peers_->next_deadline());
+    consider(jobs_->next_deadline());
+    for (const auto &[name, tie] : job_ties_)
+        consider(tie.patience);
     return first ? first->poll_timeout() : -1;
 }
 
@@ -203,7 +185,7 @@ Expected<void> Server::serve() {
         watched.reserve(fds.size());
         for (const int fd : fds)
             watched.push_back({.fd = fd, .events = POLLIN, .revents = 0});
-        peers_->watch(watched);
+        jobs_->watch(watched);
         if (poll(watched.data(), watched.size(), poll_timeout()) < 0 && errno != EINTR)
             return std::unexpected(errno_error("wait for", "requests"));
 
@@ -229,8 +211,9 @@ Expected<void> Server::serve() {
         }
         if (watched[1].revents != 0 || (accept_again_ && accept_again_->expired()))
             accept_clients();
-        peers_->handle();
+        jobs_->handle();
         end_ties();
+        end_job_ties();
         collect();
     }
 }

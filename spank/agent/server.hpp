@@ -6,8 +6,8 @@
 #include "common/config.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
+#include "job_keeper.hpp"
 #include "live_node.hpp"
-#include "peers/peers.hpp"
 #include "sender.hpp"
 #include "worker.hpp"
 
@@ -27,7 +27,7 @@ struct ServerOptions {
     Config::Agents agents;
 };
 
-class Server {
+class Server : private NodeKeeper {
   public:
     // The socket listens, and the nodes of an earlier agent are found again.
     [[nodiscard]] static Expected<std::unique_ptr<Server>> open(ServerOptions options);
@@ -35,7 +35,7 @@ class Server {
     Server &operator=(const Server &) = delete;
     Server(Server &&) = delete;
     Server &operator=(Server &&) = delete;
-    ~Server();
+    ~Server() override;
 
     // Until SIGTERM or SIGINT. The nodes live on.
     [[nodiscard]] Expected<void> serve();
@@ -63,6 +63,11 @@ class Server {
         node::Descriptors given;
         bool over = false;
     };
+    // A job that ends with its client, or after an agent's death if he does not come again.
+    struct JobTie {
+        std::weak_ptr<Client> owner;
+        std::optional<Deadline> patience;
+    };
     explicit Server(ServerOptions options) : options_(std::move(options)) {}
 
     [[nodiscard]] Expected<void> prepare();
@@ -73,16 +78,31 @@ class Server {
     void end_ties();
     void collect();
     [[nodiscard]] int poll_timeout() const;
-    [[nodiscard]] Expected<void> open_peers();
 
     // server_requests.cpp
     // False: the packet is none of ours.
     [[nodiscard]] bool handle(const std::shared_ptr<Client> &client, node::Packet &packet);
     void create(const std::shared_ptr<Client> &client, Create request, const Asker &asker);
-    [[nodiscard]] Expected<void> room_for_one_more(const Sender &sender, const node::Spec &spec) const;
+    [[nodiscard]] Expected<void> room_for_one_more(bool for_root, const node::Spec &spec) const;
+    // A node of which is known that it may be made.
+    void make_checked(node::Spec spec, std::string cgroups, const std::shared_ptr<Client> &owner,
+                      const Asker &asker);
     void list(const std::shared_ptr<Client> &client, const Asker &asker) const;
     // The node, if there is one that the client may touch; else the asker has been told.
     [[nodiscard]] Held *find(const Client &client, const std::string &name, const Asker &asker);
+
+    // server_jobs.cpp
+    [[nodiscard]] Expected<void> open_jobs();
+    void adopt_jobs();
+    void make_node(node::Spec spec, std::string cgroups, const Asker &asker) override;
+    [[nodiscard]] LiveNode *find_node(const std::string &name) override;
+    [[nodiscard]] std::shared_ptr<Job> find_job(const Client &client, const std::string &name,
+                                                const Asker &asker);
+    [[nodiscard]] bool handle_job(const std::shared_ptr<Client> &client, const node::Packet &packet,
+                                  Message type, const Asker &asker);
+    void run_job(const std::shared_ptr<Client> &client, RunJob request, const Asker &asker);
+    void list_jobs(const Client &client, const Asker &asker) const;
+    void end_job_ties();
 
     // server_restore.cpp
     void restore(const std::shared_ptr<Client> &client, const Restore &request, node::Descriptors given,
@@ -100,7 +120,8 @@ class Server {
     std::map<std::string, Held> nodes_;
     std::vector<std::unique_ptr<Finding>> findings_;
     std::uint64_t last_name_ = 0;
-    std::unique_ptr<peers::Peers> peers_;
+    std::unique_ptr<JobKeeper> jobs_;
+    std::map<std::string, JobTie> job_ties_;
 };
 
 } // namespace singularity::agent

@@ -105,14 +105,14 @@ bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet)
         list(client, asker);
         return true;
     default:
-        return false;
+        return handle_job(client, packet, static_cast<Message>(header->type), asker);
     }
 }
 
-Expected<void> Server::room_for_one_more(const Sender &sender, const node::Spec &spec) const {
+Expected<void> Server::room_for_one_more(bool for_root, const node::Spec &spec) const {
     const auto of_same = std::ranges::count_if(
         nodes_, [&](const auto &entry) { return entry.second.node->record().spec.uid == spec.uid; });
-    if (!sender.is_root() && std::cmp_greater_equal(of_same, kNodesOfOne))
+    if (!for_root && std::cmp_greater_equal(of_same, kNodesOfOne))
         return failure("make the virtual node", quote(spec.name),
                        fmt::format("uid {} has {} already", spec.uid, of_same), EDQUOT);
     return {};
@@ -130,15 +130,20 @@ void Server::create(const std::shared_ptr<Client> &client, Create request, const
         spec.address = node::kDefaultAddress;
     if (auto may = client->sender.may_make(spec); !may)
         return asker.refuse(may.error());
-    if (auto checked = node::check_spec(spec); !checked)
-        return asker.refuse(checked.error());
-    if (auto room = room_for_one_more(client->sender, spec); !room)
+    if (auto room = room_for_one_more(client->sender.is_root(), spec); !room)
         return asker.refuse(room.error());
-    if (nodes_.contains(spec.name))
-        return asker.refuse({"make the virtual node", quote(spec.name), "there is one of that name", EEXIST});
     auto cgroups = client->sender.cgroups();
     if (!cgroups)
         return asker.refuse(cgroups.error());
+    make_checked(std::move(spec), std::move(*cgroups), client, asker);
+}
+
+void Server::make_checked(node::Spec spec, std::string cgroups, const std::shared_ptr<Client> &owner,
+                          const Asker &asker) {
+    if (auto checked = node::check_spec(spec); !checked)
+        return asker.refuse(checked.error());
+    if (nodes_.contains(spec.name))
+        return asker.refuse({"make the virtual node", quote(spec.name), "there is one of that name", EEXIST});
     if (spec.devices != 0) {
         if (const auto proxyd = options_.places.libraries.proxyd(); access(proxyd.c_str(), X_OK) != 0)
             return asker.refuse(errno_error("run", proxyd.native()));
@@ -148,7 +153,7 @@ void Server::create(const std::shared_ptr<Client> &client, Create request, const
     const node::MakePlan plan{.spec = spec,
                               .room = node::Room(options_.places.state, spec.name),
                               .init = options_.places.libraries.init(),
-                              .cgroups = std::move(*cgroups)};
+                              .cgroups = std::move(cgroups)};
     auto prepared = plan.room.prepare(spec);
     auto made = prepared ? LiveNode::make(plan, options_.places, asker)
                          : Expected<LiveNode>(std::unexpected(prepared.error()));
@@ -162,7 +167,7 @@ void Server::create(const std::shared_ptr<Client> &client, Create request, const
               .tie_patience = {},
               .woken = false};
     if (spec.tied)
-        held.tied_to = client;
+        held.tied_to = owner;
     nodes_.emplace(spec.name, std::move(held));
 }
 

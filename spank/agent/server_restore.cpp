@@ -85,7 +85,7 @@ Expected<void> Server::restore_found(Finding &finding, WorkFound &&found) {
         return may;
     if (nodes_.contains(spec.name))
         return refuse("there is a virtual node of that name", EEXIST);
-    if (auto room = room_for_one_more(sender, spec); !room)
+    if (auto room = room_for_one_more(sender.is_root(), spec); !room)
         return room;
     if (finding.proxies > spec.devices)
         return refuse(fmt::format("it has {} devices: {} proxies are more", spec.devices, finding.proxies),

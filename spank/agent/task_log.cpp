@@ -11,7 +11,13 @@
 
 namespace singularity::agent {
 
-Expected<TaskLog> TaskLog::open(std::filesystem::path path, UniqueFd pipe) {
+Expected<TaskLog> TaskLog::open(std::filesystem::path path, UniqueFd pipe, Keep keep) {
+    if (keep == Keep::unread) {
+        auto spool = Spool::open(path);
+        if (!spool)
+            return propagate(spool);
+        return TaskLog(std::move(*spool), std::move(pipe));
+    }
     auto file = open_file(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
     if (!file)
         return propagate(file);
@@ -22,9 +28,16 @@ Expected<TaskLog> TaskLog::open(std::filesystem::path path, UniqueFd pipe) {
                    std::move(pipe));
 }
 
+bool TaskLog::drained() const {
+    if (!pipe_)
+        return true;
+    pollfd readable{.fd = pipe_.get(), .events = POLLIN, .revents = 0};
+    return poll(&readable, 1, 0) == 0;
+}
+
 Expected<void> TaskLog::drain() {
     constexpr int kParts = 16; // others want to be served as well
-    for (int part = 0; part < kParts && pipe_; ++part) {
+    for (int part = 0; part < kParts && pipe_ && !full(); ++part) {
         // Not O_NONBLOCK: the description is init's too, and the task's if it asks /dev/stdout for it.
         pollfd readable{.fd = pipe_.get(), .events = POLLIN, .revents = 0};
         if (poll(&readable, 1, 0) != 1)
@@ -35,23 +48,31 @@ Expected<void> TaskLog::drain() {
             pipe_.reset();
             return {};
         }
-        if (size_ >= kFileLimit) {
-            if (rename(path_.c_str(), older(path_).c_str()) != 0)
-                return std::unexpected(errno_error("put aside", path_.native()));
-            auto file = open_file(path_, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
-            if (!file)
-                return propagate(file);
-            file_ = std::move(*file);
-            size_ = 0;
-        }
-        for (std::string_view left(buffer.data(), static_cast<std::size_t>(got)); !left.empty();) {
-            const ssize_t written = write(file_.get(), left.data(), left.size());
-            if (written < 0 && errno != EINTR)
-                return std::unexpected(errno_error("write", path_.native()));
-            left.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
-        }
-        size_ += static_cast<std::uint64_t>(got);
+        if (auto kept = keep({buffer.data(), static_cast<std::size_t>(got)}); !kept)
+            return kept;
     }
+    return {};
+}
+
+Expected<void> TaskLog::keep(std::string_view text) {
+    if (spool_)
+        return spool_->append(text);
+    if (size_ >= kFileLimit) {
+        if (rename(path_.c_str(), older(path_).c_str()) != 0)
+            return std::unexpected(errno_error("put aside", path_.native()));
+        auto file = open_file(path_, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+        if (!file)
+            return propagate(file);
+        file_ = std::move(*file);
+        size_ = 0;
+    }
+    for (std::string_view left = text; !left.empty();) {
+        const ssize_t written = write(file_.get(), left.data(), left.size());
+        if (written < 0 && errno != EINTR)
+            return std::unexpected(errno_error("write", path_.native()));
+        left.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
+    }
+    size_ += text.size();
     return {};
 }
 

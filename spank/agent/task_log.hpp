@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The output of a detached task, from its pipe into a file. Two files of limited size: the newest output is
-// never lost.
+// The output of a detached task, from its pipe into a file. Either into two files of limited size: the newest
+// output is never lost. Or, for who reads all of it, into a spool: when it is full the task waits.
 #pragma once
 
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
+#include "spool.hpp"
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string_view>
 
 namespace singularity::agent {
 
@@ -15,25 +18,34 @@ class TaskLog {
   public:
     static constexpr std::uint64_t kFileLimit = std::uint64_t{4} << 20; // state directories lie in memory
 
+    enum class Keep : std::uint8_t { newest, unread };
     // Appends to what is there. The pipe becomes the log's.
-    [[nodiscard]] static Expected<TaskLog> open(std::filesystem::path path, UniqueFd pipe);
+    [[nodiscard]] static Expected<TaskLog> open(std::filesystem::path path, UniqueFd pipe, Keep keep);
     [[nodiscard]] static std::filesystem::path older(const std::filesystem::path &path) {
         return path.native() + ".old";
     }
 
-    // -1 when everybody who could write has ended.
-    [[nodiscard]] int fd() const { return pipe_.get(); }
+    // -1 when everybody who could write has ended, and while it is full.
+    [[nodiscard]] int fd() const { return full() ? -1 : pipe_.get(); }
+    // Nothing is in the pipe, and more may never come.
+    [[nodiscard]] bool drained() const;
+    // With Keep::unread.
+    [[nodiscard]] std::optional<Spool> &spool() { return spool_; }
     // Takes what the pipe holds now, a bounded part of it if there is much.
     [[nodiscard]] Expected<void> drain();
 
   private:
     TaskLog(std::filesystem::path path, UniqueFd file, std::uint64_t size, UniqueFd pipe)
         : path_(std::move(path)), file_(std::move(file)), size_(size), pipe_(std::move(pipe)) {}
+    TaskLog(Spool spool, UniqueFd pipe) : pipe_(std::move(pipe)), spool_(std::move(spool)) {}
+    [[nodiscard]] bool full() const { return spool_ && spool_->end() - spool_->begin() >= kFileLimit; }
+    [[nodiscard]] Expected<void> keep(std::string_view text);
 
     std::filesystem::path path_;
     UniqueFd file_;
     std::uint64_t size_ = 0;
     UniqueFd pipe_;
+    std::optional<Spool> spool_;
 };
 
 } // namespace singularity::agent

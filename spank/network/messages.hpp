@@ -19,6 +19,7 @@ enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the
     done,
     state,
     failed,
+    end, // -> nothing: the process ends
 };
 
 struct PrepareRequest {
@@ -48,6 +49,10 @@ struct OpenRequest {
 };
 struct StatusRequest {
     static constexpr auto kType = Message::status;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+struct EndRequest {
+    static constexpr auto kType = Message::end;
     static void fields(auto & /*self*/, auto & /*visit*/) {}
 };
 struct Prepared {

@@ -29,7 +29,7 @@ Failed failed(const Error &error) {
 Expected<void> Service::serve() {
     for (;;) {
         look_at_nodes();
-        if (had_nodes_ && inits_.empty())
+        if (ended_ || (had_nodes_ && inits_.empty()))
             return {};
         if (!inits_.empty() || !clients_.empty())
             lonely_.reset();
@@ -113,6 +113,10 @@ std::optional<std::string> Service::answer(node::Packet &packet) {
             return reply(propagate(made));
         network_ = std::move(*made);
         return node::encode(Prepared{.mtu = network_->mtu()}, token);
+    }
+    if (node::decode<EndRequest>(packet.bytes)) {
+        ended_ = true;
+        return std::nullopt;
     }
     if (node::decode<StatusRequest>(packet.bytes))
         return node::encode(State{.prepared = network_.has_value(),

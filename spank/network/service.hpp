@@ -21,7 +21,7 @@ class Service {
     // Agents connect to the listener. Only root is served.
     explicit Service(UniqueFd listener) : listener_(std::move(listener)) {}
 
-    // Until all nodes have ended, or no agent has come for a while and there is no node.
+    // Until all nodes have ended, or an agent says so, or no agent has come for a while and there is no node.
     [[nodiscard]] Expected<void> serve();
 
   private:
@@ -39,6 +39,7 @@ class Service {
     std::map<std::uint32_t, UniqueFd> inits_; // of attached nodes: pidfds
     std::optional<Deadline> lonely_;
     bool had_nodes_ = false;
+    bool ended_ = false;
 };
 
 } // namespace singularity::network

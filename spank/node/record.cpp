@@ -52,7 +52,20 @@ Expected<void> make_directory(const std::filesystem::path &path, mode_t mode, ui
     return {};
 }
 
-// Beside its place, then renamed: nobody sees half of it.
+std::string hosts_text(const Spec &spec) {
+    std::ifstream file("/etc/hosts");
+    std::string text(std::istreambuf_iterator<char>(file), {});
+    if (!text.empty() && text.back() != '\n')
+        text += '\n';
+    // First, so that it is what the name means whatever the host's file says.
+    auto own = fmt::format("{} {}\n", spec.address.substr(0, spec.address.find('/')), spec.hostname);
+    for (const auto &neighbour : spec.neighbours)
+        own += fmt::format("{} {}\n", neighbour.address, neighbour.name);
+    return own + text;
+}
+
+} // namespace
+
 Expected<void> write_file(const std::filesystem::path &path, std::string_view content, mode_t mode) {
     const std::filesystem::path beside = path.native() + ".new";
     auto file = open_file(beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode);
@@ -70,17 +83,6 @@ Expected<void> write_file(const std::filesystem::path &path, std::string_view co
         return std::unexpected(errno_error("replace", path.native()));
     return {};
 }
-
-std::string hosts_text(const Spec &spec) {
-    std::ifstream file("/etc/hosts");
-    std::string text(std::istreambuf_iterator<char>(file), {});
-    if (!text.empty() && text.back() != '\n')
-        text += '\n';
-    // First, so that it is what the name means whatever the host's file says.
-    return fmt::format("{} {}\n{}", spec.address.substr(0, spec.address.find('/')), spec.hostname, text);
-}
-
-} // namespace
 
 std::string encoded(const Record &record) { return encode(RecordPacket{record}); }
 
@@ -110,6 +112,14 @@ Expected<void> check_spec(const Spec &spec) {
         return refuse(fmt::format("{} sockets; at most {}", spec.sockets.size(), kSocketLimit));
     if (spec.devices > kDeviceLimit)
         return refuse(fmt::format("{} devices; at most {}", spec.devices, kDeviceLimit));
+    if (!spec.job.empty() && !is_name(spec.job))
+        return refuse(fmt::format("{} is no name of a job", quote(spec.job)));
+    if (spec.neighbours.size() > kNeighbourLimit)
+        return refuse(fmt::format("{} neighbours; at most {}", spec.neighbours.size(), kNeighbourLimit));
+    for (const auto &neighbour : spec.neighbours)
+        if (!is_name(neighbour.name) || !parse_address(neighbour.address + "/32"))
+            return refuse(fmt::format("its neighbour {} at {} is none", quote(neighbour.name),
+                                      quote(neighbour.address)));
     for (const auto &entry : spec.environment)
         if (entry.find('=') == std::string::npos || entry.front() == '=')
             return refuse(fmt::format("{} in its environment is not NAME=VALUE", quote(entry)));

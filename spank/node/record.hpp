@@ -16,6 +16,14 @@
 
 namespace singularity::node {
 
+// A node of the same job: what its name means.
+struct Neighbour {
+    std::string name;
+    std::string address; // IPv4, without a prefix
+    static void fields(auto &self, auto &visit) { visit(self.name, self.address); }
+};
+inline constexpr std::size_t kNeighbourLimit = 254;
+
 // What a user asks for. All of it has been checked by check_spec when a node is made.
 struct Spec {
     std::string name;     // unique on this machine
@@ -31,9 +39,11 @@ struct Spec {
     std::string backend;     // what their proxies run on: "software", "nvidia", a driver library; empty: the
                              // agent's choice
     std::uint32_t every = 0; // seconds between checkpoints that nobody asks for; 0: none
+    std::string job;         // whose network it is connected to, and who reads all its output; empty: none
+    std::vector<Neighbour> neighbours;
     static void fields(auto &self, auto &visit) {
         visit(self.name, self.hostname, self.address, self.uid, self.gid, self.groups, self.sockets,
-              self.environment, self.tied, self.devices, self.backend, self.every);
+              self.environment, self.tied, self.devices, self.backend, self.every, self.job, self.neighbours);
     }
 };
 // Where a node's tasks find a device's socket.
@@ -74,6 +84,10 @@ struct Record {
 // As bytes, which only this release reads: for files, and for whoever keeps a record elsewhere.
 [[nodiscard]] std::string encoded(const Record &record);
 [[nodiscard]] std::optional<Record> decoded(std::string_view bytes);
+
+// Beside its place, then renamed: nobody sees half of it.
+[[nodiscard]] Expected<void> write_file(const std::filesystem::path &path, std::string_view content,
+                                        mode_t mode);
 
 // The files of one node: STATE/NAME.
 class Room {

@@ -297,10 +297,7 @@ Expected<void> Peers::work(const std::string &host, Outgoing &one) {
         auto found = one.pending.extract(reply->token());
         if (found.empty())
             continue; // it was not waited for any longer
-        if (reply->has_fault())
-            found.mapped().on_reply(std::unexpected(error_of(reply->fault())));
-        else
-            found.mapped().on_reply(std::move(*reply));
+        found.mapped().on_reply(std::move(*reply));
     }
     return {};
 }

@@ -35,7 +35,8 @@ struct PeersOptions {
 
 class Peers {
   public:
-    // Exactly one of the two is called, later and once: the reply, or why there is none.
+    // Called once, later: with the reply, which may be a fault, or with why there is none: the host was not
+    // reached, or does not answer.
     using OnReply = std::function<void(Expected<wire::Envelope>)>;
     // How a request is answered, once, now or later; who asked may have gone by then.
     using Answer = std::function<void(wire::Envelope)>;

@@ -58,9 +58,10 @@ def numbers(values):
 
 
 def spec(name="", hostname="", address="", uid=0, gid=0, groups=(), sockets=(), environment=(), tied=False,
-         devices=0, backend="", every=0):
+         devices=0, backend="", every=0, job="", neighbours=()):
     return (text(name) + text(hostname) + text(address) + struct.pack("=II", uid, gid) + numbers(groups) + texts(sockets)
-            + texts(environment) + struct.pack("=?I", tied, devices) + text(backend) + struct.pack("=I", every))
+            + texts(environment) + struct.pack("=?I", tied, devices) + text(backend) + struct.pack("=I", every) + text(job)
+            + struct.pack("=I", len(neighbours)) + b"".join(text(name) + text(where) for name, where in neighbours))
 
 
 def task(arguments, environment=("PATH=/usr/bin:/bin",), directory="/", limits=(), mask=0o22, stdio=GIVEN, rows=24, columns=80):

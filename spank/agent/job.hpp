@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A job of several nodes, as its coordinator has it: the agent that was asked for it. It asks the agents of
+// all hosts, its own among them, step by step (JobRecord::State): to reach them, to prepare the job's
+// network, to make its nodes and connect them, to start its ranks; then it follows them until all ranks have
+// ended, or one has failed, or a host is not heard of any more. Then it ends everywhere. The record is
+// written before each step, so that the next agent can go on, or end what was begun.
+#pragma once
+
+#include "agent_messages.hpp"
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "live_node.hpp"
+#include "peers/peers.hpp"
+#include "spool.hpp"
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace singularity::agent {
+
+// Where other agents are asked, and our own as if it were one of them.
+class HostAsker {
+  public:
+    virtual ~HostAsker() = default;
+    virtual void ask(const std::string &host, peers::wire::Envelope request,
+                     std::chrono::milliseconds patience, peers::Peers::OnReply on_reply) = 0;
+    [[nodiscard]] virtual std::optional<peers::Peers::Addresses> addresses(const std::string &host) const = 0;
+    [[nodiscard]] virtual const std::string &own_host() const = 0;
+};
+
+class Job : public std::enable_shared_from_this<Job> {
+  public:
+    using State = peers::wire::JobRecord::State;
+    struct Setting {
+        std::filesystem::path jobs; // directory of all
+        std::chrono::milliseconds patience{};
+    };
+
+    // A new one, of which record has everything that was asked for.
+    [[nodiscard]] static Expected<std::shared_ptr<Job>> make(HostAsker &hosts, const Setting &setting,
+                                                             peers::wire::JobRecord record);
+    // One of an earlier agent's.
+    [[nodiscard]] static Expected<std::shared_ptr<Job>> adopt(HostAsker &hosts, const Setting &setting,
+                                                              const std::string &name);
+    // To be called once, when it can be asked for.
+    void begin();
+
+    [[nodiscard]] const peers::wire::JobRecord &record() const { return record_; }
+    [[nodiscard]] std::uint32_t ranks() const;
+    [[nodiscard]] JobLine line() const;
+
+    void follow(FollowJob request, bool holds_back, const Asker &asker);
+    void signal(std::int32_t number, const Asker &asker);
+    // Between its nodes no packet passes any more, or they do again. What it is for, a checkpoint of the
+    // whole job, is to come.
+    void cut(bool open, const Asker &asker);
+    // It ends everywhere, for this reason if there was no other before.
+    void end(const std::string &trouble);
+    // The same, and its files go. Nobody is told if there is no asker.
+    void destroy(std::optional<Asker> asker);
+    [[nodiscard]] bool gone() const { return gone_; }
+
+    [[nodiscard]] std::optional<Deadline> next_deadline() const;
+    void handle();
+
+  private:
+    struct Watcher {
+        FollowJob request;
+        Asker asker;
+        Deadline until;
+    };
+    struct Rank {
+        Spool output;
+        std::uint64_t read = 0; // by who holds it back
+        std::optional<std::int32_t> status;
+    };
+    struct Host {
+        std::optional<Deadline> lost;  // when nothing has been heard until then
+        std::optional<Deadline> again; // when it is asked again
+        bool given_up = false;
+    };
+    Job(HostAsker &hosts, const Setting &setting, peers::wire::JobRecord record)
+        : hosts_(&hosts), setting_(&setting), record_(std::move(record)) {}
+
+    [[nodiscard]] std::filesystem::path directory() const { return setting_->jobs / record_.name(); }
+    [[nodiscard]] Expected<void> open_outputs();
+    [[nodiscard]] bool write();
+    [[nodiscard]] bool enter(State state); // false: it is ending, or does so now
+    [[nodiscard]] const std::string &host_of(std::uint32_t rank) const;
+
+    // job_start.cpp
+    using Request = std::function<peers::wire::Envelope(const std::string &host)>;
+    using Take = std::function<void(const std::string &host, const peers::wire::Envelope &reply)>;
+    // Asks all hosts the same; then goes on if all agree, or ends the job.
+    void ask_all(std::string_view doing, State during, std::chrono::milliseconds patience,
+                 const Request &request, const Take &take, const std::function<void()> &then);
+    void reach();
+    void prepare();
+    void connect();
+    void start();
+
+    // job_run.cpp
+    void follow_all();
+    void follow_host(const std::string &host);
+    [[nodiscard]] peers::wire::Envelope follow_request(const std::string &host,
+                                                       std::chrono::milliseconds patience) const;
+    void heard(const std::string &host, Expected<peers::wire::Envelope> reply);
+    // Whether there was any output.
+    [[nodiscard]] bool take(const std::string &host, const peers::wire::NewsOfJob &news);
+    void look_at_ranks();
+    void trim(Rank &rank);
+    void drain(const std::string &host, int times);
+    void end_host(const std::string &host);
+    void host_has_ended();
+    void look_at_watchers();
+    [[nodiscard]] JobNews news(const FollowJob &request) const;
+
+    HostAsker *hosts_;
+    const Setting *setting_;
+    peers::wire::JobRecord record_;
+    std::vector<Rank> ranks_;
+    std::map<std::string, Host> where_;
+    std::vector<Watcher> watchers_;
+    std::vector<Asker> destroyers_;
+    std::size_t hosts_left_ = 0; // that have not ended
+    bool held_back_ = false;     // somebody reads all output: it waits for him
+    bool destroy_ = false;
+    bool gone_ = false;
+};
+
+[[nodiscard]] std::string_view words(peers::wire::JobRecord::State state);
+
+} // namespace singularity::agent

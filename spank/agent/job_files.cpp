@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "job_files.hpp"
+
+#include "common/unique_fd.hpp"
+#include "node/record.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace singularity::agent {
+
+namespace {
+
+constexpr std::size_t kRecordLimit = std::size_t{8} << 20;
+
+} // namespace
+
+Expected<void> make_job_directory(const std::filesystem::path &directory) {
+    if (mkdir(directory.c_str(), 0700) != 0)
+        return std::unexpected(errno_error("make the directory", directory.native()));
+    return {};
+}
+
+Expected<void> remove_job_directory(const std::filesystem::path &directory) {
+    std::error_code error;
+    std::filesystem::remove_all(directory, error);
+    if (error)
+        return failure("remove", directory.native(), error.message(), error.value());
+    return {};
+}
+
+Expected<std::vector<std::string>> job_directories(const std::filesystem::path &place) {
+    if (mkdir(place.c_str(), 0700) != 0 && errno != EEXIST)
+        return std::unexpected(errno_error("make the directory", place.native()));
+    std::vector<std::string> out;
+    std::error_code error;
+    for (const auto &entry : std::filesystem::directory_iterator(place, error))
+        out.push_back(entry.path().filename().native());
+    if (error)
+        return failure("look into", place.native(), error.message(), error.value());
+    return out;
+}
+
+Expected<void> write_record(const std::filesystem::path &directory,
+                            const google::protobuf::MessageLite &record) {
+    return node::write_file(directory / "record", record.SerializeAsString(), 0600);
+}
+
+Expected<void> read_record(const std::filesystem::path &directory, google::protobuf::MessageLite &record) {
+    const auto path = directory / "record";
+    auto file = open_file(path, O_RDONLY | O_NOFOLLOW);
+    if (!file)
+        return propagate(file);
+    std::string content;
+    struct stat about{};
+    if (fstat(file->get(), &about) != 0)
+        return std::unexpected(errno_error("look at", path.native()));
+    if (std::cmp_greater(about.st_size, kRecordLimit))
+        return failure("read", path.native(), "it is no record: it is too long", EFBIG);
+    content.resize(static_cast<std::size_t>(about.st_size));
+    if (std::cmp_not_equal(::read(file->get(), content.data(), content.size()), content.size()))
+        return std::unexpected(errno_error("read", path.native()));
+    if (!record.ParseFromString(content))
+        return failure("read", path.native(), "it is no whole record, or one of another release", EBADMSG);
+    return {};
+}
+
+} // namespace singularity::agent

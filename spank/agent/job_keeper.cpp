@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "job_keeper.hpp"
+
+#include "common/log.hpp"
+#include "common/text.hpp"
+#include "job_files.hpp"
+#include "job_plan.hpp"
+#include "network/firewall.hpp"
+#include "network/plan.hpp"
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace singularity::agent {
+
+namespace {
+
+using namespace std::chrono_literals;
+namespace wire = peers::wire;
+
+constexpr log::Channel kLog("agent");
+constexpr std::ptrdiff_t kJobsOfOne = 64; // those that have ended and were not destroyed included
+constexpr std::ptrdiff_t kMembersLimit = 1024;
+
+} // namespace
+
+JobKeeper::JobKeeper(const JobKeeperOptions &options, NodeKeeper &nodes)
+    : nodes_(&nodes), job_setting_{.jobs = options.place / "jobs", .patience = options.agents.patience},
+      member_setting_{.libraries = options.libraries,
+                      .members = options.place / "members",
+                      .host = options.host,
+                      .vxlan_port = static_cast<std::uint16_t>(options.agents.vxlan_port),
+                      .patience = options.agents.patience} {}
+
+Expected<std::unique_ptr<JobKeeper>> JobKeeper::open(const JobKeeperOptions &options, NodeKeeper &nodes) {
+    std::unique_ptr<JobKeeper> out(new JobKeeper(options, nodes));
+    // Before any job of another host relies on it.
+    if (!options.agents.address.empty())
+        if (auto closed = network::close_port(static_cast<std::uint16_t>(options.agents.vxlan_port)); !closed)
+            return propagate(closed);
+    auto opened =
+        peers::Peers::open({.host = options.host,
+                            .bind = options.agents.address,
+                            .port = static_cast<std::uint16_t>(options.agents.port),
+                            .munge = options.agents.munge_socket},
+                           [keeper = out.get()](const peers::Peers::Caller &caller, wire::Envelope request,
+                                                const peers::Peers::Answer &answer) {
+                               if (request.has_prepare_job())
+                                   request.mutable_prepare_job()->clear_cgroups();
+                               keeper->serve(caller.host, std::move(request), answer);
+                           });
+    if (!opened)
+        return propagate(opened);
+    out->peers_ = std::move(*opened);
+    return out;
+}
+
+void JobKeeper::adopt_all() {
+    const auto each = [](const std::filesystem::path &place, const auto &adopt) {
+        const auto names = job_directories(place);
+        if (!names)
+            return kLog.error("{}", names.error().message());
+        for (const auto &name : *names)
+            if (auto adopted = adopt(name); !adopted) {
+                kLog.error("{}; its files are removed", adopted.error().message());
+                if (auto removed = remove_job_directory(place / name); !removed)
+                    kLog.error("{}", removed.error().message());
+            }
+    };
+    each(member_setting_.members, [this](const std::string &name) -> Expected<void> {
+        auto member = Member::adopt(*nodes_, member_setting_, name);
+        if (!member)
+            return propagate(member);
+        members_.emplace(name, std::move(*member));
+        return {};
+    });
+    each(job_setting_.jobs, [this](const std::string &name) -> Expected<void> {
+        auto job = Job::adopt(*this, job_setting_, name);
+        if (!job)
+            return propagate(job);
+        kLog.info("{}: found again, {}", name, words((*job)->record().state()));
+        jobs_.emplace(name, std::move(*job));
+        return {};
+    });
+    for (const auto &[name, job] : std::map(jobs_))
+        job->begin();
+}
+
+std::uint32_t JobKeeper::free_number() const {
+    for (;;) {
+        const auto bytes = peers::random_bytes(sizeof(std::uint32_t));
+        if (!bytes)
+            return 0;
+        std::uint32_t number = 0;
+        bytes->copy(reinterpret_cast<char *>(&number), sizeof(number));
+        number %= network::kVniLimit;
+        if (number != 0 && std::ranges::none_of(jobs_, [&](const auto &entry) {
+                return entry.second->record().vni() == number;
+            }))
+            return number;
+    }
+}
+
+Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
+    const auto of_same = std::ranges::count_if(
+        jobs_, [&](const auto &entry) { return entry.second->record().user().uid() == wish.uid; });
+    if (wish.uid != 0 && of_same >= kJobsOfOne)
+        return failure("make a job", "",
+                       fmt::format("uid {} has {} already; destroy some", wish.uid, of_same), EDQUOT);
+    auto &request = wish.request;
+    wire::JobRecord record;
+    record.set_vni(free_number());
+    record.set_name(job_name(wish.uid, record.vni()));
+    if (request.hosts.empty())
+        request.hosts.push_back(own_host());
+    auto nodes = plan_nodes(record.name(), record.vni(), request.hosts, request.ranks_per_node);
+    if (!nodes)
+        return propagate(nodes);
+    if (request.program.arguments.empty())
+        return failure("make the job", record.name(), "no program was named", EINVAL);
+    for (auto &node : *nodes)
+        *record.add_nodes() = std::move(node);
+    record.mutable_user()->set_uid(wish.uid);
+    record.mutable_user()->set_gid(wish.gid);
+    for (const auto group : wish.groups)
+        record.mutable_user()->add_groups(group);
+    record.set_ranks_per_node(request.ranks_per_node);
+    record.set_devices(request.devices);
+    record.set_backend(request.backend);
+    *record.mutable_program() = message_of(request.program);
+    record.set_tied(request.tied);
+    record.set_made(std::time(nullptr));
+    record.set_cgroups(wish.cgroups);
+    const auto name = record.name();
+    auto job = Job::make(*this, job_setting_, std::move(record));
+    if (!job)
+        return propagate(job);
+    jobs_.emplace(name, *job);
+    later_.emplace_back([one = *job] { one->begin(); });
+    return job;
+}
+
+std::shared_ptr<Job> JobKeeper::find(const std::string &name) const {
+    const auto found = jobs_.find(name);
+    return found == jobs_.end() ? nullptr : found->second;
+}
+
+void JobKeeper::ask(const std::string &host, wire::Envelope request, std::chrono::milliseconds patience,
+                    peers::Peers::OnReply on_reply) {
+    if (host != own_host())
+        return peers_->ask(host, std::move(request), patience, std::move(on_reply));
+    // As from another host: never before the caller has returned.
+    later_.emplace_back([this, request = std::move(request), on_reply = std::move(on_reply)]() mutable {
+        serve(own_host(), std::move(request), [this, on_reply = std::move(on_reply)](wire::Envelope reply) {
+            later_.emplace_back(
+                [on_reply, reply = std::move(reply)]() mutable { on_reply(std::move(reply)); });
+        });
+    });
+}
+
+std::optional<peers::Peers::Addresses> JobKeeper::addresses(const std::string &host) const {
+    return host == own_host() ? std::nullopt : peers_->addresses(host);
+}
+
+void JobKeeper::serve(const std::string &coordinator, wire::Envelope request,
+                      const peers::Peers::Answer &answer) {
+    const auto name_of = [](const wire::Envelope &one) -> std::string {
+        switch (one.body_case()) {
+        case wire::Envelope::kPrepareJob:
+            return one.prepare_job().job();
+        case wire::Envelope::kConnectJob:
+            return one.connect_job().job();
+        case wire::Envelope::kStartJob:
+            return one.start_job().job();
+        case wire::Envelope::kFollowJob:
+            return one.follow_job().job();
+        case wire::Envelope::kSignalJob:
+            return one.signal_job().job();
+        case wire::Envelope::kEndJob:
+            return one.end_job().job();
+        case wire::Envelope::kCutJob:
+            return one.cut_job().job();
+        default:
+            return {};
+        }
+    };
+    if (request.has_ping()) { // of our own
+        wire::Envelope reply;
+        reply.mutable_pong()->set_host(own_host());
+        return answer(std::move(reply));
+    }
+    const auto name = name_of(request);
+    if (name.empty())
+        return answer(fault(
+            {"serve", "a request", "it is not known here: is the other agent of another release?", EPROTO}));
+    const auto found = members_.find(name);
+    if (request.has_prepare_job()) {
+        if (found != members_.end())
+            return answer(fault({"prepare the job", quote(name), "there is one of that name", EEXIST}));
+        if (std::cmp_greater_equal(members_.size(), kMembersLimit))
+            return answer(fault({"prepare the job", quote(name), "there are too many", ENOSPC}));
+        auto member = Member::prepare(*nodes_, member_setting_, coordinator, request.prepare_job(), answer);
+        if (!member)
+            return answer(fault(member.error()));
+        members_.emplace(name, std::move(*member));
+        return;
+    }
+    if (found == members_.end() || found->second->coordinator() != coordinator)
+        return answer(fault(
+            {"find the job", quote(name),
+             fmt::format("{} has none of that name that {} coordinates", own_host(), coordinator), ENOENT}));
+    found->second->serve(request, answer);
+}
+
+void JobKeeper::watch(std::vector<pollfd> &fds) const {
+    peers_->watch(fds);
+    for (const auto &[name, member] : members_)
+        member->watch(fds);
+}
+
+std::optional<Deadline> JobKeeper::next_deadline() const {
+    if (!later_.empty())
+        return Deadline::after(0ms);
+    auto out = peers_->next_deadline();
+    const auto consider = [&](const std::optional<Deadline> &other) {
+        if (other && (!out || other->when() < out->when()))
+            out = other;
+    };
+    for (const auto &[name, member] : members_)
+        consider(member->next_deadline());
+    for (const auto &[name, job] : jobs_)
+        consider(job->next_deadline());
+    return out;
+}
+
+void JobKeeper::handle() {
+    peers_->handle();
+    // Copies: what is called may ask again, and make or end jobs.
+    for (const auto &[name, member] : std::map(members_))
+        member->handle();
+    for (const auto &[name, job] : std::map(jobs_))
+        job->handle();
+    for (const auto &one : std::exchange(later_, {}))
+        one();
+    std::erase_if(members_, [](const auto &entry) { return entry.second->gone(); });
+    std::erase_if(jobs_, [](const auto &entry) { return entry.second->gone(); });
+}
+
+} // namespace singularity::agent

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// All jobs of this agent: those that it coordinates, and those that have nodes on its host.
+#pragma once
+
+#include "common/config.hpp"
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "job.hpp"
+#include "member.hpp"
+#include "peers/peers.hpp"
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <poll.h>
+
+namespace singularity::agent {
+
+struct JobKeeperOptions {
+    Libraries libraries;
+    std::filesystem::path place; // jobs/ and members/ are made in it
+    std::string host;            // our own name
+    Config::Agents agents;
+};
+
+class JobKeeper : private HostAsker {
+  public:
+    // nodes: outlives it.
+    [[nodiscard]] static Expected<std::unique_ptr<JobKeeper>> open(const JobKeeperOptions &options,
+                                                                   NodeKeeper &nodes);
+    JobKeeper(const JobKeeper &) = delete;
+    JobKeeper &operator=(const JobKeeper &) = delete;
+    JobKeeper(JobKeeper &&) = delete;
+    JobKeeper &operator=(JobKeeper &&) = delete;
+    ~JobKeeper() override = default;
+
+    // Those of an earlier agent; its nodes have been found.
+    void adopt_all();
+
+    struct Wish {
+        RunJob request;
+        std::uint32_t uid = 0;
+        std::uint32_t gid = 0;
+        std::vector<std::uint32_t> groups;
+        std::string cgroups;
+    };
+    [[nodiscard]] Expected<std::shared_ptr<Job>> run(Wish wish);
+    // Null if there is none.
+    [[nodiscard]] std::shared_ptr<Job> find(const std::string &name) const;
+    [[nodiscard]] const std::map<std::string, std::shared_ptr<Job>> &all() const { return jobs_; }
+
+    void watch(std::vector<pollfd> &fds) const;
+    [[nodiscard]] std::optional<Deadline> next_deadline() const;
+    void handle();
+
+  private:
+    JobKeeper(const JobKeeperOptions &options, NodeKeeper &nodes);
+    void ask(const std::string &host, peers::wire::Envelope request, std::chrono::milliseconds patience,
+             peers::Peers::OnReply on_reply) override;
+    [[nodiscard]] std::optional<peers::Peers::Addresses> addresses(const std::string &host) const override;
+    [[nodiscard]] const std::string &own_host() const override { return member_setting_.host; }
+    // What the agent of a host asks of this one, for jobs that it coordinates.
+    void serve(const std::string &coordinator, peers::wire::Envelope request,
+               const peers::Peers::Answer &answer);
+    [[nodiscard]] std::uint32_t free_number() const;
+
+    NodeKeeper *nodes_;
+    Job::Setting job_setting_;
+    MemberSetting member_setting_;
+    std::unique_ptr<peers::Peers> peers_;
+    std::map<std::string, std::shared_ptr<Job>> jobs_;
+    std::map<std::string, std::shared_ptr<Member>> members_;
+    std::vector<std::function<void()>> later_; // answers of our own to ourselves
+};
+
+} // namespace singularity::agent

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What a job consists of, where, and what its ranks are told: the same on every host.
+#pragma once
+
+#include "common/error.hpp"
+#include "node/init_messages.hpp"
+#include "peers/peer_messages.pb.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace singularity::agent {
+
+inline constexpr std::uint32_t kRanksOfNodeLimit = 256;
+inline constexpr std::uint32_t kRankLimit = 4096;
+inline constexpr std::size_t kNewsLimit = std::size_t{256} << 10; // output in one message
+// Of torch.distributed; in a network of its own every job has it.
+inline constexpr std::uint16_t kMasterPort = 29500;
+
+// "u1000-j12ab34": the user's, and the number of its network.
+[[nodiscard]] std::string job_name(std::uint32_t uid, std::uint32_t vni);
+[[nodiscard]] Expected<void> check_job_name(std::string_view name, std::uint32_t uid);
+
+// Nodes 1, 2, ... on these hosts, in this order; a host may be there several times. Their hosts' addresses
+// are not known yet.
+[[nodiscard]] Expected<std::vector<peers::wire::JobNode>> plan_nodes(const std::string &job,
+                                                                     std::uint32_t vni,
+                                                                     const std::vector<std::string> &hosts,
+                                                                     std::uint32_t ranks_per_node);
+
+// What another agent says of a job is as it must be.
+[[nodiscard]] Expected<void> check_nodes(const peers::wire::ConnectJob &request, std::string_view job,
+                                         std::uint32_t vni);
+[[nodiscard]] Expected<void> check_start(const peers::wire::StartJob &request,
+                                         const peers::wire::ConnectJob &connect);
+
+// The program of the local-th rank of a node, with what it must know in its environment.
+[[nodiscard]] node::Program program_of(const peers::wire::StartJob &start,
+                                       const peers::wire::ConnectJob &connect,
+                                       const peers::wire::JobNode &node, std::uint32_t local);
+
+[[nodiscard]] peers::wire::Program message_of(const node::Program &program);
+
+// As shells report it: 128 + N for a death by signal N.
+[[nodiscard]] std::int32_t exit_status(std::int32_t wait_status);
+
+} // namespace singularity::agent

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// How a job comes into being on all of its hosts.
+#include "common/text.hpp"
+#include "job.hpp"
+#include "job_plan.hpp"
+#include "member.hpp"
+#include "network/plan.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace singularity::agent {
+
+namespace {
+
+using namespace std::chrono_literals;
+namespace wire = peers::wire;
+
+constexpr auto kConnectPatience = 90s; // nodes and their device proxies are made; longer than an agent waits
+constexpr auto kStartPatience = 60s;
+
+} // namespace
+
+void Job::ask_all(std::string_view doing, State during, std::chrono::milliseconds patience,
+                  const Request &request, const Take &take, const std::function<void()> &then) {
+    if (!enter(during))
+        return;
+    auto all = when_all(where_.size(), [self = shared_from_this(), during, then](Expected<void> outcome) {
+        if (self->record_.state() != during)
+            return; // it is ending
+        if (!outcome)
+            return self->end(outcome.error().message());
+        then();
+    });
+    for (const auto &[host, about] : where_)
+        hosts_->ask(host, request(host), patience,
+                    [self = shared_from_this(), name = host, doing = std::string(doing), take,
+                     all](Expected<wire::Envelope> reply) {
+                        auto outcome = outcome_of(reply);
+                        if (outcome)
+                            take(name, *reply);
+                        else
+                            outcome =
+                                failure(doing, quote(name), outcome.error().message(), outcome.error().code);
+                        all(std::move(outcome));
+                    });
+}
+
+void Job::reach() {
+    ask_all(
+        "reach the agent of", wire::JobRecord::REACHING, setting_->patience,
+        [](const std::string & /*host*/) {
+            wire::Envelope request;
+            request.mutable_ping();
+            return request;
+        },
+        [self = shared_from_this()](const std::string &host, const wire::Envelope & /*reply*/) {
+            const auto found = self->hosts_->addresses(host);
+            for (auto &node : *self->record_.mutable_nodes()) {
+                if (node.host() == host && found)
+                    node.set_host_address(found->theirs);
+                else if (node.host() == self->hosts_->own_host() && found && found->own != 0)
+                    node.set_host_address(found->own); // by which the others reach us
+            }
+        },
+        [self = shared_from_this()] { self->prepare(); });
+}
+
+void Job::prepare() {
+    record_.set_mtu(network::kMostMtu);
+    std::map<std::string, std::uint32_t> addresses;
+    for (const auto &node : record_.nodes())
+        addresses[node.host()] = node.host_address();
+    ask_all(
+        "prepare the network on", wire::JobRecord::PREPARING, setting_->patience,
+        [this, addresses](const std::string &host) {
+            wire::Envelope request;
+            auto &prepare = *request.mutable_prepare_job();
+            prepare.set_job(record_.name());
+            prepare.set_vni(record_.vni());
+            *prepare.mutable_user() = record_.user();
+            for (const auto &[other, address] : addresses) {
+                if (other == host)
+                    prepare.set_local(address);
+                else
+                    prepare.add_hosts(address);
+            }
+            if (host == hosts_->own_host())
+                prepare.set_cgroups(record_.cgroups());
+            return request;
+        },
+        [self = shared_from_this()](const std::string & /*host*/, const wire::Envelope &reply) {
+            self->record_.set_mtu(std::min(self->record_.mtu(), reply.prepared_job().mtu()));
+        },
+        [self = shared_from_this()] { self->connect(); });
+}
+
+void Job::connect() {
+    ask_all(
+        "make nodes on", wire::JobRecord::CONNECTING, kConnectPatience,
+        [this](const std::string & /*host*/) {
+            wire::Envelope request;
+            auto &connect = *request.mutable_connect_job();
+            connect.set_job(record_.name());
+            connect.set_mtu(record_.mtu());
+            *connect.mutable_nodes() = record_.nodes();
+            connect.set_devices(record_.devices());
+            connect.set_backend(record_.backend());
+            return request;
+        },
+        [](const std::string & /*host*/, const wire::Envelope & /*reply*/) {},
+        [self = shared_from_this()] { self->start(); });
+}
+
+void Job::start() {
+    ask_all(
+        "start tasks on", wire::JobRecord::STARTING, kStartPatience,
+        [this](const std::string & /*host*/) {
+            wire::Envelope request;
+            auto &start = *request.mutable_start_job();
+            start.set_job(record_.name());
+            start.set_ranks_per_node(record_.ranks_per_node());
+            *start.mutable_program() = record_.program();
+            return request;
+        },
+        [](const std::string & /*host*/, const wire::Envelope & /*reply*/) {},
+        [self = shared_from_this()] {
+            if (self->enter(wire::JobRecord::RUNNING))
+                self->follow_all();
+        });
+}
+
+} // namespace singularity::agent

@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "member.hpp"
+
+#include "common/log.hpp"
+#include "common/text.hpp"
+#include "job_files.hpp"
+#include "job_plan.hpp"
+#include "peers/faults.hpp"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace singularity::agent {
+
+namespace {
+
+using namespace std::chrono_literals;
+namespace wire = peers::wire;
+
+constexpr log::Channel kLog("agent");
+// Before the job runs nobody asks while nodes are made on other hosts.
+constexpr auto kStartPatience = 180s;
+
+// Of a reply of a node's: an answer to who has asked it.
+template <class Reply>
+Asker asker_for(std::function<void(Expected<Reply>)> then) {
+    return {.token = 1,
+            .answer = [then = std::move(then)](const std::string &packet, std::span<const int> /*fds*/) {
+                if (auto reply = node::decode<Reply>(packet))
+                    return then(std::move(*reply));
+                auto failed = node::decode<Failed>(packet);
+                then(failed ? Expected<Reply>(std::unexpected(
+                                  Error{failed->doing, failed->on, failed->why, failed->code}))
+                            : failure("understand", "a virtual node", "its answer has another form", EPROTO));
+            }};
+}
+
+} // namespace
+
+wire::Envelope fault(const Error &error) {
+    wire::Envelope out;
+    *out.mutable_fault() = peers::fault_of(error);
+    return out;
+}
+
+wire::Envelope done(const Expected<void> &outcome) {
+    if (!outcome)
+        return fault(outcome.error());
+    wire::Envelope out;
+    out.mutable_done();
+    return out;
+}
+
+Expected<void> outcome_of(const Expected<wire::Envelope> &reply) {
+    if (!reply)
+        return std::unexpected(reply.error());
+    if (reply->has_fault())
+        return std::unexpected(peers::error_of(reply->fault()));
+    return {};
+}
+
+std::function<void(Expected<void>)> when_all(std::size_t count, std::function<void(Expected<void>)> then) {
+    struct Open {
+        std::size_t left;
+        Expected<void> outcome;
+        std::function<void(Expected<void>)> then;
+    };
+    if (count == 0) {
+        then({});
+        return [](const Expected<void> & /*outcome*/) {};
+    }
+    auto open = std::make_shared<Open>(Open{.left = count, .outcome = {}, .then = std::move(then)});
+    return [open](Expected<void> outcome) {
+        if (!outcome && open->outcome)
+            open->outcome = std::move(outcome);
+        if (--open->left == 0)
+            open->then(open->outcome);
+    };
+}
+
+Expected<std::shared_ptr<Member>> Member::prepare(NodeKeeper &nodes, const MemberSetting &setting,
+                                                  const std::string &coordinator,
+                                                  const wire::PrepareJob &request, Answer answer) {
+    if (auto checked = check_job_name(request.job(), request.user().uid()); !checked)
+        return propagate(checked);
+    const auto directory = setting.members / request.job();
+    if (auto made = make_job_directory(directory); !made)
+        return propagate(made);
+    auto network = NetworkClient::start(setting.libraries, directory);
+    if (!network) {
+        if (auto removed = remove_job_directory(directory); !removed)
+            kLog.error("{}", removed.error().message());
+        return propagate(network);
+    }
+    std::shared_ptr<Member> out(new Member(nodes, setting, std::move(*network)));
+    out->record_.set_coordinator(coordinator);
+    *out->record_.mutable_prepare() = request;
+    if (auto written = out->write(); !written) {
+        out->network_.end();
+        return propagate(written);
+    }
+    network::Prepare plan{.vni = request.vni(),
+                          .port = setting.vxlan_port,
+                          .local = request.local(),
+                          .hosts = {request.hosts().begin(), request.hosts().end()}};
+    out->network_.ask<network::Prepared>(
+        network::PrepareRequest{.plan = std::move(plan)},
+        [answer = std::move(answer)](const Expected<network::Prepared> &prepared) {
+            if (!prepared)
+                return answer(fault(prepared.error()));
+            wire::Envelope reply;
+            reply.mutable_prepared_job()->set_mtu(prepared->mtu);
+            answer(std::move(reply));
+        });
+    return out;
+}
+
+Expected<std::shared_ptr<Member>> Member::adopt(NodeKeeper &nodes, const MemberSetting &setting,
+                                                const std::string &job) {
+    wire::MemberRecord record;
+    if (auto read = read_record(setting.members / job, record); !read)
+        return propagate(read);
+    if (record.prepare().job() != job)
+        return failure("find", quote(job), "its record is another's", EBADMSG);
+    auto network = NetworkClient::adopt(setting.members / job);
+    // Without it the nodes are without a network, or gone: the coordinator hears of that.
+    std::shared_ptr<Member> out(
+        new Member(nodes, setting, network ? std::move(*network) : NetworkClient::none()));
+    out->record_ = std::move(record);
+    for (const auto &task : out->record_.tasks())
+        for (const auto *const one : out->own_nodes())
+            if (one->number() == task.node())
+                out->ranks_[task.rank()] = {.node = one->name(), .task = task.task(), .status = {}};
+    for (const auto &end : out->record_.ends())
+        if (const auto found = out->ranks_.find(end.rank()); found != out->ranks_.end())
+            found->second.status = end.status();
+    for (const auto &[rank, about] : out->ranks_)
+        if (!about.status)
+            out->watch_rank(rank);
+    return out;
+}
+
+Expected<void> Member::write() const { return write_record(directory(), record_); }
+
+std::vector<const wire::JobNode *> Member::own_nodes() const {
+    std::vector<const wire::JobNode *> out;
+    for (const auto &one : record_.connect().nodes())
+        if (one.host() == setting_->host)
+            out.push_back(&one);
+    return out;
+}
+
+node::Spec Member::spec_of(const wire::JobNode &one) const {
+    const auto &user = record_.prepare().user();
+    node::Spec spec;
+    spec.name = one.name();
+    spec.hostname = one.name();
+    spec.address = one.address();
+    spec.uid = user.uid();
+    spec.gid = user.gid();
+    spec.groups.assign(user.groups().begin(), user.groups().end());
+    spec.devices = record_.connect().devices();
+    spec.backend = record_.connect().backend();
+    spec.job = job();
+    for (const auto &other : record_.connect().nodes())
+        if (other.number() != one.number())
+            spec.neighbours.push_back(
+                {.name = other.name(), .address = other.address().substr(0, other.address().find('/'))});
+    return spec;
+}
+
+void Member::serve(const wire::Envelope &request, const Answer &answer) {
+    followed_ = followed_ || request.has_follow_job();
+    heard_ = Deadline::after(followed_ ? setting_->patience : setting_->patience + kStartPatience);
+    if (request.has_end_job())
+        return end(answer);
+    if (ending_)
+        return answer(fault({"use", job(), "it is ending", ECHILD}));
+    if (request.has_connect_job())
+        connect(request.connect_job(), answer);
+    else if (request.has_start_job())
+        start(request.start_job(), answer);
+    else if (request.has_signal_job())
+        signal(request.signal_job(), answer);
+    else if (request.has_cut_job())
+        cut(request.cut_job().open(), answer);
+    else if (request.has_follow_job()) {
+        if (following_) // by one who does not wait for it any longer
+            following_->answer(fault({"follow", job(), "another does", ECANCELED}));
+        const auto span = std::chrono::milliseconds(request.follow_job().patience_ms());
+        following_ = Following{.request = request.follow_job(),
+                               .answer = answer,
+                               .until = Deadline::after(std::min(span, setting_->patience))};
+        look_at_following();
+    } else {
+        answer(fault({"serve", "a request", "it is not known here", EPROTO}));
+    }
+}
+
+void Member::connect(const wire::ConnectJob &request, const Answer &answer) {
+    if (record_.has_connect())
+        return answer(fault({"connect", job(), "it is connected already", EALREADY}));
+    if (auto checked = check_nodes(request, job(), record_.prepare().vni()); !checked)
+        return answer(fault(checked.error()));
+    *record_.mutable_connect() = request;
+    if (auto written = write(); !written)
+        return answer(fault(written.error()));
+    network::Connect plan{.mtu = request.mtu(), .remotes = {}};
+    for (const auto &one : request.nodes())
+        if (one.host() != setting_->host)
+            plan.remotes.push_back({.node = one.number(), .host = one.host_address()});
+    network_.ask<network::Done>(
+        network::ConnectRequest{.plan = std::move(plan)},
+        [self = shared_from_this(), answer](const Expected<network::Done> &connected) {
+            if (!connected)
+                return answer(fault(connected.error()));
+            self->make_nodes(answer);
+        });
+}
+
+void Member::make_nodes(const Answer &answer) {
+    if (ending_)
+        return answer(fault({"make the nodes of", job(), "it is ending", ECHILD}));
+    const auto own = own_nodes();
+    auto all = when_all(own.size(), [answer](const Expected<void> &outcome) { answer(done(outcome)); });
+    for (const auto *const one : own)
+        nodes_->make_node(
+            spec_of(*one), record_.prepare().cgroups(),
+            asker_for<Created>([self = shared_from_this(), one, all](Expected<Created> created) {
+                if (!created)
+                    return all(propagate(created));
+                self->attach(*one, all);
+            }));
+}
+
+void Member::attach(const wire::JobNode &one, std::function<void(Expected<void>)> then) {
+    LiveNode *const node = nodes_->find_node(one.name());
+    auto ends = node != nullptr ? node->ends()
+                                : failure("connect", quote(one.name()), "there is no such node", ENOENT);
+    if (!ends)
+        return then(propagate(ends));
+    const std::array descriptors{ends->network.get(), ends->init.get()};
+    network_.ask<network::Done>(
+        network::AttachRequest{.node = one.number()},
+        [then = std::move(then)](Expected<network::Done> attached) {
+            then(attached ? Expected<void>() : propagate(attached));
+        },
+        descriptors);
+}
+
+void Member::start(const wire::StartJob &request, const Answer &answer) {
+    if (!record_.has_connect() || record_.has_start())
+        return answer(fault({"start", job(), "it is not connected, or started already", EALREADY}));
+    if (auto checked = check_start(request, record_.connect()); !checked)
+        return answer(fault(checked.error()));
+    *record_.mutable_start() = request;
+    const auto own = own_nodes();
+    auto all = when_all(own.size() * request.ranks_per_node(),
+                        [self = shared_from_this(), answer](Expected<void> outcome) {
+                            if (outcome)
+                                outcome = self->write();
+                            answer(done(outcome));
+                        });
+    for (const auto *const one : own) {
+        LiveNode *const node = nodes_->find_node(one->name());
+        for (std::uint32_t local = 0; local < request.ranks_per_node(); ++local) {
+            if (node == nullptr) {
+                all(failure("start a task in", quote(one->name()), "there is no such node", ENOENT));
+                continue;
+            }
+            const auto rank = (one->number() - 1) * request.ranks_per_node() + local;
+            node->start(
+                program_of(request, record_.connect(), *one, local), {},
+                asker_for<Started>([self = shared_from_this(), one, rank, all](Expected<Started> started) {
+                    if (!started)
+                        return all(propagate(started));
+                    self->ranks_[rank] = {.node = one->name(), .task = started->task, .status = {}};
+                    auto *const task = self->record_.add_tasks();
+                    task->set_rank(rank);
+                    task->set_node(one->number());
+                    task->set_task(started->task);
+                    self->watch_rank(rank);
+                    all({});
+                }));
+        }
+    }
+}
+
+void Member::watch_rank(std::uint32_t rank) {
+    const auto &about = ranks_.at(rank);
+    const auto take = [self = shared_from_this(), rank](const Expected<Ended> &ended) {
+        auto &one = self->ranks_.at(rank);
+        if (one.status || self->ending_)
+            return;
+        one.status = ended && !ended->node_ended ? ended->status : SIGKILL;
+        auto *const end = self->record_.add_ends();
+        end->set_rank(rank);
+        end->set_status(*one.status);
+        if (auto written = self->write(); !written)
+            kLog.error("{}", written.error().message());
+    };
+    if (LiveNode *const node = nodes_->find_node(about.node); node != nullptr)
+        node->wait({.node = about.node, .task = about.task, .forget = false}, asker_for<Ended>(take));
+    else
+        take(failure("wait for", quote(about.node), "there is no such node", ENOENT));
+}
+
+void Member::signal(const wire::SignalJob &request, const Answer &answer) {
+    auto all = when_all(ranks_.size(),
+                        [answer](const Expected<void> & /*some have ended already*/) { answer(done()); });
+    for (const auto &[rank, about] : ranks_) {
+        if (LiveNode *const node = nodes_->find_node(about.node); node != nullptr && !about.status)
+            node->signal({.node = about.node, .task = about.task, .number = request.number()},
+                         asker_for<Done>(
+                             [all](Expected<Done> sent) { all(sent ? Expected<void>() : propagate(sent)); }));
+        else
+            all({});
+    }
+}
+
+void Member::cut(bool open, const Answer &answer) {
+    const auto then = [answer](Expected<network::Done> cut) {
+        answer(done(cut ? Expected<void>() : propagate(cut)));
+    };
+    if (open)
+        network_.ask<network::Done>(network::OpenRequest{}, then);
+    else
+        network_.ask<network::Done>(network::CutRequest{}, then);
+}
+
+wire::NewsOfJob Member::news(const wire::FollowJob &request) {
+    wire::NewsOfJob out;
+    std::map<std::uint32_t, std::uint64_t> read;
+    for (const auto &one : request.read())
+        read[one.rank()] = one.offset();
+    const auto share = kNewsLimit / std::max<std::size_t>(ranks_.size(), 1);
+    for (const auto &[rank, about] : ranks_) {
+        if (!read.contains(rank)) // all of it has been told
+            continue;
+        LiveNode *const node = nodes_->find_node(about.node);
+        TaskLog *const log = node != nullptr ? node->output(about.task) : nullptr;
+        bool all = node == nullptr || node->output_is_lost(about.task);
+        if (log != nullptr && log->spool() && !request.quiet()) {
+            auto &spool = *log->spool();
+            const auto from = read[rank];
+            if (auto released = spool.release(from); !released)
+                kLog.error("{}", released.error().message());
+            auto piece = spool.read(from, share);
+            if (!piece) {
+                kLog.error("{}", piece.error().message());
+                continue;
+            }
+            all = log->drained() && piece->offset + piece->text.size() == spool.end();
+            if (!piece->text.empty()) {
+                auto *const output = out.add_output();
+                output->set_rank(rank);
+                output->set_offset(piece->offset);
+                output->set_text(std::move(piece->text));
+            }
+        }
+        if (about.status && all) {
+            auto *const end = out.add_ends();
+            end->set_rank(rank);
+            end->set_status(*about.status);
+        }
+    }
+    return out;
+}
+
+void Member::look_at_following() {
+    if (!following_)
+        return;
+    auto found = news(following_->request);
+    if (found.output().empty() && found.ends().empty() && !following_->until.expired())
+        return;
+    const auto following = std::exchange(following_, std::nullopt);
+    wire::Envelope reply;
+    *reply.mutable_news_of_job() = std::move(found);
+    following->answer(std::move(reply));
+}
+
+void Member::end(Answer answer) {
+    if (answer)
+        enders_.push_back(std::move(answer));
+    if (ending_)
+        return;
+    ending_ = true;
+    if (following_)
+        std::exchange(following_, std::nullopt)->answer(fault({"follow", job(), "it ends", ECHILD}));
+    const auto own = own_nodes();
+    ending_nodes_ = 1;
+    for (const auto *const one : own) {
+        LiveNode *const node = nodes_->find_node(one->name());
+        if (node == nullptr)
+            continue;
+        ++ending_nodes_;
+        node->destroy(asker_for<Done>([self = shared_from_this()](const Expected<Done> &destroyed) {
+            if (!destroyed)
+                kLog.error("{}", destroyed.error().message());
+            --self->ending_nodes_;
+            self->look_at_end();
+        }));
+    }
+    --ending_nodes_;
+    look_at_end();
+}
+
+void Member::look_at_end() {
+    if (!ending_ || ending_nodes_ != 0 || gone_)
+        return;
+    network_.end();
+    gone_ = true;
+    const auto removed = remove_job_directory(directory());
+    if (!removed)
+        kLog.error("{}", removed.error().message());
+    for (const auto &ender : std::exchange(enders_, {}))
+        ender(done(removed));
+}
+
+std::optional<Deadline> Member::next_deadline() const {
+    auto out = network_.next_deadline();
+    const auto consider = [&](const Deadline &other) {
+        if (!out || other.when() < out->when())
+            out = other;
+    };
+    if (following_)
+        consider(following_->until);
+    if (!ending_)
+        consider(heard_);
+    return out;
+}
+
+void Member::handle() {
+    network_.handle();
+    look_at_following();
+    if (ending_ || !heard_.expired())
+        return;
+    kLog.error("{}: {}", job(),
+               timeout_error(heard_, fmt::format("the job's coordinator, the agent of {}; the job ends here",
+                                                 coordinator()))
+                   .message());
+    end({});
+}
+
+} // namespace singularity::agent

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What this host has of one job: its network, its nodes, its ranks' output and their ends. The job's
+// coordinator, the agent of perhaps another host, asks for all of it; if it says nothing any more, this part
+// of the job ends. An agent that comes again finds it by its record.
+#pragma once
+
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "live_node.hpp"
+#include "network_client.hpp"
+#include "peers/peers.hpp"
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace singularity::agent {
+
+// Whoever has the nodes.
+class NodeKeeper {
+  public:
+    virtual ~NodeKeeper() = default;
+    // An empty list of cgroups: the agent's own.
+    virtual void make_node(node::Spec spec, std::string cgroups, const Asker &asker) = 0;
+    // Null if there is none. What is asked of it is done in the next round.
+    [[nodiscard]] virtual LiveNode *find_node(const std::string &name) = 0;
+};
+
+struct MemberSetting {
+    Libraries libraries;
+    std::filesystem::path members; // directory of all
+    std::string host;              // our own name
+    std::uint16_t vxlan_port = 0;
+    std::chrono::milliseconds patience{};
+};
+
+class Member : public std::enable_shared_from_this<Member> {
+  public:
+    using Answer = peers::Peers::Answer;
+
+    // The answer is told when the network is there.
+    [[nodiscard]] static Expected<std::shared_ptr<Member>>
+    prepare(NodeKeeper &nodes, const MemberSetting &setting, const std::string &coordinator,
+            const peers::wire::PrepareJob &request, Answer answer);
+    [[nodiscard]] static Expected<std::shared_ptr<Member>>
+    adopt(NodeKeeper &nodes, const MemberSetting &setting, const std::string &job);
+
+    [[nodiscard]] const std::string &coordinator() const { return record_.coordinator(); }
+    [[nodiscard]] const std::string &job() const { return record_.prepare().job(); }
+    // A request about this job.
+    void serve(const peers::wire::Envelope &request, const Answer &answer);
+    void end(Answer answer);
+    // Nothing is left of it.
+    [[nodiscard]] bool gone() const { return gone_; }
+
+    void watch(std::vector<pollfd> &fds) const { network_.watch(fds); }
+    [[nodiscard]] std::optional<Deadline> next_deadline() const;
+    void handle();
+
+  private:
+    struct Rank {
+        std::string node;
+        std::uint32_t task = 0;
+        std::optional<std::int32_t> status;
+    };
+    struct Following {
+        peers::wire::FollowJob request;
+        Answer answer;
+        Deadline until;
+    };
+    Member(NodeKeeper &nodes, const MemberSetting &setting, NetworkClient network)
+        : nodes_(&nodes), setting_(&setting), network_(std::move(network)),
+          heard_(Deadline::after(setting.patience)) {}
+
+    [[nodiscard]] std::filesystem::path directory() const { return setting_->members / job(); }
+    [[nodiscard]] Expected<void> write() const;
+    [[nodiscard]] std::vector<const peers::wire::JobNode *> own_nodes() const;
+    [[nodiscard]] node::Spec spec_of(const peers::wire::JobNode &one) const;
+    void connect(const peers::wire::ConnectJob &request, const Answer &answer);
+    void make_nodes(const Answer &answer);
+    void attach(const peers::wire::JobNode &one, std::function<void(Expected<void>)> done);
+    void start(const peers::wire::StartJob &request, const Answer &answer);
+    void watch_rank(std::uint32_t rank);
+    void signal(const peers::wire::SignalJob &request, const Answer &answer);
+    void cut(bool open, const Answer &answer);
+    [[nodiscard]] peers::wire::NewsOfJob news(const peers::wire::FollowJob &request);
+    void look_at_following();
+    void look_at_end();
+
+    NodeKeeper *nodes_;
+    const MemberSetting *setting_;
+    NetworkClient network_;
+    peers::wire::MemberRecord record_;
+    Deadline heard_; // of the coordinator
+    std::map<std::uint32_t, Rank> ranks_;
+    std::optional<Following> following_;
+    bool followed_ = false;
+    bool ending_ = false;
+    bool gone_ = false;
+    std::size_t ending_nodes_ = 0;
+    std::vector<Answer> enders_;
+};
+
+// Answers of agents in short.
+[[nodiscard]] peers::wire::Envelope fault(const Error &error);
+[[nodiscard]] peers::wire::Envelope done(const Expected<void> &outcome = {});
+// What a reply comes to: an error if there is none, or a fault.
+[[nodiscard]] Expected<void> outcome_of(const Expected<peers::wire::Envelope> &reply);
+// Calls `then` when it has been told so often, with the first error if there was one; at once if `count` is
+// 0.
+[[nodiscard]] std::function<void(Expected<void>)> when_all(std::size_t count,
+                                                           std::function<void(Expected<void>)> then);
+
+} // namespace singularity::agent
