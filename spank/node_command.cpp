@@ -174,7 +174,7 @@ void add_node_commands(CLI::App &app, int &status) {
                                                    "run it as a job of one virtual node on each of these "
                                                    "hosts (a host may be named again), connected by a "
                                                    "network of the job's own; --devices is for each node");
-    hosts->delimiter(',');
+    hosts->delimiter(',')->allow_extra_args(false); // what follows is the program's
     CLI::Option *const ranks =
         command
             ->add_option("--ranks-per-node", options->job.ranks_per_node,

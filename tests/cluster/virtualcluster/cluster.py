@@ -39,6 +39,7 @@ class Spec:
     partitions: list = dataclasses.field(default_factory=list)  # slurm.conf lines in place of the one partition
     plugstack: str = ""  # content of plugstack.conf
     singularity_yaml: str = ""  # content of singularity.yaml; empty: no file
+    daemons: bool = True  # Slurm's; False: hosts with munge alone
     owner: int = 0  # process whose end is the cluster's end; 0: it stays until `down`
 
     def check(self):
@@ -138,8 +139,9 @@ class Cluster:
             self._write_files(root)
             for host in self.hosts.values():
                 self._power_on(host)
-            say("Slurm" + (" and its accounting database" if spec.accounting else ""))
-            self._start_slurm()
+            if spec.daemons:
+                say("Slurm" + (" and its accounting database" if spec.accounting else ""))
+                self._start_slurm()
             say("up")
         except BaseException:
             # What was made of it tells why; an interrupted `up` must still leave nothing.
@@ -212,6 +214,8 @@ class Cluster:
         """Powers a killed host on again and starts its daemons."""
         host = self.host(name)
         self._power_on(host)
+        if not self.spec.daemons:
+            return
         if name == slurmconf.CONTROLLER:
             if self.spec.accounting:
                 daemons.start_database(host)

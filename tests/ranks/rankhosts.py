@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Hosts with a node agent each, and what jobs leave on them."""
+
+import os
+import signal
+import subprocess
+
+from virtualcluster import Cluster
+from virtualcluster.errors import wait_for
+
+TOP = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+BUILD = os.path.abspath(os.environ.get("CTEST_BINARY_DIR", os.path.join(TOP, "build", "release")))
+PATIENCE_OF_AGENTS = 6  # seconds
+PATIENCE = 60  # for whatever does not end by itself
+LOG = "/var/log/singularityd.log"
+YAML = f"agents:\n  address: 0.0.0.0\n  patience: {PATIENCE_OF_AGENTS}s\n"
+CTL = os.path.join(BUILD, "spank", "singularityctl")
+
+
+class RankHosts:
+    """Hosts n1, n2, ...; n0 of Slurm's harness, ctl, has an agent as well."""
+
+    def __init__(self, nodes):
+        self.cluster = Cluster.up(nodes=nodes, gpus=0, plugin=False, daemons=False, singularity_yaml=YAML, owner=os.getpid())
+        self.names = [f"n{number}" for number in range(1, nodes + 1)]
+        for name in self.names:
+            self.start_agent(name)
+
+    def host(self, name):
+        return self.cluster.host(name)
+
+    def start_agent(self, name):
+        script = f"echo $$ >/run/agent.pid; exec env SINGULARITY_LIBDIR={BUILD} {BUILD}/spank/singularityd"
+        self.host(name).daemon(["sh", "-c", script], LOG)
+        wait_for(lambda: self.ctl(name, "ps", check=False).returncode == 0, 20, f"the agent of {name}: {self.log(name)}")
+
+    def agent_pid(self, name):
+        """As numbered on the host."""
+        return self.host(name).run(["cat", "/run/agent.pid"]).stdout.strip()
+
+    def kill_agent(self, name, number="KILL"):
+        pid = self.agent_pid(name)
+        self.host(name).run(["kill", f"-{number}", pid])
+        wait_for(lambda: not os.path.exists(f"/proc/{self.host(name).pid()}/root/proc/{pid}"), 20, f"the agent of {name} to be dead")
+
+    def log(self, name):
+        with open(self.host(name).upper + LOG, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def ctl(self, name, *arguments, user="alice", check=True, **options):
+        return self.host(name).run([CTL, *arguments], user=user, check=check, **options)
+
+    def run(self, name, hosts, *command, options=(), **more):
+        """A job in the foreground, to its end."""
+        return self.ctl(name, "run", "--hosts", hosts, *options, "--", *command, check=False, **more)
+
+    def detach(self, name, hosts, *command, options=(), **more):
+        return self.ctl(name, "run", "--detach", "--hosts", hosts, *options, "--", *command, **more).stdout.strip()
+
+    def begin(self, name, hosts, *command, options=(), user="alice"):
+        """A job in the foreground: the process."""
+        line = self.host(name).command([CTL, "run", "--hosts", hosts, *options, "--", *command], user)
+        return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                start_new_session=True)
+
+    def jobs(self, name, user="alice"):
+        """{job: line of ps}"""
+        shown = self.ctl(name, "ps", user=user).stdout.partition("\nJOB ")[2]
+        return {line.split()[0]: line for line in shown.splitlines()[1:]}
+
+    def state(self, name, job, user="alice"):
+        return self.jobs(name, user).get(job, "- - gone").split()[2]
+
+    def logs(self, name, job, *options, **more):
+        return self.ctl(name, "logs", job, *options, **more).stdout
+
+    def left(self, name, detached=()):
+        """What there is of jobs on a host, as its kernel and its files tell."""
+        host = self.host(name)
+        script = ("ls /run/singularity/nodes /run/singularity/members; ls /run/singularity/jobs; nft list tables | grep singularity_; "
+                  "ss -Huln 'sport = :8475'; grep -l -e singularity-net -e singularity-ini /proc/[0-9]*/comm; ip -br link")
+        found = host.run(script, check=False).stdout.split("\n")
+        empty = {"/run/singularity/nodes:", "/run/singularity/members:", ""}
+        return [line for line in found if line not in empty and not line.startswith(("lo ", "eth0@")) and line not in detached]
+
+    def assert_clean(self, detached=()):
+        for name in self.names:
+            wait_for(lambda host=name: not self.left(host, detached), PATIENCE,
+                     f"nothing to be left on {name}: {self.left(name, detached)}\n{self.log(name)}")
+
+    def close(self):
+        self.cluster.down()
+
+
+def end(process):
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=PATIENCE)

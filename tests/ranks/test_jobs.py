@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A job of several nodes is what its user has asked for: ranks, names, addresses, output, exit status, and nobody else's."""
+
+import os
+import re
+
+import pytest
+from rankhosts import PATIENCE, end
+from virtualcluster.errors import wait_for
+
+SHOW = ('echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $SLURM_PROCID/$SLURM_NTASKS '
+        '$SLURM_LOCALID $SLURM_NODEID/$SLURM_NNODES $(hostname) $(id -u):$(id -g):$(id -G)"')
+
+# All ranks reach rank 0 by name, and tell what it has told them.
+MEET = """
+import os, socket
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if rank == 0:
+    server = socket.create_server(("", where[1]))
+    peers = [server.accept()[0] for _ in range(size - 1)]
+    seen = sorted(int(peer.recv(100)) for peer in peers)
+    for peer in peers:
+        peer.sendall(repr(seen).encode())
+        peer.close()
+    print("all met", seen)
+else:
+    while True:
+        try:
+            peer = socket.create_connection(where)
+            break
+        except ConnectionRefusedError:
+            pass
+    peer.sendall(str(rank).encode())
+    print(rank, "was told", peer.recv(1000).decode())
+"""
+
+
+def test_what_ranks_are_told(hosts):
+    done = hosts.run("n1", "n1,n2,n3", "sh", "-c", SHOW, options=["--ranks-per-node", "2", "--label"])
+    assert done.returncode == 0, done.stderr
+    lines = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    job = re.search(r" (u1001-j[0-9a-f]{6})-0:29500 ", lines["0"]).group(1)
+    for rank in range(6):
+        node, local = divmod(rank, 2)
+        assert lines[str(rank)] == (f"{rank}/6 {local}/2 {job}-0:29500 {rank}/6 {local} {node}/3 {job}-{node} 1001:1001:1001")
+    assert len(lines) == 6
+
+
+@pytest.mark.parametrize("asked, where", [("n1", "n1,n2,n3"), ("n3", "n1,n2"), ("n2", "n1,n1,n3,n1"), ("n1", "n1"), ("n1", "n2")])
+def test_ranks_meet(hosts, asked, where):
+    ranks = 2 * (where.count(",") + 1)
+    done = hosts.run(asked, where, "python3", "-c", MEET, options=["--ranks-per-node", "2", "--label"])
+    assert done.returncode == 0, done.stderr
+    assert f"0: all met {list(range(1, ranks))}" in done.stdout
+    assert done.stdout.count("was told") == ranks - 1
+
+
+def test_without_hosts_it_is_here(hosts):
+    done = hosts.ctl("n2", "run", "--ranks-per-node", "3", "--", "sh", "-c", "echo $RANK")
+    assert sorted(done.stdout.split()) == ["0", "1", "2"]
+
+
+def test_names_and_addresses(hosts):
+    done = hosts.run("n1", "n1,n2", "sh", "-c", "head -n 2 /etc/hosts; hostname -I", options=["--label"])
+    assert done.returncode == 0, done.stderr
+    lines = {rank: [line[3:].split() for line in done.stdout.splitlines() if line.startswith(f"{rank}: ")] for rank in (0, 1)}
+    assert lines[0][0] == lines[1][1] and lines[0][1] == lines[1][0]
+    for rank in (0, 1):
+        address, name = lines[rank][0]
+        assert re.fullmatch(rf"10\.\d+\.\d+\.{rank + 1}", address) and name.endswith(f"-{rank}")
+        assert lines[rank][2] == [address]
+
+
+def test_two_jobs_at_once(hosts):
+    """Each has its own: the other's addresses lead nowhere."""
+    program = ("import os, socket, time\n"
+               "socket.create_server(('', 5000)) if os.environ['RANK'] == '0' else None\n"
+               "print(open('/etc/hosts').readline().split()[0], flush=True)\n"
+               "while not os.path.exists('/shared/' + os.environ['GO']): time.sleep(0.02)")
+    first = hosts.detach("n1", "n1,n2", "env", "GO=one", "python3", "-c", program)
+    wait_for(lambda: len(hosts.logs("n1", first).split()) == 2, PATIENCE, "the first job to run")
+    address = hosts.logs("n1", first, "--rank", "0").strip()
+    reach = f"import socket; socket.create_connection(('{address}', 5000), timeout=1)"
+    done = hosts.run("n2", "n1,n2", "python3", "-c", reach, options=["--label"])
+    assert done.returncode == 1
+    assert "timed out" in done.stdout or "Network is unreachable" in done.stdout or "No route" in done.stdout
+    with open(os.path.join(hosts.cluster.directory, "shared", "one"), "w", encoding="ascii"):
+        pass
+    wait_for(lambda: hosts.state("n1", first) == "ended", PATIENCE, "the first job to end")
+    assert "exit 0" in hosts.jobs("n1")[first]
+
+
+def test_output_is_whole(hosts):
+    """However fast it comes, and who is slow to read it holds back who writes."""
+    count = 6 << 20
+    script = f"import os, sys; r = os.environ['RANK']; sys.stdout.write((r * 63 + chr(10)) * ({count} // 64))"
+    done = hosts.run("n1", "n1,n2", "python3", "-c", script)
+    assert done.returncode == 0, done.stderr
+    for rank in "01":
+        assert done.stdout.count(rank) == count // 64 * 63
+    process = hosts.begin("n1", "n2", "python3", "-c", script)
+    first = process.stdout.read(1000)
+    assert len(first) == 1000
+    rest, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors
+    assert len(first + rest) == count
+
+
+def test_exit_status_is_the_highest(hosts):
+    done = hosts.run("n1", "n1,n2", "sh", "-c", "exit $((RANK * 3))")
+    assert done.returncode == 3
+    assert "rank 1 on n2 has ended with exit status 3" in done.stderr
+    done = hosts.run("n1", "n1,n2", "sh", "-c", "[ $RANK = 0 ] && kill -9 $$; sleep 1000")
+    assert done.returncode == 128 + 9
+    assert "rank 0 on n1 has ended with signal 9" in done.stderr
+
+
+def test_output_before_a_failure_is_delivered(hosts):
+    script = "echo here is $RANK; touch /shared/up-$RANK; while [ ! -e /shared/up-$((1 - RANK)) ]; do sleep 0.02; done; exit $RANK"
+    done = hosts.run("n1", "n1,n2", "sh", "-c", script + "; sleep 1000")
+    assert done.returncode == 1
+    assert sorted(done.stdout.splitlines()) == ["here is 0", "here is 1"]
+
+
+def test_detached(hosts):
+    go = os.path.join(hosts.cluster.directory, "shared", "go")
+    job = hosts.detach("n1", "n1,n2", "sh", "-c", "echo rank $RANK; while [ ! -e /shared/go ]; do sleep 0.02; done; echo after")
+    wait_for(lambda: hosts.state("n1", job) == "running", PATIENCE, "the job to run")
+    wait_for(lambda: sorted(hosts.logs("n1", job).splitlines()) == ["rank 0", "rank 1"], PATIENCE, "its output")
+    assert hosts.logs("n1", job, "--rank", "1") == "rank 1\n"
+    assert "n1,n2" in hosts.jobs("n1")[job]
+    assert hosts.ctl("n1", "logs", job, "--rank", "2", check=False).returncode == 1
+    with open(go, "w", encoding="ascii"):
+        pass
+    wait_for(lambda: hosts.state("n1", job) == "ended", PATIENCE, "the job to end")
+    assert hosts.logs("n1", job, "--rank", "0", "--label") == "0: rank 0\n0: after\n"
+    hosts.assert_clean(detached=[job])
+    hosts.ctl("n1", "destroy", job)
+    assert job not in hosts.jobs("n1")
+
+
+def test_a_job_is_its_users(hosts):
+    job = hosts.detach("n1", "n1,n2", "sleep", "1000")
+    for command in (["destroy", job], ["logs", job], ["kill", job]):
+        refused = hosts.ctl("n1", *command, user="bob", check=False)
+        assert refused.returncode == 1 and "belongs to another user" in refused.stderr
+    assert job not in hosts.jobs("n1", user="bob")
+    assert job in hosts.jobs("n1", user="root")
+    hosts.ctl("n1", "destroy", job)
+
+
+def test_signals_go_to_all_ranks(hosts):
+    job = hosts.detach("n1", "n1,n2", "sh", "-c", "trap 'echo got it; exit 0' USR1; echo up; while :; do sleep 0.02; done")
+    wait_for(lambda: hosts.logs("n1", job).count("up") == 2, PATIENCE, "the job to run")
+    hosts.ctl("n1", "kill", job, "--signal", "10")
+    wait_for(lambda: hosts.state("n1", job) == "ended", PATIENCE, "the job to end")
+    assert hosts.logs("n1", job).count("got it") == 2
+
+
+def test_interrupted_in_the_foreground(hosts):
+    process = hosts.begin("n1", "n1,n2", "sh", "-c", "trap 'echo bye; exit 0' INT; echo up; while :; do sleep 0.02; done")
+    try:
+        for _ in range(2):
+            assert process.stdout.readline() == "up\n"
+        hosts.host("n1").run(["sh", "-c", "kill -INT $(grep -l '^singularityctl' /proc/[0-9]*/comm | cut -d/ -f3)"])
+        output, errors = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, output) == (0, "bye\nbye\n"), errors
+    finally:
+        end(process)
+
+
+@pytest.mark.parametrize("arguments, why", [
+    (["--hosts", "n1,nowhere"], "nowhere"),
+    (["--hosts", "n1,n 2"], "is no name of a host"),
+    (["--hosts", "ctl"], "cannot reach the agent of"),
+    (["--hosts", "n1", "--ranks-per-node", "257"], "257"),
+    (["--hosts", "n1", "--name", "x"], "--name"),
+])
+def test_what_cannot_be(hosts, arguments, why):
+    done = hosts.ctl("n1", "run", *arguments, "--", "true", check=False)
+    assert done.returncode != 0 and why in done.stderr, done.stderr
+
+
+def test_a_program_that_is_not_there(hosts):
+    done = hosts.run("n1", "n1,n2", "/no/such/program")
+    assert done.returncode == 1
+    assert "/no/such/program" in done.stderr
+
+
+def test_a_large_world(hosts):
+    done = hosts.run("n1", "n1,n2,n3,n1,n2,n3", "sh", "-c", "echo $RANK", options=["--ranks-per-node", "8"])
+    assert done.returncode == 0, done.stderr
+    assert sorted(int(line) for line in done.stdout.split()) == list(range(48))
