@@ -238,13 +238,14 @@ std::optional<Deadline> JobKeeper::next_deadline() const {
 
 void JobKeeper::handle() {
     peers_->handle();
+    // What these ask again is for the next round, which comes at once.
+    for (const auto &one : std::exchange(later_, {}))
+        one();
     // Copies: what is called may ask again, and make or end jobs.
     for (const auto &[name, member] : std::map(members_))
         member->handle();
     for (const auto &[name, job] : std::map(jobs_))
         job->handle();
-    for (const auto &one : std::exchange(later_, {}))
-        one();
     std::erase_if(members_, [](const auto &entry) { return entry.second->gone(); });
     std::erase_if(jobs_, [](const auto &entry) { return entry.second->gone(); });
 }

@@ -73,7 +73,9 @@ void Peers::ask(const std::string &host, wire::Envelope request, std::chrono::mi
     request.set_token(one.last_token);
     one.pending.emplace(one.last_token, Pending{.request = std::move(request),
                                                 .deadline = Deadline::after(patience),
-                                                .on_reply = std::move(on_reply)});
+                                                .on_reply = std::move(on_reply),
+                                                .sent = false,
+                                                .asked = Deadline::Clock::now()});
 }
 
 std::optional<Peers::Addresses> Peers::addresses(const std::string &host) const {
@@ -233,16 +235,17 @@ void Peers::handle_outgoing(const std::string &host, Outgoing &one) {
         one.idle = Deadline::after(kIdle);
     if (auto worked = work(host, one); !worked)
         return fail(one, worked.error());
-    for (auto at = one.pending.begin(); at != one.pending.end();) {
-        if (!at->second.deadline.expired()) {
-            ++at;
-            continue;
-        }
-        const auto late = std::move(at->second);
-        one.pending.erase(at);
-        late.on_reply(std::unexpected(timeout_error(late.deadline, "the agent of " + quote(host))));
-        at = one.pending.begin(); // what was called may have asked again
-    }
+    const auto late =
+        std::ranges::find_if(one.pending, [](const auto &entry) { return entry.second.deadline.expired(); });
+    if (late == one.pending.end())
+        return;
+    auto asked = std::move(late->second);
+    one.pending.erase(late);
+    const auto error = timeout_error(asked.deadline, "the agent of " + quote(host));
+    // A connection on which nothing at all has come since is dead, whatever TCP still hopes for.
+    if (one.heard < asked.asked)
+        fail(one, error);
+    asked.on_reply(std::unexpected(error));
 }
 
 Expected<void> Peers::begin(const std::string &host, Outgoing &one) {
@@ -294,6 +297,7 @@ Expected<void> Peers::work(const std::string &host, Outgoing &one) {
         pending.request.Clear();
     }
     while (auto reply = one.connection->next()) {
+        one.heard = Deadline::Clock::now();
         auto found = one.pending.extract(reply->token());
         if (found.empty())
             continue; // it was not waited for any longer

@@ -70,6 +70,7 @@ class Peers {
         Deadline deadline;
         OnReply on_reply;
         bool sent = false;
+        Deadline::Clock::time_point asked = Deadline::Clock::now();
     };
     // To one host: its address is looked for, then there is a connection.
     struct Outgoing {
@@ -77,6 +78,7 @@ class Peers {
         std::unique_ptr<Connection> connection;
         std::map<std::uint32_t, Pending> pending;
         std::uint32_t last_token = 0;
+        Deadline::Clock::time_point heard; // anything at all
         Deadline idle = Deadline::after(std::chrono::milliseconds(0));
     };
     struct Incoming {

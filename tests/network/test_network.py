@@ -9,7 +9,8 @@ import struct
 import subprocess
 
 import pytest
-from wiring import CONNECT, CUT, OPEN, PATIENCE, PORT, Network, Node, Refused, Wiring, inner, run, wait_for
+from wiring import CONNECT, CUT, OPEN, PORT, Network, Node, Wiring, inner, run
+from virtualnode import PATIENCE, Refused, wait_for  # after wiring, which says where it is
 
 ALICE = 1001
 SERVER = "import socket; s = socket.create_server(('', 4000)); print('up', flush=True); c, _ = s.accept(); "

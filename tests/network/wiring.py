@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "node"))
-from virtualnode import BUILD, PATIENCE, Fields, Refused, wait_for  # noqa: E402,F401
+from virtualnode import BUILD, PATIENCE, Fields, Refused  # noqa: E402
 
 PREPARE, CONNECT, ATTACH, CUT, OPEN, STATUS, PREPARED, DONE, STATE, FAILED = range(128, 138)
 PORT = 8475

@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "node"))
-from virtualnode import ALICE, BUILD, PATIENCE, LIST, Connection, program, wait_for  # noqa: E402,F401
+from virtualnode import BUILD, LIST, PATIENCE, Connection, program, wait_for  # noqa: E402
 
 HOST = "here"  # the agent's name
 PORT = 8474

@@ -7,7 +7,8 @@ import struct
 import subprocess
 
 import pytest
-from peering import ALICE, EXPIRED, HOST, MESSAGE_LIMIT, PORT, Caller, ListeningAgent, Munged, message, wait_for
+from peering import EXPIRED, HOST, MESSAGE_LIMIT, PORT, Caller, ListeningAgent, Munged, message
+from virtualnode import ALICE, wait_for  # after peering, which says where it is
 
 
 @pytest.fixture(scope="module", name="munged")

@@ -100,11 +100,10 @@ def test_output_is_whole(hosts):
     for rank in "01":
         assert done.stdout.count(rank) == count // 64 * 63
     process = hosts.begin("n1", "n2", "python3", "-c", script)
-    first = process.stdout.read(1000)
-    assert len(first) == 1000
-    rest, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
-    assert len(first + rest) == count
+    assert len(process.stdout.read(1000)) == 1000
+    assert len(process.stdout.read()) == count - 1000
+    assert process.wait(PATIENCE) == 0
+    end(process)
 
 
 def test_exit_status_is_the_highest(hosts):

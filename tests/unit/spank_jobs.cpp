@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Parts of jobs that need no host: what ranks are told, what other agents may say, output that waits.
+#include "agent/job_plan.hpp"
+#include "agent/spool.hpp"
+#include "cmocka.hpp"
+#include "network/plan.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace {
+
+using namespace singularity;
+using namespace singularity::agent;
+namespace wire = singularity::peers::wire;
+
+constexpr std::uint32_t kVni = 0x12ab34;
+
+wire::ConnectJob connect_of(const std::vector<std::string> &hosts) {
+    wire::ConnectJob out;
+    auto nodes = plan_nodes(job_name(1000, kVni), kVni, hosts, 2);
+    assert_true(nodes.has_value());
+    for (const auto &node : *nodes)
+        *out.add_nodes() = node;
+    return out;
+}
+
+void test_names_of_jobs(void ** /*state*/) {
+    assert_string_equal(job_name(1000, kVni).c_str(), "u1000-j12ab34");
+    assert_string_equal(job_name(0, 1).c_str(), "u0-j000001");
+    assert_true(check_job_name("u1000-j12ab34", 1000).has_value());
+    for (const char *bad : {"", "u1000-j", "u1000-j12ab3", "u1000-j12ab345", "u1001-j12ab34", "u1000-j12AB34",
+                            "u1000-j../..", "../u1000-j12ab34"})
+        assert_false(check_job_name(bad, 1000).has_value());
+}
+
+void test_nodes_are_numbered_in_the_order_of_their_hosts(void ** /*state*/) {
+    const auto connect = connect_of({"a.example", "b", "a"});
+    assert_int_equal(connect.nodes().size(), 3);
+    assert_string_equal(connect.nodes(0).host().c_str(), "a");
+    assert_string_equal(connect.nodes(2).name().c_str(), "u1000-j12ab34-2");
+    assert_string_equal(connect.nodes(2).address().c_str(), "10.107.52.3/24");
+    assert_true(check_nodes(connect, "u1000-j12ab34", kVni).has_value());
+    assert_false(plan_nodes("j", kVni, {}, 1).has_value());
+    assert_false(plan_nodes("j", kVni, {"a"}, 0).has_value());
+    assert_false(plan_nodes("j", kVni, {"a"}, kRanksOfNodeLimit + 1).has_value());
+    assert_false(plan_nodes("j", kVni, {"a", "b/c"}, 1).has_value());
+    assert_false(plan_nodes("j", kVni, std::vector<std::string>(255, "a"), 1).has_value());
+    assert_false(plan_nodes("j", kVni, std::vector<std::string>(17, "a"), 256).has_value());
+}
+
+void test_nodes_of_another_agent_are_checked(void ** /*state*/) {
+    const auto refused = [](auto change) {
+        auto connect = connect_of({"a", "b"});
+        change(connect);
+        return !check_nodes(connect, "u1000-j12ab34", kVni).has_value();
+    };
+    assert_false(refused([](wire::ConnectJob & /*good*/) {}));
+    assert_true(refused([](wire::ConnectJob &connect) { connect.clear_nodes(); }));
+    assert_true(refused([](wire::ConnectJob &connect) { connect.mutable_nodes(1)->set_number(1); }));
+    assert_true(refused([](wire::ConnectJob &connect) { connect.mutable_nodes(0)->set_name("other"); }));
+    assert_true(
+        refused([](wire::ConnectJob &connect) { connect.mutable_nodes(0)->set_address("10.0.0.1/8"); }));
+    assert_true(refused([](wire::ConnectJob &connect) { connect.mutable_nodes(1)->set_host("a b"); }));
+    assert_true(refused([](wire::ConnectJob &connect) {
+        while (connect.nodes().size() < 300)
+            *connect.add_nodes() = connect.nodes(0);
+    }));
+}
+
+bool has(const std::vector<std::string> &entries, const std::string &entry) {
+    return std::ranges::count(entries, entry) == 1;
+}
+
+void test_what_ranks_are_told(void ** /*state*/) {
+    const auto connect = connect_of({"a", "b"});
+    wire::StartJob start;
+    start.set_ranks_per_node(2);
+    start.mutable_program()->add_arguments("true");
+    for (const char *entry : {"RANK=77", "HOME=/h", "SLURM_PROCID=5", "RANKED=1"})
+        start.mutable_program()->add_environment(entry);
+    assert_true(check_start(start, connect).has_value());
+    const auto program = program_of(start, connect, connect.nodes(1), 1);
+    for (const char *entry :
+         {"RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=u1000-j12ab34-0",
+          "MASTER_PORT=29500", "SLURM_PROCID=3", "SLURM_NTASKS=4", "SLURM_LOCALID=1", "SLURM_NODEID=1",
+          "SLURM_NNODES=2", "HOME=/h", "RANKED=1"})
+        assert_true(has(program.environment, entry));
+    assert_int_equal(program.environment.size(), 13);
+    assert_true(program.stdio == node::Stdio::kept);
+    start.mutable_program()->add_arguments(std::string("a\0b", 3));
+    assert_false(check_start(start, connect).has_value());
+    start.clear_program();
+    start.set_ranks_per_node(0);
+    assert_false(check_start(start, connect).has_value());
+}
+
+struct File {
+    std::filesystem::path path = "/tmp/spool-XXXXXX";
+    File() {
+        std::string text = path;
+        close(mkstemp(text.data()));
+        path = text;
+    }
+    File(const File &) = delete;
+    File &operator=(const File &) = delete;
+    File(File &&) = delete;
+    File &operator=(File &&) = delete;
+    ~File() { unlink(path.c_str()); }
+};
+
+void test_a_spool_gives_back_what_was_read(void ** /*state*/) {
+    const File file;
+    auto spool = Spool::open(file.path);
+    assert_true(spool.has_value());
+    const std::string text(100000, 'a');
+    assert_true(spool->append(text).has_value());
+    assert_true(spool->append("tail").has_value());
+    assert_int_equal(spool->end(), 100004);
+    assert_true(spool->read(100000, 100)->text == "tail");
+    assert_true(spool->read(100004, 100)->text.empty());
+    assert_true(spool->read(1U << 30, 100)->offset == 100004);
+    assert_true(spool->release(100001).has_value());
+    assert_int_equal(spool->begin(), 65536); // whole blocks
+    const auto piece = spool->read(10, 5);
+    assert_int_equal(piece->offset, 65536);
+    assert_true(piece->text == "aaaaa");
+    assert_true(spool->release(10).has_value()); // nothing comes back
+    assert_int_equal(spool->begin(), 65536);
+}
+
+void test_a_spool_is_found_again(void ** /*state*/) {
+    const File file;
+    {
+        auto spool = Spool::open(file.path);
+        assert_true(spool->append(std::string(200000, 'x') + "end").has_value());
+        assert_true(spool->release(150000).has_value());
+    }
+    struct stat about{};
+    assert_int_equal(stat(file.path.c_str(), &about), 0);
+    assert_int_equal(about.st_size, 200003);
+    assert_true(about.st_blocks * 512 < 80000);
+    auto again = Spool::open(file.path);
+    assert_int_equal(again->begin(), 131072);
+    assert_int_equal(again->end(), 200003);
+    assert_true(again->read(200000, 10)->text == "end");
+    assert_true(again->append("!").has_value());
+    assert_true(again->read(200003, 10)->text == "!");
+}
+
+void test_exit_statuses(void ** /*state*/) {
+    assert_int_equal(exit_status(0), 0);
+    assert_int_equal(exit_status(7 << 8), 7);
+    assert_int_equal(exit_status(9), 137);
+}
+
+} // namespace
+
+int main() {
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(test_names_of_jobs),
+        cmocka_unit_test(test_nodes_are_numbered_in_the_order_of_their_hosts),
+        cmocka_unit_test(test_nodes_of_another_agent_are_checked),
+        cmocka_unit_test(test_what_ranks_are_told),
+        cmocka_unit_test(test_a_spool_gives_back_what_was_read),
+        cmocka_unit_test(test_a_spool_is_found_again),
+        cmocka_unit_test(test_exit_statuses),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
