@@ -91,5 +91,15 @@ CUresult handle(Call &call, const Request<protocol::CreateTexture> &request,
                 Reply<protocol::CreateTexture> &reply);
 CUresult handle(Call &call, const Request<protocol::CreateSurface> &request,
                 Reply<protocol::CreateSurface> &reply);
+// collectives.cpp
+CUresult handle(Call &call, const Request<protocol::JoinCommunicator> &request,
+                Reply<protocol::JoinCommunicator> &reply);
+CUresult handle(Call &call, const Request<protocol::CommunicatorState> &request,
+                Reply<protocol::CommunicatorState> &reply);
+CUresult handle(Call &call, const Request<protocol::IssueCollectives> &request);
+CUresult handle(Call &call, const Request<protocol::ExchangeWithMembers> &request,
+                Reply<protocol::ExchangeWithMembers> &reply);
+CUresult handle(Call &call, const Request<protocol::LeaveCommunicator> &request,
+                Reply<protocol::LeaveCommunicator> &reply);
 
 } // namespace singularity::proxyd::handlers

@@ -198,6 +198,25 @@ std::vector<std::vector<Part>> all_seeds() {
                      record_of(protocol::Message<protocol::SetNode>{
                          .fixed = {.node = fuzz_handle(api::kHandleGraphNode, 100), .type = of_type},
                          .buffers = {empty, api::View{}}})});
+    // A communicator of one, with a reduction of the slab's data.
+    const protocol::CollectiveOperation sum{.kind = std::to_underlying(protocol::CollectiveKind::all_reduce),
+                                            .type = 7,
+                                            .count = 4,
+                                            .input = kSlab,
+                                            .output = kSlab + 64};
+    const auto operations = protocol::view_of_elements(std::span(&sum, 1));
+    found.push_back(
+        {slab,
+         record_of(protocol::Message<protocol::JoinCommunicator>{
+             .fixed = {.communicator = 1, .key = {1, 2}, .rank = 0, .size = 1}}),
+         record_of(protocol::Message<protocol::IssueCollectives>{
+             .fixed = {.communicator = 1, .stream = stream, .group = 1}, .buffers = {operations}}),
+         record_of(protocol::Message<protocol::ExchangeWithMembers>{
+             .fixed = {.communicator = 1, .group = 2, .within_ms = 1}, .buffers = {operations}}),
+         record_of(protocol::Message<protocol::CommunicatorState>{
+             .fixed = {.communicator = 1, .completed = 1, .wait_ms = 1}}),
+         record_of(
+             protocol::Message<protocol::LeaveCommunicator>{.fixed = {.communicator = 1, .abort = 1}})});
     found.push_back({packet(channel::PacketType::callback_done, 1, 0)});
     found.push_back({packet(channel::PacketType::hello, 0, 0)});
     found.push_back(

@@ -80,6 +80,20 @@ void obey(Random &random, Filled<Fixed> &out) {
         fixed.kind = fixed.kind % 2 + 1;
     if constexpr (requires { fixed.question; })
         fixed.question %= static_cast<std::uint32_t>(ClusterQuestion::end);
+    if constexpr (std::is_same_v<Fixed, JoinCommunicator>) {
+        fixed.size = fixed.size % kMostRanks + 1;
+        fixed.rank %= fixed.size;
+    }
+    if constexpr (requires { fixed.wait_ms; })
+        fixed.wait_ms %= 1001;
+    if constexpr (requires { fixed.more; })
+        fixed.more %= 2;
+    if constexpr (requires { fixed.abort; })
+        fixed.abort %= 2;
+    if constexpr (std::is_same_v<Fixed, IssueCollectives> || std::is_same_v<Fixed, ExchangeWithMembers>) {
+        out.storage[0].resize(std::max(out.storage[0].size(), Fixed::kBuffers[0].element));
+        out.buffers[0] = {.bytes = out.storage[0], .present = true};
+    }
     if constexpr (std::is_same_v<Fixed, AddLinkData>)
         for (auto &byte : out.storage[0])
             byte |= std::byte{1}; // no NUL in a name
@@ -255,6 +269,17 @@ void rules_are_kept_by_both_sides(void ** /*state*/) {
             "one piece");
     std::vector<std::byte> parameters(kMostParameters + 1);
     refused(Message<LaunchKernel>{.buffers = {{{.bytes = parameters, .present = true}, {}}}}, "parameters");
+    refused(Message<JoinCommunicator>{.fixed = {.rank = 2, .size = 2}}, "no such rank");
+    refused(Message<JoinCommunicator>{.fixed = {.rank = 0, .size = kMostRanks + 1}}, "no such rank");
+    refused(Message<CommunicatorState>{.fixed = {.wait_ms = 1001}}, "more than a second");
+    const std::vector<std::byte> operations((kMostCollectives + 1) * sizeof(CollectiveOperation));
+    refused(Message<IssueCollectives>{.buffers = {{{.bytes = operations, .present = true}}}}, "operations");
+    refused(Message<IssueCollectives>{.buffers = {{{.bytes = {}, .present = true}}}}, "operations");
+    refused(
+        Message<ExchangeWithMembers>{
+            .buffers = {{{.bytes = std::span(operations).first(kMostExchanged + 1), .present = true}}}},
+        "no such size");
+    refused(Message<LeaveCommunicator>{.fixed = {.abort = 2}}, "aborted");
     const std::vector<std::byte> odd(17);
     refused(
         Message<AddNode>{

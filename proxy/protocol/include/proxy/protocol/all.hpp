@@ -3,6 +3,7 @@
 #pragma once
 
 #include "proxy/protocol/code.hpp"
+#include "proxy/protocol/collective.hpp"
 #include "proxy/protocol/graph.hpp"
 #include "proxy/protocol/memory.hpp"
 
@@ -17,7 +18,8 @@ using AllMessages =
                AddLinkData, CompleteLink, FunctionLayout, FunctionName, FunctionOwner, LaunchKernel,
                LaunchHostFunction, OccupancyOfClusters, GetStreamAttribute, SetStreamAttribute, CaptureInfo,
                AddNode, SetNode, GetNode, GetNodeAttribute, SetNodeAttribute, InstantiateGraph,
-               UpdateGraphExec, PrintGraph, CreateTexture, CreateSurface, FinishRestore>;
+               UpdateGraphExec, PrintGraph, CreateTexture, CreateSurface, FinishRestore, JoinCommunicator,
+               CommunicatorState, IssueCollectives, ExchangeWithMembers, LeaveCommunicator>;
 
 inline constexpr std::size_t kMessageCount = std::tuple_size_v<AllMessages>;
 static_assert(kMessageCount == std::to_underlying(Id::end) - std::to_underlying(Id::first));

@@ -30,16 +30,17 @@ enum class CollectiveKind : std::uint32_t { // NOLINT(performance-enum-size): as
     end
 };
 
-// One operation. type, reduction: ncclDataType_t, ncclRedOp_t. count: elements, as the NCCL function counts them.
+// One operation. type, reduction: ncclDataType_t, ncclRedOp_t. count: elements, as the NCCL function counts
+// them.
 struct CollectiveOperation {
     std::uint32_t kind = 0;      // CollectiveKind
     std::uint32_t type = 0;      // 0 to 11
     std::uint32_t reduction = 0; // 0 to 4, or kPremultipliedSum
     std::uint32_t peer = 0;      // root, or the other side of send and receive
     std::uint64_t count = 0;
-    std::uint64_t input = 0;  // addresses that the device reaches; 0 where the operation has none
+    std::uint64_t input = 0; // addresses that the device reaches; 0 where the operation has none
     std::uint64_t output = 0;
-    std::uint64_t scalar = 0; // of a premultiplied sum: a value of `type` in its low bytes, or
+    std::uint64_t scalar = 0;         // of a premultiplied sum: a value of `type` in its low bytes, or
     std::uint64_t scalar_address = 0; // where it is when the operation begins; 0: `scalar` counts
 };
 static_assert(sizeof(CollectiveOperation) == 56);
@@ -70,9 +71,9 @@ enum class CommunicatorPhase : std::uint32_t { // NOLINT(performance-enum-size):
 
 struct CommunicatorStateReply {
     static constexpr std::array<Buffer, 1> kBuffers{{{"text", 1, Nullable::yes}}}; // why it has failed
-    std::uint32_t phase = 0;      // CommunicatorPhase
-    std::uint32_t result = 0;     // ncclResult_t of a failure
-    std::uint64_t completed = 0;  // groups, from the first on
+    std::uint32_t phase = 0;                                                       // CommunicatorPhase
+    std::uint32_t result = 0;    // ncclResult_t of a failure
+    std::uint64_t completed = 0; // groups, from the first on
 };
 
 // Answered when the phase is no longer joining, or `completed` has been reached, or after wait_ms.
@@ -90,8 +91,8 @@ struct CommunicatorState {
     }
 };
 
-// The operations of one group on one communicator, after what the stream has to do before. group: counts from 1,
-// without gaps, for each communicator.
+// The operations of one group on one communicator, after what the stream has to do before. group: counts from
+// 1, without gaps, for each communicator.
 struct IssueCollectives {
     static constexpr Id kId = Id::issue_collectives;
     static constexpr const char *kName = "IssueCollectives";
@@ -110,7 +111,8 @@ struct IssueCollectives {
 };
 
 struct ExchangeReply {
-    static constexpr std::array<Buffer, 1> kBuffers{{{"all", 1, Nullable::yes}}}; // in order of rank; absent: see state
+    static constexpr std::array<Buffer, 1> kBuffers{
+        {{"all", 1, Nullable::yes}}}; // in order of rank; absent: see state
     std::uint64_t communicator = 0;
 };
 
@@ -124,7 +126,8 @@ struct ExchangeWithMembers {
     std::uint64_t group = 0;
     std::uint64_t within_ms = 0;
     [[nodiscard]] const char *wrong(const std::array<View, 1> &buffers) const {
-        return buffers[0].bytes.empty() || buffers[0].bytes.size() > kMostExchanged ? "no such size" : nullptr;
+        return buffers[0].bytes.empty() || buffers[0].bytes.size() > kMostExchanged ? "no such size"
+                                                                                    : nullptr;
     }
 };
 

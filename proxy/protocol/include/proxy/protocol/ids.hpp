@@ -64,6 +64,12 @@ enum class Id : std::uint32_t {
     create_surface,
     // device images
     finish_restore,
+    // communicators and collectives
+    join_communicator,
+    communicator_state,
+    issue_collectives,
+    exchange_with_members,
+    leave_communicator,
     end
 };
 
