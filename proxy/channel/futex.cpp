@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "futex.hpp"
+#include "proxy/channel/futex.hpp"
 
 #include <climits>
 #include <ctime>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "proxy/channel/server_end.hpp"
 
-#include "futex.hpp"
+#include "proxy/channel/futex.hpp"
 
 #include <algorithm>
 #include <chrono>

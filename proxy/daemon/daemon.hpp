@@ -10,6 +10,7 @@
 #include "image_service.hpp"
 #include "listener.hpp"
 #include "options.hpp"
+#include "proxy/collectives/engine.hpp"
 #include "session.hpp"
 #include "window_area.hpp"
 
@@ -27,7 +28,7 @@ namespace singularity::proxyd {
 class Daemon final : public SessionKeeper {
   public:
     Daemon(const Options &options, const BackEnd &back_end, DeviceOutput *output, Listener listener,
-           WindowArea windows);
+           WindowArea windows, std::shared_ptr<collectives::Engine> engine);
     Daemon(const Daemon &) = delete;
     Daemon &operator=(const Daemon &) = delete;
     Daemon(Daemon &&) = delete;
@@ -81,6 +82,7 @@ class Daemon final : public SessionKeeper {
 
     const Options &options_;
     const BackEnd &back_end_;
+    std::shared_ptr<collectives::Engine> engine_;
     DeviceOutput *output_;
     Listener listener_;
     // While a guest is heard no hold() begins: what becomes of the guest is one of its sessions, or comes

@@ -8,6 +8,7 @@
 #include "listener.hpp"
 #include "log_file.hpp"
 #include "options.hpp"
+#include "proxy/collectives/engine.hpp"
 #include "window_area.hpp"
 
 #include <csignal>
@@ -101,7 +102,8 @@ int run(int argc, char **argv) {
     kLog.info("serving {} ({} MiB, compute capability {}.{}) on {}", identity.name.data(),
               identity.total_memory >> 20, identity.compute_major, identity.compute_minor,
               options->socket.native());
-    Daemon daemon(*options, **back_end, output->get(), std::move(*listener), std::move(*windows));
+    Daemon daemon(*options, **back_end, output->get(), std::move(*listener), std::move(*windows),
+                  std::make_shared<collectives::Engine>());
     std::optional<ImageService> images;
     if (control)
         images.emplace(std::move(*control), daemon, **back_end, options->area.window_size);

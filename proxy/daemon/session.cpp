@@ -29,7 +29,7 @@ Session::Session(const SessionPlace &place, const BackEnd &back_end, DeviceOutpu
                  std::function<void()> closed)
     : place_(place), back_end_(back_end), output_(output), channel_(std::move(channel)),
       link_(std::move(link)), on_closed_(std::move(closed)), addresses_(place.window, place.window_size),
-      objects_(addresses_, back_end.device()), callbacks_(link_),
+      objects_(addresses_, back_end.device()), callbacks_(link_), communicators_(*this),
       scratch_(channel_->geometry().record_limit) {}
 
 std::string Session::who() const {
@@ -44,6 +44,15 @@ void Session::adopt(channel::Link link, Peer peer) {
 void Session::start() {
     kLog.info("{}: begins, window {:#x}+{:#x}", who(), place_.window, place_.window_size);
     workers_.start(shared_from_this(), [this] { consume(); });
+    communicators_.resume();
+}
+
+bool Session::run_beside(std::function<void()> whole) {
+    auto self = weak_from_this().lock();
+    if (self == nullptr)
+        return false;
+    workers_.start(std::move(self), std::move(whole));
+    return true;
 }
 
 void Session::consume() {
@@ -97,6 +106,7 @@ void Session::end(const std::string &reason, bool rule_broken) {
     mailbox_.close();
     callbacks_.release_all();
     pause_.close();
+    communicators_.abort_all("has ended");
     link_.shut_down();
     // Without an owner there are no threads: who made the session gives back.
     if (auto self = weak_from_this().lock())
@@ -114,6 +124,7 @@ void Session::leave() {
     set_presence(Presence::leaving);
     channel_->interrupt();
     std::thread([self = shared_from_this()] {
+        self->communicators_.suspend();
         self->workers_.stop();
         while (!self->workers_.gone(Deadline::after(kBetweenLooks)))
             kLog.error("{}: the driver has not returned from a call although the device is quiet",
@@ -148,6 +159,8 @@ void Session::close_down() {
 // contexts use.
 void Session::give_back() {
     relax_capture_mode();
+    communicators_.abort_all("has ended");
+    communicators_.forget_words();
     const auto &driver = back_end_.driver();
     const auto check = [&](CUresult result, std::string_view what) {
         if (result != CUDA_SUCCESS)

@@ -13,6 +13,7 @@
 #include "callbacks.hpp"
 #include "common/deadline.hpp"
 #include "common/error.hpp"
+#include "communicators.hpp"
 #include "device_output.hpp"
 #include "journal.hpp"
 #include "link_states.hpp"
@@ -116,6 +117,9 @@ class Session : public std::enable_shared_from_this<Session> {
     [[nodiscard]] Callbacks &callbacks() { return callbacks_; }
     [[nodiscard]] LinkStates &link_states() { return link_states_; }
     [[nodiscard]] Staging &staging() { return staging_; }
+    [[nodiscard]] Communicators &communicators() { return communicators_; }
+    // A thread that is counted with the session's. false: a session without an owner has none.
+    [[nodiscard]] bool run_beside(std::function<void()> whole);
 
     // What the ring's thread is just carrying out is for this context; only on that thread.
     [[nodiscard]] std::uint64_t current_context() const { return current_; }
@@ -223,6 +227,7 @@ class Session : public std::enable_shared_from_this<Session> {
     Callbacks callbacks_;
     LinkStates link_states_;
     Staging staging_;
+    Communicators communicators_;
     Workers workers_;
 
     std::vector<std::byte> scratch_; // the record that is carried out, copied out of the ring

@@ -11,7 +11,7 @@ singularity_target(proxyd_fake_driver COMPONENT tests TYPE SHARED
     LINKS Threads::Threads)
 target_include_directories(proxyd_fake_driver SYSTEM PRIVATE ${SINGULARITY_CUDA_INCLUDE})
 
-foreach(subject IN ITEMS sessions failures command_line)
+foreach(subject IN ITEMS sessions failures command_line collectives)
     singularity_unit_test(proxy_daemon_${subject}
         SOURCES ${proxyd_tests}/${subject}.cpp ${proxyd_tests}/proxy_process.cpp
         USES singularity_channel singularity_protocol singularity_driver_api singularity_common

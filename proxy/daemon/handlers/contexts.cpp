@@ -10,6 +10,11 @@ namespace singularity::proxyd::handlers {
 
 using driver_api::kHandleContext;
 
+namespace {
+// Threads of collectives see within it that they have to end, if the driver lets them.
+constexpr std::chrono::seconds kForCollectives{5};
+} // namespace
+
 CUresult handle(Call &call, const Request<protocol::CreateContext> &request,
                 Reply<protocol::CreateContext> & /*reply*/) {
     const auto &driver = call.driver();
@@ -48,6 +53,8 @@ CUresult handle(Call &call, const Request<protocol::DestroyContext> &request,
     if (!context || *context == nullptr)
         return CUDA_ERROR_INVALID_CONTEXT;
     auto &session = call.session();
+    // Streams may wait for collectives that will not come.
+    session.communicators().end_those_of(handle, Deadline::after(kForCollectives));
     // What the device has printed comes out only with a wait: the destruction drops it.
     static_cast<void>(call.driver().cuCtxSetCurrent(*context));
     if (call.driver().cuCtxSynchronize != nullptr)

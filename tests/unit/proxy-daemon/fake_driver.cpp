@@ -14,6 +14,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -117,6 +118,11 @@ std::map<CUcontext, std::shared_ptr<Context>> contexts;
 std::map<CUmemGenericAllocationHandle, std::shared_ptr<Allocation>> allocations;
 std::map<CUdeviceptr, std::pair<std::size_t, std::shared_ptr<Allocation>>> mappings;
 std::map<void *, std::size_t> registered;
+struct Event {
+    std::atomic<bool> over = true;
+    std::shared_ptr<Stream> stream;
+};
+std::map<CUevent, std::shared_ptr<Event>> events;
 std::map<CUmodule, std::string> modules;
 std::map<CUfunction, std::string> functions;
 std::uint64_t next_handle = 0x1000;
@@ -167,6 +173,12 @@ CUresult copy(void *to, const void *from, std::size_t size, CUstream stream, con
     if (host != nullptr && !is_registered(host) && !on->wait())
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return CUDA_SUCCESS;
+}
+
+std::shared_ptr<Event> event_of(CUevent handle) {
+    const std::scoped_lock lock(state);
+    const auto found = events.find(handle);
+    return found == events.end() ? nullptr : found->second;
 }
 
 CUresult synchronize(Stream &stream) {
@@ -387,6 +399,78 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data) {
         return CUDA_ERROR_INVALID_CONTEXT;
     stream->put([function, data] { function(data); });
     return CUDA_SUCCESS;
+}
+CUresult cuStreamDestroy_v2(CUstream handle) {
+    std::shared_ptr<Stream> going;
+    {
+        const std::scoped_lock lock(state);
+        for (auto &[context, what] : contexts)
+            if (auto found = what->streams.extract(handle); !found.empty())
+                going = std::move(found.mapped());
+    }
+    if (going == nullptr)
+        return CUDA_ERROR_INVALID_HANDLE;
+    static_cast<void>(going->wait());
+    going->stop();
+    return CUDA_SUCCESS;
+}
+// Looks again and again, as a device does.
+CUresult cuStreamWaitValue32_v2(CUstream handle, CUdeviceptr address, cuuint32_t value, unsigned flags) {
+    const auto stream = stream_of(handle);
+    if (stream == nullptr)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (flags != CU_STREAM_WAIT_VALUE_GEQ)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    stream->put([raw = stream.get(), address, value] {
+        const auto &word = *static_cast<const std::atomic<std::uint32_t> *>(pointer(address));
+        while (!raw->stopping && static_cast<std::int32_t>(word.load() - value) < 0)
+            std::this_thread::sleep_for(std::chrono::microseconds(50));
+    });
+    return CUDA_SUCCESS;
+}
+CUresult cuMemHostAlloc(void **memory, size_t size, unsigned) {
+    *memory = std::aligned_alloc(4096, size);
+    return *memory == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+CUresult cuMemFreeHost(void *memory) {
+    std::free(memory);
+    return CUDA_SUCCESS;
+}
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *memory, unsigned) {
+    *device = std::bit_cast<CUdeviceptr>(memory);
+    return CUDA_SUCCESS;
+}
+CUresult cuEventCreate(CUevent *handle, unsigned) {
+    const std::scoped_lock lock(state);
+    *handle = fresh<CUevent>();
+    events.emplace(*handle, std::make_shared<Event>());
+    return CUDA_SUCCESS;
+}
+CUresult cuEventDestroy_v2(CUevent handle) {
+    const std::scoped_lock lock(state);
+    return events.erase(handle) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
+    const auto stream = stream_of(stream_handle);
+    const auto event = event_of(handle);
+    if (stream == nullptr || event == nullptr)
+        return CUDA_ERROR_INVALID_HANDLE;
+    event->over = false;
+    event->stream = stream;
+    stream->put([event] { event->over = true; });
+    return CUDA_SUCCESS;
+}
+CUresult cuEventQuery(CUevent handle) {
+    const auto event = event_of(handle);
+    if (event == nullptr)
+        return CUDA_ERROR_INVALID_HANDLE;
+    return event->over ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+CUresult cuEventSynchronize(CUevent handle) {
+    const auto event = event_of(handle);
+    if (event == nullptr)
+        return CUDA_ERROR_INVALID_HANDLE;
+    return event->over || event->stream->wait() ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 // A number that is no address of anything, as NVIDIA's.
 CUresult cuTexObjectCreate(CUtexObject *texture, const CUDA_RESOURCE_DESC *resource,

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// For every processor of the architecture.
+#include "loops.hpp"
+
+namespace singularity::collectives {
+
+namespace {
+#include "reduce_loops.hpp"
+} // namespace
+
+const Loops *plain_loops() { return kLoops; }
+
+} // namespace singularity::collectives

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// For x86-64-v3: compiled with that, and called only where the processor has it.
+#include "loops.hpp"
+
+namespace singularity::collectives {
+
+namespace {
+#include "reduce_loops.hpp"
+} // namespace
+
+const Loops *vector_loops() { return kLoops; }
+
+} // namespace singularity::collectives

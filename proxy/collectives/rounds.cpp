@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Collectives, in rounds (shape.hpp). What one stages, who reduces and who takes what is a table; the rest is
+// the same for all. In a round of a reduction each member reduces one segment of what all have staged, in the
+// order of ranks: the result depends on nothing else.
+#include "proxy/collectives/reduce.hpp"
+#include "task.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace singularity::collectives {
+
+namespace {
+
+using protocol::CollectiveKind;
+using protocol::CollectiveOperation;
+
+enum class Who : std::uint8_t { nobody, root, all };
+enum class Takes : std::uint8_t {
+    nothing,
+    roots,   // what the root has staged
+    blocks,  // of each member one block, one behind the other
+    mine,    // of each member the block that is for me
+    result,  // all reduced segments
+    my_part, // the reduced segment that is mine
+};
+
+struct Pattern {
+    Who stages;
+    bool block_for_each; // the input has a block for each member
+    bool reduces;
+    Who takers;
+    Takes takes;
+};
+
+// In the order of CollectiveKind, up to send.
+constexpr std::array<Pattern, 8> kPatterns{{
+    {Who::root, false, false, Who::all, Takes::roots},  // broadcast
+    {Who::all, false, true, Who::root, Takes::result},  // reduce
+    {Who::all, false, true, Who::all, Takes::result},   // all_reduce
+    {Who::all, false, false, Who::all, Takes::blocks},  // all_gather
+    {Who::all, true, true, Who::all, Takes::my_part},   // reduce_scatter
+    {Who::all, true, false, Who::all, Takes::mine},     // all_to_all
+    {Who::all, false, false, Who::root, Takes::blocks}, // gather
+    {Who::root, true, false, Who::all, Takes::mine},    // scatter
+}};
+static_assert(std::to_underlying(CollectiveKind::send) == kPatterns.size());
+
+// What a member says in front of what it has staged: all must mean the same.
+struct RoundHead {
+    std::uint32_t kind = 0;
+    std::uint32_t type = 0;
+    std::uint32_t reduction = 0;
+    std::uint32_t root = 0;
+    std::uint64_t count = 0;
+    std::uint64_t round = 0;
+    bool operator==(const RoundHead &) const = default;
+};
+static_assert(sizeof(RoundHead) <= kHead);
+
+class Rounds final : public Task {
+  public:
+    Rounds(Desk &desk, const CollectiveOperation &operation)
+        : desk_(desk), operation_(operation), pattern_(kPatterns[operation.kind]),
+          element_(element_size(operation.type)), members_(desk.group.size()),
+          blocks_(pattern_.block_for_each ? members_ : 1), stride_(kRoundBytes / blocks_ / kLine * kLine),
+          most_(stride_ / element_), base_(desk.rounds), rounds_((operation.count + most_ - 1) / most_),
+          stages_(is(pattern_.stages)), takes_(is(pattern_.takers) ? pattern_.takes : Takes::nothing) {
+        desk.rounds += rounds_;
+        if (pattern_.reduces &&
+            adjustment(operation.type, operation.reduction) == Adjustment::scale_operands) {
+            scales_ = true;
+            if (operation.reduction != protocol::kPremultipliedSum)
+                scalar_ = inverse(operation.type, members_);
+            else if (operation.scalar_address == 0)
+                std::memcpy(scalar_.data(), &operation.scalar, sizeof(operation.scalar));
+            else
+                scalar_missing_ = true;
+        }
+    }
+
+    [[nodiscard]] std::uint32_t lane() const override { return 0; }
+    [[nodiscard]] bool done() const override { return consumed_ == rounds_; }
+    [[nodiscard]] std::optional<std::uint64_t> waits_for() const override {
+        std::optional<std::uint64_t> mark;
+        for (const auto *marks : {&staging_marks_, &taking_marks_})
+            if (!marks->empty())
+                mark = std::min(mark.value_or(marks->front()), marks->front());
+        return mark;
+    }
+    [[nodiscard]] Expected<bool> advance() override;
+
+  private:
+    using Step = Expected<bool> (Rounds::*)();
+    [[nodiscard]] Expected<bool> begin_staging();
+    [[nodiscard]] Expected<bool> end_staging();
+    [[nodiscard]] Expected<bool> reduce_one();
+    [[nodiscard]] Expected<bool> begin_taking();
+    [[nodiscard]] Expected<bool> end_taking();
+
+    [[nodiscard]] bool is(Who who) const {
+        return who == Who::all || (who == Who::root && operation_.peer == desk_.rank);
+    }
+    // Elements of a block in the operation's nth round.
+    [[nodiscard]] std::uint64_t length(std::uint64_t nth) const {
+        return std::min<std::uint64_t>(most_, operation_.count - nth * most_);
+    }
+    [[nodiscard]] std::uint64_t offset(std::uint64_t nth) const { return nth * most_ * element_; }
+    // Where a block lies in the program's memory, by the number of the block.
+    [[nodiscard]] std::uint64_t in_program(std::uint64_t memory, std::uint32_t block,
+                                           std::uint64_t nth) const {
+        return memory + block * operation_.count * element_ + offset(nth);
+    }
+    [[nodiscard]] std::size_t staged_at(std::uint64_t nth, std::uint32_t block) const {
+        return desk_.group.shape().staged_at(base_ + nth) + kHead + block * stride_;
+    }
+    // The part of a staged block that a member reduces: in bytes. With a block for each it is that block.
+    struct Segment {
+        std::size_t at = 0;
+        std::size_t size = 0;
+    };
+    [[nodiscard]] Segment segment(std::uint32_t member, std::uint64_t nth) const {
+        const auto whole = length(nth) * element_;
+        if (pattern_.block_for_each)
+            return {.at = member * stride_, .size = whole};
+        const auto each = Shape::up((whole + members_ - 1) / members_, kLine);
+        const auto begin = std::min(whole, member * each);
+        return {.at = begin, .size = std::min(whole, begin + each) - begin};
+    }
+    // true: the counter is there. An error: it will never be.
+    [[nodiscard]] Expected<bool> has(std::uint32_t member, std::uint32_t counter, std::uint64_t value) const;
+    [[nodiscard]] Expected<bool> all_have(std::uint32_t counter, std::uint64_t value) const;
+    [[nodiscard]] RoundHead head(std::uint64_t nth) const {
+        return {.kind = operation_.kind,
+                .type = operation_.type,
+                .reduction = pattern_.reduces ? operation_.reduction : 0,
+                .root = pattern_.stages == Who::root || pattern_.takers == Who::root ? operation_.peer : 0,
+                .count = operation_.count,
+                .round = base_ + nth};
+    }
+    [[nodiscard]] Expected<void> same_operation(std::uint32_t member, std::uint64_t nth) const;
+    [[nodiscard]] Expected<void> take(std::uint32_t member, std::size_t at, std::size_t size,
+                                      std::uint64_t to);
+    void offer(std::uint64_t nth);
+
+    Desk &desk_;
+    CollectiveOperation operation_;
+    Pattern pattern_;
+    std::size_t element_;
+    std::uint32_t members_;
+    std::uint32_t blocks_;
+    std::size_t stride_; // bytes from block to block in the staging area
+    std::uint64_t most_; // elements of a block in one round
+    std::uint64_t base_; // the communicator's number of the first round
+    std::uint64_t rounds_;
+    bool stages_;
+    Takes takes_;
+    bool scales_ = false;
+    bool scalar_missing_ = false;
+    Scalar scalar_{};
+    std::vector<const std::byte *> operands_;
+    // How many of the rounds have got so far.
+    std::uint64_t staging_ = 0;
+    std::uint64_t staged_ = 0;
+    std::uint64_t reduced_ = 0;
+    std::uint64_t taking_ = 0;
+    std::uint64_t consumed_ = 0;
+    std::deque<std::uint64_t> staging_marks_;
+    std::deque<std::uint64_t> taking_marks_;
+};
+
+Expected<bool> Rounds::has(std::uint32_t member, std::uint32_t counter, std::uint64_t value) const {
+    const auto &group = desk_.group;
+    // Order: a member that has left has written everything before.
+    const bool left = group.read(member, kLeft) != 0;
+    if (group.read(member, counter) >= value)
+        return true;
+    if (left)
+        return has_left(member);
+    return false;
+}
+
+Expected<bool> Rounds::all_have(std::uint32_t counter, std::uint64_t value) const {
+    for (std::uint32_t member = 0; member < members_; ++member)
+        if (auto there = has(member, counter, value); !there || !*there)
+            return there;
+    return true;
+}
+
+Expected<void> Rounds::same_operation(std::uint32_t member, std::uint64_t nth) const {
+    RoundHead theirs;
+    std::memcpy(&theirs, desk_.group.area(member).bytes(staged_at(nth, 0) - kHead, sizeof(theirs)).data(),
+                sizeof(theirs));
+    const auto mine = head(nth);
+    if (theirs == mine)
+        return {};
+    const auto text = [](const RoundHead &one) {
+        return fmt::format("kind {}, type {}, reduction {}, root {}, count {}", one.kind, one.type,
+                           one.reduction, one.root, one.count);
+    };
+    return failure("carry out", "a collective",
+                   fmt::format("ranks do not agree on it: rank {} has issued {}, rank {} has issued {}",
+                               desk_.rank, text(mine), member, text(theirs)),
+                   EINVAL);
+}
+
+Expected<bool> Rounds::advance() {
+    constexpr std::array<Step, 5> kSteps{&Rounds::begin_staging, &Rounds::end_staging, &Rounds::reduce_one,
+                                         &Rounds::begin_taking, &Rounds::end_taking};
+    if (std::exchange(scalar_missing_, false)) {
+        auto fetched = desk_.mover.fetch(operation_.scalar_address, std::span(scalar_).first(element_));
+        if (fetched)
+            if (auto mark = desk_.mover.mark())
+                fetched = desk_.mover.wait(*mark);
+        if (!fetched)
+            return propagate(fetched);
+    }
+    bool moved = false;
+    for (const auto step : kSteps)
+        for (;;) {
+            auto done = (this->*step)();
+            if (!done)
+                return done;
+            if (!*done)
+                break;
+            moved = true;
+        }
+    return moved;
+}
+
+Expected<bool> Rounds::begin_staging() {
+    if (staging_ == rounds_)
+        return false;
+    const auto round = base_ + staging_;
+    if (round >= kDepth)
+        if (auto there = all_have(kConsumed, round - kDepth + 1); !there || !*there)
+            return there;
+    if (stages_)
+        for (std::uint32_t block = 0; block < blocks_; ++block)
+            if (auto begun =
+                    desk_.mover.fetch(in_program(operation_.input, block, staging_),
+                                      desk_.group.area(desk_.rank)
+                                          .bytes(staged_at(staging_, block), length(staging_) * element_));
+                !begun)
+                return propagate(begun);
+    auto mark = desk_.mover.mark();
+    if (!mark)
+        return propagate(mark);
+    staging_marks_.push_back(*mark);
+    ++staging_;
+    return true;
+}
+
+Expected<bool> Rounds::end_staging() {
+    if (staging_marks_.empty())
+        return false;
+    if (auto passed = desk_.mover.passed(staging_marks_.front()); !passed || !*passed)
+        return passed;
+    staging_marks_.pop_front();
+    const auto nth = staged_++;
+    if (!stages_)
+        return true;
+    auto &area = desk_.group.area(desk_.rank);
+    if (scales_)
+        for (std::uint32_t block = 0; block < blocks_; ++block)
+            scale(operation_.type, area.bytes(staged_at(nth, block), 0).data(), scalar_, length(nth));
+    const auto mine = head(nth);
+    std::memcpy(area.bytes(staged_at(nth, 0) - kHead, sizeof(mine)).data(), &mine, sizeof(mine));
+    offer(nth);
+    desk_.group.publish(desk_.rank, kStaged, base_ + staged_);
+    return true;
+}
+
+// To distant members: each gets what it will read.
+void Rounds::offer(std::uint64_t nth) {
+    auto &group = desk_.group;
+    group.offer(desk_.rank, staged_at(nth, 0) - kHead, kHead, Group::kEverybody);
+    const auto whole = length(nth) * element_;
+    if (!pattern_.reduces && !pattern_.block_for_each)
+        return group.offer(desk_.rank, staged_at(nth, 0), whole,
+                           pattern_.takers == Who::root ? operation_.peer : Group::kEverybody);
+    for (std::uint32_t member = 0; member < members_; ++member) {
+        const auto part = segment(member, nth);
+        group.offer(desk_.rank, staged_at(nth, 0) + part.at, part.size, member);
+    }
+}
+
+Expected<bool> Rounds::reduce_one() {
+    if (reduced_ == staged_)
+        return false;
+    const auto nth = reduced_;
+    const auto mine = segment(desk_.rank, nth);
+    if (!pattern_.reduces || mine.size == 0) {
+        ++reduced_;
+        return true;
+    }
+    if (auto there = all_have(kStaged, base_ + nth + 1); !there || !*there)
+        return there;
+    operands_.clear();
+    for (std::uint32_t member = 0; member < members_; ++member) {
+        if (auto same = same_operation(member, nth); !same)
+            return propagate(same);
+        operands_.push_back(desk_.group.area(member).bytes(staged_at(nth, 0) + mine.at, mine.size).data());
+    }
+    const auto at = desk_.group.shape().reduced_at(base_ + nth);
+    reduce(operation_.type, operation_.reduction, operands_,
+           desk_.group.area(desk_.rank).bytes(at, mine.size).data(), mine.size / element_);
+    ++reduced_;
+    if (takes_ != Takes::my_part)
+        desk_.group.offer(desk_.rank, at, mine.size,
+                          pattern_.takers == Who::root ? operation_.peer : Group::kEverybody);
+    desk_.group.publish(desk_.rank, kReduced, base_ + reduced_);
+    return true;
+}
+
+Expected<void> Rounds::take(std::uint32_t member, std::size_t at, std::size_t size, std::uint64_t to) {
+    return desk_.mover.deliver(desk_.group.area(member).bytes(at, size), to);
+}
+
+Expected<bool> Rounds::begin_taking() {
+    if (taking_ == reduced_)
+        return false;
+    const auto nth = taking_;
+    const auto value = base_ + nth + 1;
+    const auto size = length(nth) * element_;
+    auto &group = desk_.group;
+    const auto to = [&](std::uint32_t block) { return in_program(operation_.output, block, nth); };
+    Expected<void> taken;
+    // Everything must be there before anything is taken: a round is taken once.
+    switch (takes_) {
+    case Takes::nothing:
+        break;
+    case Takes::roots:
+        if (auto there = has(operation_.peer, kStaged, value); !there || !*there)
+            return there;
+        taken = same_operation(operation_.peer, nth);
+        if (taken && !(stages_ && operation_.input == operation_.output))
+            taken = take(operation_.peer, staged_at(nth, 0), size, to(0));
+        break;
+    case Takes::blocks:
+    case Takes::mine: {
+        const bool of_all = pattern_.stages == Who::all;
+        const auto first = of_all ? 0 : operation_.peer;
+        const auto last = of_all ? members_ : first + 1;
+        for (auto member = first; member < last; ++member)
+            if (auto there = has(member, kStaged, value); !there || !*there)
+                return there;
+        const auto block = takes_ == Takes::mine ? desk_.rank : 0;
+        for (auto member = first; member < last && taken; ++member) {
+            taken = same_operation(member, nth);
+            const auto place = to(of_all ? member : 0);
+            const bool in_place = member == desk_.rank && place == in_program(operation_.input, block, nth);
+            if (taken && !in_place)
+                taken = take(member, staged_at(nth, block), size, place);
+        }
+        break;
+    }
+    case Takes::result:
+        for (std::uint32_t member = 0; member < members_; ++member)
+            if (segment(member, nth).size != 0)
+                if (auto there = has(member, kReduced, value); !there || !*there)
+                    return there;
+        for (std::uint32_t member = 0; member < members_ && taken; ++member)
+            if (const auto part = segment(member, nth); part.size != 0)
+                taken = take(member, group.shape().reduced_at(base_ + nth), part.size, to(0) + part.at);
+        break;
+    case Takes::my_part:
+        taken = take(desk_.rank, group.shape().reduced_at(base_ + nth), size, to(0));
+        break;
+    }
+    if (!taken)
+        return propagate(taken);
+    auto mark = desk_.mover.mark();
+    if (!mark)
+        return propagate(mark);
+    taking_marks_.push_back(*mark);
+    ++taking_;
+    return true;
+}
+
+Expected<bool> Rounds::end_taking() {
+    if (taking_marks_.empty())
+        return false;
+    if (auto passed = desk_.mover.passed(taking_marks_.front()); !passed || !*passed)
+        return passed;
+    taking_marks_.pop_front();
+    ++consumed_;
+    desk_.group.publish(desk_.rank, kConsumed, base_ + consumed_);
+    return true;
+}
+
+} // namespace
+
+std::unexpected<Error> has_left(std::uint32_t rank) {
+    return failure("carry out", "a collective", fmt::format("rank {} has left the communicator", rank),
+                   ECONNRESET);
+}
+
+std::unique_ptr<Task> make_rounds(Desk &desk, const CollectiveOperation &operation) {
+    return std::make_unique<Rounds>(desk, operation);
+}
+
+std::unique_ptr<Task> make_task(Desk &desk, const CollectiveOperation &operation) {
+    switch (static_cast<CollectiveKind>(operation.kind)) {
+    case CollectiveKind::send:
+        return make_send(desk, operation);
+    case CollectiveKind::receive:
+        return make_receive(desk, operation);
+    default:
+        return make_rounds(desk, operation);
+    }
+}
+
+} // namespace singularity::collectives

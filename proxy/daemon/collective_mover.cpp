@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "collective_mover.hpp"
+
+#include "back_end.hpp"
+#include "session.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace singularity::proxyd {
+
+CollectiveMover::CollectiveMover(Session &session) : session_(session), driver_(session.driver()) {}
+
+CollectiveMover::~CollectiveMover() {
+    for (const auto &mark : marks_)
+        spare_.push_back(mark.event);
+    for (auto *event : spare_)
+        static_cast<void>(driver_.cuEventDestroy_v2(event));
+    if (stream_ != nullptr)
+        static_cast<void>(driver_.cuStreamDestroy_v2(stream_));
+    if (!registered_.empty())
+        static_cast<void>(driver_.cuMemHostUnregister(registered_.data()));
+}
+
+Expected<void> CollectiveMover::check(CUresult result, const char *doing, std::uint64_t address,
+                                      std::size_t size) const {
+    if (result == CUDA_SUCCESS)
+        return {};
+    return failure(doing, fmt::format("device memory {:#x}+{:#x} for a collective", address, size),
+                   result_name(driver_, result), EIO);
+}
+
+Expected<void> CollectiveMover::get_ready() {
+    if (stream_ != nullptr)
+        return {};
+    if (driver_.cuStreamCreate == nullptr || driver_.cuEventCreate == nullptr ||
+        driver_.cuEventRecord == nullptr || driver_.cuEventQuery == nullptr ||
+        driver_.cuEventSynchronize == nullptr || driver_.cuEventDestroy_v2 == nullptr ||
+        driver_.cuStreamDestroy_v2 == nullptr)
+        return failure("copy for", "a collective", "the driver has no streams and events", ENOSYS);
+    if (const auto result = driver_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING); result != CUDA_SUCCESS)
+        return failure("make a stream for", "a collective", result_name(driver_, result), EIO);
+    return {};
+}
+
+Expected<void> CollectiveMover::fetch(std::uint64_t from, std::span<std::byte> to) {
+    if (const auto *host = session_.addresses().host(from, to.size()); host != nullptr) {
+        std::memcpy(to.data(), host, to.size());
+        return {};
+    }
+    if (auto ready = get_ready(); !ready)
+        return ready;
+    copied_ = true;
+    return check(driver_.cuMemcpyDtoHAsync_v2(to.data(), from, to.size(), stream_), "read", from, to.size());
+}
+
+Expected<void> CollectiveMover::deliver(std::span<const std::byte> from, std::uint64_t to) {
+    if (auto *host = session_.addresses().host(to, from.size()); host != nullptr) {
+        std::memcpy(host, from.data(), from.size());
+        return {};
+    }
+    if (auto ready = get_ready(); !ready)
+        return ready;
+    copied_ = true;
+    return check(driver_.cuMemcpyHtoDAsync_v2(to, from.data(), from.size(), stream_), "write", to,
+                 from.size());
+}
+
+Expected<std::uint64_t> CollectiveMover::mark() {
+    if (!std::exchange(copied_, false))
+        return last_;
+    if (spare_.empty()) {
+        CUevent made = nullptr;
+        if (const auto result = driver_.cuEventCreate(&made, CU_EVENT_DISABLE_TIMING); result != CUDA_SUCCESS)
+            return failure("make an event for", "a collective", result_name(driver_, result), EIO);
+        spare_.push_back(made);
+    }
+    auto *const event = spare_.back();
+    if (const auto result = driver_.cuEventRecord(event, stream_); result != CUDA_SUCCESS)
+        return failure("record an event for", "a collective", result_name(driver_, result), EIO);
+    spare_.pop_back();
+    marks_.push_back({.number = ++last_, .event = event});
+    return last_;
+}
+
+Expected<bool> CollectiveMover::passed(std::uint64_t mark) {
+    while (!marks_.empty() && marks_.front().number <= mark) {
+        const auto result = driver_.cuEventQuery(marks_.front().event);
+        if (result == CUDA_ERROR_NOT_READY)
+            return false;
+        if (result != CUDA_SUCCESS)
+            return failure("copy for", "a collective", result_name(driver_, result), EIO);
+        spare_.push_back(marks_.front().event);
+        marks_.pop_front();
+    }
+    return true;
+}
+
+Expected<void> CollectiveMover::wait(std::uint64_t mark) {
+    while (!marks_.empty() && marks_.front().number <= mark) {
+        if (const auto result = driver_.cuEventSynchronize(marks_.front().event); result != CUDA_SUCCESS)
+            return failure("copy for", "a collective", result_name(driver_, result), EIO);
+        spare_.push_back(marks_.front().event);
+        marks_.pop_front();
+    }
+    return {};
+}
+
+// Only what makes copies faster: a driver that refuses copies through memory of its own.
+void CollectiveMover::prepare(std::span<std::byte> memory) {
+    if (driver_.cuMemHostRegister_v2 != nullptr && driver_.cuMemHostUnregister != nullptr &&
+        driver_.cuMemHostRegister_v2(memory.data(), memory.size(), CU_MEMHOSTREGISTER_PORTABLE) ==
+            CUDA_SUCCESS)
+        registered_ = memory;
+}
+
+} // namespace singularity::proxyd

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "communicators.hpp"
+
+#include "collective_mover.hpp"
+#include "common/log.hpp"
+#include "proxy/collectives/operation.hpp"
+#include "proxy/collectives/reduce.hpp"
+#include "session.hpp"
+#include "wait_words.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace singularity::proxyd {
+
+namespace {
+
+constexpr log::Channel kLog("proxyd");
+constexpr std::size_t kMostCommunicators = 1024;
+// Operations of one group, over all its messages.
+constexpr std::size_t kMostInGroup = std::size_t{1} << 17;
+
+} // namespace
+
+Communicators::~Communicators() = default;
+
+std::shared_ptr<WaitWords> Communicators::words_of(std::uint64_t context) {
+    auto &words = words_[context];
+    if (words == nullptr)
+        words = WaitWords::make(session_.driver());
+    return words;
+}
+
+CUresult Communicators::join(std::uint64_t number, std::uint64_t context,
+                             const collectives::MemberPlace &place, std::string &text) {
+    const std::scoped_lock lock(lock_);
+    reap();
+    if (engine_ == nullptr)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (all_.contains(number)) {
+        text = fmt::format("communicator {} is there already", number);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (all_.size() + left_.size() >= kMostCommunicators)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!session_.objects().real(driver_api::kHandleContext, context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    auto one = std::make_shared<One>();
+    one->number = number;
+    one->context = context;
+    one->words = words_of(context);
+    if (one->words == nullptr)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    const auto word = one->words->take();
+    if (!word)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    one->word = word->index;
+    one->base = word->value - static_cast<std::uint32_t>(place.completed);
+    const auto say = [words = one->words, index = one->word, base = one->base](std::uint64_t group) {
+        words->set(index, base + static_cast<std::uint32_t>(group));
+    };
+    collectives::MemberEvents events;
+    events.completed = say;
+    events.released = [this, say, number, who = session_.who()](std::uint64_t issued, bool aborted) {
+        say(issued);
+        if (aborted)
+            return;
+        kLog.warning("{}: communicator {} has failed and nobody has aborted it: its streams go on", who,
+                     number);
+        session_.note(CUDA_ERROR_LAUNCH_FAILED);
+    };
+    auto joined = engine_->join(place, std::move(events));
+    if (!joined) {
+        one->words->give_back(one->word);
+        kLog.warning("{}: {}", session_.who(), joined.error().message());
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    one->member = std::move(*joined);
+    all_.emplace(number, one);
+    start(one);
+    return CUDA_SUCCESS;
+}
+
+std::shared_ptr<collectives::Member> Communicators::find(std::uint64_t number) {
+    const std::scoped_lock lock(lock_);
+    const auto found = all_.find(number);
+    return found == all_.end() ? nullptr : found->second->member;
+}
+
+const char *Communicators::not_reached(const protocol::CollectiveOperation &operation, const One &one) {
+    const auto &place = one.member->place();
+    if (const char *why = collectives::wrong(operation, place.rank, place.size); why != nullptr)
+        return why;
+    const auto extent = collectives::extent(operation, place.rank, place.size);
+    if (extent.input != 0 && !session_.reaches(operation.input, extent.input))
+        return "its input is not the program's memory";
+    if (extent.output != 0 && !session_.reaches(operation.output, extent.output))
+        return "its output is not the program's memory";
+    if (operation.scalar_address != 0 &&
+        !session_.reaches(operation.scalar_address, collectives::element_size(operation.type)))
+        return "its scalar is not the program's memory";
+    return nullptr;
+}
+
+CUresult Communicators::issue(const protocol::IssueCollectives &request, CUstream stream,
+                              std::span<const protocol::CollectiveOperation> operations, std::string &text) {
+    std::shared_ptr<One> one;
+    {
+        const std::scoped_lock lock(lock_);
+        if (const auto found = all_.find(request.communicator); found != all_.end())
+            one = found->second;
+    }
+    if (one == nullptr)
+        return CUDA_ERROR_INVALID_HANDLE;
+    auto &member = *one->member;
+    if (request.group != member.state().issued + 1) {
+        text = fmt::format("group {} of communicator {} comes out of turn", request.group, one->number);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!one->part.empty() && one->part_stream != request.stream) {
+        text = "a group's parts are for different streams";
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    // What the client's library has checked: whoever comes here past it fails for all.
+    const auto give_up = [&](CUresult result, const std::string &why) {
+        kLog.warning("{}: communicator {}: {}", session_.who(), one->number, why);
+        member.abort("has issued what cannot be carried out: " + why);
+        return result;
+    };
+    if (session_.capturing(stream))
+        return give_up(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a stream that is being captured");
+    for (const auto &operation : operations)
+        if (const char *why = not_reached(operation, *one); why != nullptr)
+            return give_up(CUDA_ERROR_INVALID_VALUE, why);
+    if (one->part.size() + operations.size() > kMostInGroup)
+        return give_up(CUDA_ERROR_INVALID_VALUE, "too many operations in one group");
+    one->part.insert(one->part.end(), operations.begin(), operations.end());
+    one->part_stream = request.stream;
+    if (request.more != 0)
+        return CUDA_SUCCESS;
+    if (!member.issue(std::exchange(one->part, {})))
+        return CUDA_ERROR_LAUNCH_FAILED;
+    auto *const ticket = ticket_for(one->member, request.group);
+    auto result = session_.driver().cuLaunchHostFunc(stream, &Communicators::input_is_there, ticket);
+    if (result != CUDA_SUCCESS)
+        drop(ticket);
+    else
+        result = one->words->wait(stream, one->word, one->base + static_cast<std::uint32_t>(request.group));
+    if (result != CUDA_SUCCESS)
+        member.abort("cannot use its stream");
+    return result;
+}
+
+CUresult Communicators::leave(std::uint64_t number, bool abort) {
+    std::shared_ptr<One> one;
+    {
+        const std::scoped_lock lock(lock_);
+        const auto found = all_.find(number);
+        if (found == all_.end())
+            return CUDA_ERROR_INVALID_HANDLE;
+        one = found->second;
+        all_.erase(found);
+        left_.push_back(one);
+    }
+    engine_->forget(*one->member);
+    if (abort)
+        one->member->abort("has aborted the communicator");
+    else
+        one->member->leave();
+    return CUDA_SUCCESS;
+}
+
+// --- what streams call
+
+Communicators::Ticket *Communicators::ticket_for(const std::shared_ptr<collectives::Member> &member,
+                                                 std::uint64_t group) {
+    auto ticket = std::make_unique<Ticket>(Ticket{.owner = this, .member = member, .group = group});
+    auto *const address = ticket.get();
+    const std::scoped_lock lock(tickets_lock_);
+    tickets_.emplace(address, std::move(ticket));
+    return address;
+}
+
+void Communicators::drop(Ticket *ticket) {
+    const std::scoped_lock lock(tickets_lock_);
+    tickets_.erase(ticket);
+}
+
+void CUDA_CB Communicators::input_is_there(void *ticket) {
+    auto *const mine = static_cast<Ticket *>(ticket);
+    if (const auto member = mine->member.lock())
+        member->begin(mine->group);
+    mine->owner->drop(mine);
+}
+
+// --- threads
+
+// With the lock held.
+void Communicators::start(const std::shared_ptr<One> &one) {
+    if (one->running || one->member->over())
+        return;
+    one->running = session_.run_beside([this, one] {
+        session_.prepare_thread();
+        session_.make_current_for(one->context);
+        {
+            CollectiveMover mover(session_);
+            one->member->run(mover);
+        }
+        const std::scoped_lock lock(lock_);
+        one->running = false;
+        ended_.notify_all();
+    });
+}
+
+void Communicators::reap() {
+    std::erase_if(left_, [](const auto &one) {
+        if (one->running || !one->member->over())
+            return false;
+        one->words->give_back(one->word);
+        return true;
+    });
+}
+
+void Communicators::resume() {
+    const std::scoped_lock lock(lock_);
+    for (const auto &[number, one] : all_)
+        start(one);
+    for (const auto &one : left_)
+        start(one);
+}
+
+void Communicators::suspend() {
+    const std::scoped_lock lock(lock_);
+    for (const auto &[number, one] : all_)
+        if (one->running)
+            one->member->suspend();
+    for (const auto &one : left_)
+        if (one->running)
+            one->member->suspend();
+}
+
+void Communicators::abort_all(const std::string &why) {
+    std::vector<std::shared_ptr<One>> all;
+    {
+        const std::scoped_lock lock(lock_);
+        for (const auto &[number, one] : all_)
+            all.push_back(one);
+        all.insert(all.end(), left_.begin(), left_.end());
+    }
+    for (const auto &one : all) {
+        engine_->forget(*one->member);
+        one->member->abort(why);
+    }
+}
+
+void Communicators::end_those_of(std::uint64_t context, const Deadline &deadline) {
+    std::vector<std::shared_ptr<One>> ending;
+    {
+        const std::scoped_lock lock(lock_);
+        for (const auto &[number, one] : all_)
+            if (one->context == context)
+                ending.push_back(one);
+        for (const auto &one : left_)
+            if (one->context == context)
+                ending.push_back(one);
+    }
+    for (const auto &one : ending) {
+        engine_->forget(*one->member);
+        one->member->abort("has destroyed its context");
+    }
+    std::unique_lock lock(lock_);
+    if (auto waited = wait_until(
+            lock, ended_, [&] { return std::ranges::none_of(ending, &One::running); }, deadline,
+            "collectives of a context that is destroyed");
+        !waited)
+        kLog.error("{}: {}", session_.who(), waited.error().message());
+    if (const auto words = words_.extract(context); !words.empty() && words.mapped() != nullptr)
+        words.mapped()->forget();
+}
+
+void Communicators::forget_words() {
+    const std::scoped_lock lock(lock_);
+    for (const auto &[context, words] : words_)
+        if (words != nullptr)
+            words->forget();
+    words_.clear();
+}
+
+} // namespace singularity::proxyd

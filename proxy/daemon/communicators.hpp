@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The communicators of one session: their members, their threads, and what streams wait for.
+//
+// A stream's wait is for a word of pinned memory of its context; a communicator counts its groups in one
+// word. Words are given back with their context and never while something may still wait for them: a word
+// that is used again goes on counting where it was.
+#pragma once
+
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "driver_api/backend.hpp"
+#include "proxy/collectives/engine.hpp"
+#include "proxy/collectives/member.hpp"
+#include "proxy/libcuda/cuda.hpp"
+#include "proxy/protocol/collective.hpp"
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace singularity::proxyd {
+
+class CollectiveMover;
+class Session;
+class WaitWords;
+
+class Communicators {
+  public:
+    explicit Communicators(Session &session) : session_(session) {}
+    Communicators(const Communicators &) = delete;
+    Communicators &operator=(const Communicators &) = delete;
+    Communicators(Communicators &&) = delete;
+    Communicators &operator=(Communicators &&) = delete;
+    ~Communicators();
+
+    // Before anything else. Without an engine there are no communicators.
+    void use(std::shared_ptr<collectives::Engine> engine) { engine_ = std::move(engine); }
+
+    // --- for the handlers; text: why the client has broken a rule
+    [[nodiscard]] CUresult join(std::uint64_t number, std::uint64_t context,
+                                const collectives::MemberPlace &place, std::string &text);
+    [[nodiscard]] std::shared_ptr<collectives::Member> find(std::uint64_t number);
+    [[nodiscard]] CUresult issue(const protocol::IssueCollectives &request, CUstream stream,
+                                 std::span<const protocol::CollectiveOperation> operations,
+                                 std::string &text);
+    [[nodiscard]] CUresult leave(std::uint64_t number, bool abort);
+
+    // --- for the session
+    // Threads begin; also those of a client that is back.
+    void resume();
+    // Threads end as soon as nothing is under way.
+    void suspend();
+    // Everything is let go.
+    void abort_all(const std::string &why);
+    // Of one context, which is about to be destroyed: their threads have ended, or the deadline has.
+    void end_those_of(std::uint64_t context, const Deadline &deadline);
+    // Contexts are about to be destroyed: no word is written any more.
+    void forget_words();
+
+  private:
+    struct One {
+        std::uint64_t number = 0;
+        std::uint64_t context = 0;
+        std::shared_ptr<collectives::Member> member;
+        std::shared_ptr<WaitWords> words;
+        std::size_t word = 0;
+        std::uint32_t base = 0;                          // what the word says when no group is complete
+        std::vector<protocol::CollectiveOperation> part; // of a group whose rest is to come
+        std::uint64_t part_stream = 0;
+        bool running = false;
+    };
+    // For the host function that says that a group's input is there: gone after its call.
+    struct Ticket {
+        Communicators *owner;
+        std::weak_ptr<collectives::Member> member;
+        std::uint64_t group;
+    };
+    [[nodiscard]] Ticket *ticket_for(const std::shared_ptr<collectives::Member> &member, std::uint64_t group);
+    void drop(Ticket *ticket);
+    static void CUDA_CB input_is_there(void *ticket);
+    void start(const std::shared_ptr<One> &one);
+    void reap(); // with the lock held: those that are over and have no thread
+    [[nodiscard]] const char *not_reached(const protocol::CollectiveOperation &operation, const One &one);
+    [[nodiscard]] std::shared_ptr<WaitWords> words_of(std::uint64_t context);
+
+    Session &session_;
+    std::shared_ptr<collectives::Engine> engine_;
+    std::mutex lock_;
+    std::condition_variable ended_; // a thread has
+    std::map<std::uint64_t, std::shared_ptr<One>> all_;
+    std::vector<std::shared_ptr<One>> left_;
+    std::map<std::uint64_t, std::shared_ptr<WaitWords>> words_; // by context
+    std::mutex tickets_lock_;
+    std::unordered_map<Ticket *, std::unique_ptr<Ticket>> tickets_;
+};
+
+} // namespace singularity::proxyd

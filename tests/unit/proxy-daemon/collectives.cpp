@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Communicators of clients that share one daemon, with the fake driver behind it.
+#include "proxy_process.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <numeric>
+#include <optional>
+
+namespace {
+
+using namespace singularity::test;
+namespace driver_api = singularity::driver_api;
+namespace protocol = singularity::protocol;
+using protocol::CollectiveKind;
+using protocol::CommunicatorPhase;
+
+constexpr std::uint64_t kCommunicator = 7;
+constexpr std::uint32_t kFloat = 7;
+
+// One client that is one rank, with a slab and a stream.
+class Rank {
+  public:
+    Rank(const ProxyProcess &proxy, std::uint32_t rank, std::uint32_t size)
+        : client(proxy.socket()), rank_(rank), size_(size) {
+        client.make_context();
+        slab = client.map_slab(0, 4 * protocol::kSlabUnit);
+        driver_api::StreamCreateRequest request;
+        request.phStream = stream;
+        assert_int_equal(client.driver_result(request), 0);
+    }
+
+    std::int32_t join(std::uint64_t key, std::uint64_t number = kCommunicator) {
+        return client.result(protocol::JoinCommunicator{
+            .communicator = number, .key = {key, 1}, .rank = rank_, .size = size_});
+    }
+    struct State {
+        CommunicatorPhase phase;
+        std::uint32_t result;
+        std::uint64_t completed;
+        std::string text;
+    };
+    State state(std::uint64_t completed = 0) {
+        const auto bytes = client.ask(protocol::CommunicatorState{
+            .communicator = kCommunicator, .completed = completed, .wait_ms = 100});
+        const auto reply = need(protocol::decode_reply<protocol::CommunicatorState>(bytes));
+        assert_int_equal(reply.result, 0);
+        return {.phase = static_cast<CommunicatorPhase>(reply.fixed.phase),
+                .result = reply.fixed.result,
+                .completed = reply.fixed.completed,
+                .text = std::string(protocol::text_of(reply.buffers[0]))};
+    }
+    // Waits for a phase; what is said then.
+    State expect(CommunicatorPhase phase) {
+        State now{};
+        need(singularity::wait_until(
+            [&] {
+                now = state();
+                return now.phase == phase;
+            },
+            soon(), "a communicator's phase"));
+        return now;
+    }
+    void issue(std::vector<protocol::CollectiveOperation> operations, std::uint64_t more = 0) {
+        if (!open_)
+            ++group;
+        open_ = more != 0;
+        client.send(
+            protocol::IssueCollectives{
+                .communicator = kCommunicator, .stream = stream, .group = group, .more = more},
+            {protocol::view_of_elements(std::span<const protocol::CollectiveOperation>(operations))});
+    }
+    void write_floats(std::uint64_t at, const std::vector<float> &values) {
+        const auto bytes = std::as_bytes(std::span(values));
+        for (std::size_t done = 0; done < bytes.size(); done += protocol::kWritePiece)
+            client.write(slab + at + done,
+                         bytes.subspan(done, std::min(protocol::kWritePiece, bytes.size() - done)));
+    }
+    std::vector<float> read_floats(std::uint64_t at, std::size_t count) {
+        std::vector<float> values(count);
+        const auto bytes = std::as_writable_bytes(std::span(values));
+        for (std::size_t done = 0; done < bytes.size(); done += protocol::kReadPiece) {
+            const auto part =
+                client.read(slab + at + done, std::min(protocol::kReadPiece, bytes.size() - done));
+            std::ranges::copy(part, bytes.subspan(done).begin());
+        }
+        return values;
+    }
+
+    Client client;
+    std::uint64_t slab = 0;
+    std::uint64_t stream = handle(driver_api::kHandleStream, 5);
+    std::uint64_t group = 0;
+
+  private:
+    std::uint32_t rank_;
+    std::uint32_t size_;
+    bool open_ = false;
+};
+
+std::vector<std::unique_ptr<Rank>> make_ranks(const ProxyProcess &proxy, std::uint32_t size) {
+    std::vector<std::unique_ptr<Rank>> ranks;
+    for (std::uint32_t rank = 0; rank < size; ++rank) {
+        ranks.push_back(std::make_unique<Rank>(proxy, rank, size));
+        assert_int_equal(ranks.back()->join(size), 0);
+        if (rank + 1 < size)
+            assert_int_equal(std::to_underlying(ranks.back()->state().phase),
+                             std::to_underlying(CommunicatorPhase::joining));
+    }
+    for (const auto &rank : ranks)
+        rank->expect(CommunicatorPhase::ready);
+    return ranks;
+}
+
+void ranks_of_one_daemon_reduce(void **) {
+    const Scratch scratch;
+    const ProxyProcess proxy(scratch.path());
+    const auto ranks = make_ranks(proxy, 3);
+    constexpr std::size_t kCount = 300'000; // several rounds
+    constexpr std::uint64_t kOutput = kCount * sizeof(float);
+    std::vector<float> expected(kCount);
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+        std::vector<float> values(kCount);
+        for (std::size_t index = 0; index < kCount; ++index)
+            values[index] = 0.1F * static_cast<float>(index % 1000) + static_cast<float>(rank);
+        for (std::size_t index = 0; index < kCount; ++index)
+            expected[index] = rank == 0 ? values[index] : expected[index] + values[index];
+        ranks[rank]->write_floats(0, values);
+    }
+    for (const auto &rank : ranks)
+        rank->issue({{.kind = std::to_underlying(CollectiveKind::all_reduce),
+                      .type = kFloat,
+                      .count = kCount,
+                      .input = rank->slab,
+                      .output = rank->slab + kOutput}});
+    for (const auto &rank : ranks) {
+        assert_int_equal(rank->client.synchronize(rank->stream), 0);
+        assert_true(rank->read_floats(kOutput, kCount) == expected);
+        assert_int_equal(rank->state(1).completed, 1);
+    }
+    // What is issued on a stream is behind what the stream does before it, and in front of what comes after.
+    for (const auto &rank : ranks) {
+        rank->issue({{.kind = std::to_underlying(CollectiveKind::broadcast),
+                      .type = kFloat,
+                      .peer = 2,
+                      .count = 1,
+                      .input = rank->slab,
+                      .output = rank->slab + kOutput}});
+        rank->client.send(protocol::CopyMemory{.destination = rank->slab + 2 * kOutput,
+                                               .source = rank->slab + kOutput,
+                                               .size = sizeof(float),
+                                               .stream = rank->stream});
+    }
+    for (const auto &rank : ranks) {
+        assert_int_equal(rank->client.synchronize(rank->stream), 0);
+        assert_true(rank->read_floats(2 * kOutput, 1) == std::vector<float>{2.0F});
+        assert_int_equal(rank->client.result(protocol::LeaveCommunicator{.communicator = kCommunicator}), 0);
+    }
+}
+
+void a_group_in_parts_goes_around(void **) {
+    const Scratch scratch;
+    const ProxyProcess proxy(scratch.path());
+    const auto ranks = make_ranks(proxy, 4);
+    constexpr std::size_t kCount = 100'000;
+    const auto size = static_cast<std::uint32_t>(ranks.size());
+    for (std::uint32_t rank = 0; rank < size; ++rank)
+        ranks[rank]->write_floats(0, std::vector<float>(kCount, static_cast<float>(rank)));
+    for (std::uint32_t rank = 0; rank < size; ++rank) {
+        auto &one = *ranks[rank];
+        one.issue({{.kind = std::to_underlying(CollectiveKind::send),
+                    .type = kFloat,
+                    .peer = (rank + 1) % size,
+                    .count = kCount,
+                    .input = one.slab}},
+                  1);
+        one.issue({{.kind = std::to_underlying(CollectiveKind::receive),
+                    .type = kFloat,
+                    .peer = (rank + size - 1) % size,
+                    .count = kCount,
+                    .output = one.slab + (1 << 20)}});
+    }
+    for (std::uint32_t rank = 0; rank < size; ++rank) {
+        assert_int_equal(ranks[rank]->client.synchronize(ranks[rank]->stream), 0);
+        assert_true(ranks[rank]->read_floats(1 << 20, kCount) ==
+                    std::vector<float>(kCount, static_cast<float>((rank + size - 1) % size)));
+    }
+}
+
+void members_exchange_bytes(void **) {
+    const Scratch scratch;
+    const ProxyProcess proxy(scratch.path());
+    const auto ranks = make_ranks(proxy, 2);
+    std::vector<std::thread> threads;
+    std::vector<std::string> all(ranks.size());
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+        threads.emplace_back([&, rank] {
+            const std::string mine = rank == 0 ? "first" : "other";
+            const auto bytes = ranks[rank]->client.ask(
+                protocol::ExchangeWithMembers{.communicator = kCommunicator, .group = 1, .within_ms = 20'000},
+                {protocol::view_of_text(mine)});
+            const auto reply = protocol::decode_reply<protocol::ExchangeWithMembers>(bytes);
+            if (reply)
+                all[rank] = protocol::text_of(reply->buffers[0]);
+        });
+    for (auto &thread : threads)
+        thread.join();
+    assert_string_equal(all[0].c_str(), "firstother");
+    assert_string_equal(all[1].c_str(), "firstother");
+    // One whose partner does not come gets nothing in time.
+    const auto bytes = ranks[0]->client.ask(
+        protocol::ExchangeWithMembers{.communicator = kCommunicator, .group = 2, .within_ms = 50},
+        {protocol::view_of_text("again")});
+    const auto reply = need(protocol::decode_reply<protocol::ExchangeWithMembers>(bytes));
+    assert_int_equal(reply.result, 0);
+    assert_false(reply.buffers[0].present);
+}
+
+protocol::CollectiveOperation sum_of(const Rank &rank) {
+    return {.kind = std::to_underlying(CollectiveKind::all_reduce),
+            .type = kFloat,
+            .count = 4,
+            .input = rank.slab,
+            .output = rank.slab + 64};
+}
+
+void who_dies_fails_the_others(void **) {
+    const Scratch scratch;
+    const ProxyProcess proxy(scratch.path());
+    auto ranks = make_ranks(proxy, 3);
+    for (std::size_t rank = 0; rank < 2; ++rank)
+        ranks[rank]->issue({sum_of(*ranks[rank])});
+    ranks.pop_back();
+    for (const auto &rank : ranks) {
+        const auto state = rank->expect(CommunicatorPhase::failed);
+        assert_int_equal(state.result, 6);
+        expect_contains(state.text, "rank 2 has ended");
+        // Nobody is held up by it once it is aborted, and no failure of the device is left behind.
+        assert_int_equal(
+            rank->client.result(protocol::LeaveCommunicator{.communicator = kCommunicator, .abort = 1}), 0);
+        assert_int_equal(rank->client.synchronize(rank->stream), 0);
+    }
+    // The same key means a new communicator.
+    ranks.push_back(std::make_unique<Rank>(proxy, 2, 3));
+    for (const auto &rank : ranks)
+        assert_int_equal(rank->join(3), 0);
+    for (const auto &rank : ranks) {
+        rank->expect(CommunicatorPhase::ready);
+        rank->group = 0;
+        rank->issue({sum_of(*rank)});
+    }
+    for (const auto &rank : ranks)
+        assert_int_equal(rank->client.synchronize(rank->stream), 0);
+}
+
+void a_context_that_goes_lets_go(void **) {
+    const Scratch scratch;
+    const ProxyProcess proxy(scratch.path());
+    const auto ranks = make_ranks(proxy, 2);
+    ranks[0]->issue({sum_of(*ranks[0])}); // the other never comes
+    assert_int_equal(ranks[0]->client.result(protocol::DestroyContext{.context = ranks[0]->client.context}),
+                     0);
+    expect_contains(ranks[1]->expect(CommunicatorPhase::failed).text, "destroyed its context");
+}
+
+void who_disagrees_is_told(void **) {
+    const Scratch scratch;
+    const ProxyProcess proxy(scratch.path());
+    const auto ranks = make_ranks(proxy, 2);
+    auto other = sum_of(*ranks[1]);
+    other.count = 5;
+    ranks[0]->issue({sum_of(*ranks[0])});
+    ranks[1]->issue({other});
+    const auto state = ranks[0]->expect(CommunicatorPhase::failed);
+    expect_contains(state.text, "ranks do not agree");
+    expect_contains(state.text, "count 5");
+}
+
+void foreign_memory_is_not_touched(void **) {
+    const Scratch scratch;
+    const ProxyProcess proxy(scratch.path());
+    const auto ranks = make_ranks(proxy, 2);
+    auto foreign = sum_of(*ranks[0]);
+    foreign.input = ranks[1]->slab;
+    ranks[0]->issue({foreign});
+    expect_contains(ranks[1]->expect(CommunicatorPhase::failed).text, "not the program's memory");
+    // Far beyond any memory: a size that wraps around would be a small one.
+    Rank alone(proxy, 0, 1);
+    assert_int_equal(alone.join(99), 0);
+    alone.expect(CommunicatorPhase::ready);
+    auto large = sum_of(alone);
+    large.count = ~std::uint64_t{0} / 4 + 2;
+    alone.issue({large});
+    expect_contains(alone.expect(CommunicatorPhase::failed).text, "no memory is that large");
+}
+
+void rules_of_communicators_are_kept(void **) {
+    const Scratch scratch;
+    const ProxyProcess proxy(scratch.path());
+    {
+        Rank rank(proxy, 0, 1);
+        assert_int_equal(rank.join(1), 0);
+        rank.group = 4;
+        rank.issue({sum_of(rank)});
+        rank.client.expect_end();
+        expect_contains(rank.client.farewell(), "out of turn");
+    }
+    {
+        Rank rank(proxy, 0, 1);
+        assert_int_equal(rank.join(1), 0);
+        rank.client.send(protocol::IssueCollectives{.communicator = 99, .stream = rank.stream, .group = 1},
+                         {protocol::view_of_elements(
+                             std::span<const protocol::CollectiveOperation>(std::array{sum_of(rank)}))});
+        assert_int_equal(rank.client.synchronize(rank.stream), 400);
+    }
+    // A rank that somebody has, and a size that others do not mean.
+    Rank first(proxy, 0, 2);
+    Rank second(proxy, 0, 2);
+    Rank third(proxy, 1, 3);
+    assert_int_equal(first.join(5), 0);
+    assert_int_equal(second.join(5), 1);
+    assert_int_equal(third.join(5), 1);
+    proxy.expect_log("somebody has joined it with that rank");
+    proxy.expect_log("other ranks have joined it with 2 ranks");
+}
+
+} // namespace
+
+int main() {
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_of_one_daemon_reduce),    cmocka_unit_test(a_group_in_parts_goes_around),
+        cmocka_unit_test(members_exchange_bytes),        cmocka_unit_test(who_dies_fails_the_others),
+        cmocka_unit_test(a_context_that_goes_lets_go),   cmocka_unit_test(who_disagrees_is_told),
+        cmocka_unit_test(foreign_memory_is_not_touched), cmocka_unit_test(rules_of_communicators_are_kept),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
