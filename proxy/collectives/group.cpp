@@ -42,14 +42,18 @@ void Group::arrived(std::uint32_t rank, std::uint32_t counter, std::uint64_t val
     ring();
 }
 
-void Group::fail(Failure failure) {
+void Group::fail(Failure failure, bool tell) {
+    const auto text = failure.text;
     {
         const std::scoped_lock lock(lock_);
-        if (!failure_)
-            failure_ = std::move(failure);
+        if (failure_)
+            return;
+        failure_ = std::move(failure);
         failed_.store(true, std::memory_order_release);
     }
     ring();
+    if (tell && tell_)
+        tell_(text);
 }
 
 std::optional<Failure> Group::failure() const {

@@ -8,10 +8,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace singularity::collectives {
@@ -66,8 +68,10 @@ class Group {
     // What a distant member has written.
     void arrived(std::uint32_t rank, std::uint32_t counter, std::uint64_t value);
 
-    // The first one counts. Wakes everybody here.
-    void fail(Failure failure);
+    // The first one counts. Wakes everybody here. tell: so that the other processes fail, too.
+    void fail(Failure failure, bool tell = true);
+    // How the others are told; before there is anything that fails.
+    void on_failure(std::function<void(const std::string &text)> tell) { tell_ = std::move(tell); }
     [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
     [[nodiscard]] std::optional<Failure> failure() const;
 
@@ -79,6 +83,7 @@ class Group {
     std::vector<std::shared_ptr<Outlet>> outlets_; // each once
     mutable std::mutex lock_;
     std::optional<Failure> failure_;
+    std::function<void(const std::string &text)> tell_;
     std::atomic<bool> failed_ = false;
 };
 

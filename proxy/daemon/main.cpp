@@ -102,8 +102,11 @@ int run(int argc, char **argv) {
     kLog.info("serving {} ({} MiB, compute capability {}.{}) on {}", identity.name.data(),
               identity.total_memory >> 20, identity.compute_major, identity.compute_minor,
               options->socket.native());
+    auto engine = collectives::Engine::start({});
+    if (!engine)
+        return give_up(engine.error());
     Daemon daemon(*options, **back_end, output->get(), std::move(*listener), std::move(*windows),
-                  std::make_shared<collectives::Engine>());
+                  std::move(*engine));
     std::optional<ImageService> images;
     if (control)
         images.emplace(std::move(*control), daemon, **back_end, options->area.window_size);

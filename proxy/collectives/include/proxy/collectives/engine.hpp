@@ -1,43 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Where the members of one process join their communicators.
+// Where the members of one process join their communicators, and meet those of other processes.
 #pragma once
 
 #include "common/error.hpp"
+#include "proxy/collectives/job_key.hpp"
 #include "proxy/collectives/member.hpp"
 
-#include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <vector>
+#include <string>
 
 namespace singularity::collectives {
 
+struct EngineOptions {
+    std::string rendezvous; // its address; empty: all members are in this process
+    std::string host;    // this one's name: processes with the same name share memory; empty: the machine's
+    std::string address; // where processes of other hosts reach this one: tcp:HOST:PORT; empty: nowhere
+    JobKey key{};
+};
+
+class Core;
+
 class Engine {
   public:
-    Engine() = default;
+    [[nodiscard]] static Expected<std::shared_ptr<Engine>> start(const EngineOptions &options);
     Engine(const Engine &) = delete;
     Engine &operator=(const Engine &) = delete;
     Engine(Engine &&) = delete;
     Engine &operator=(Engine &&) = delete;
-    ~Engine() = default;
+    ~Engine();
 
     // Returns at once; the member is ready when all have joined under its key. An error: it cannot be.
     [[nodiscard]] Expected<std::shared_ptr<Member>> join(const MemberPlace &place, MemberEvents events);
-    // Of a member that its owner gives up before the others have come.
+    // Of a member that its owner gives up: whoever has not come is not waited for.
     void forget(const Member &member);
 
   private:
-    struct Forming {
-        std::uint32_t size = 0;
-        std::vector<std::shared_ptr<Member>> members; // by rank; nullptr: it has not come
-        std::uint32_t come = 0;
-    };
-    [[nodiscard]] Expected<void> complete(const Forming &forming);
-
-    std::mutex lock_;
-    std::map<Key, Forming> forming_;
-    std::uint64_t next_instance_ = 1;
+    explicit Engine(std::unique_ptr<Core> core);
+    std::unique_ptr<Core> core_;
 };
 
 } // namespace singularity::collectives

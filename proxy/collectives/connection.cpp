@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "connection.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace singularity::collectives {
+
+namespace {
+
+// A distant process says something so often, and is lost when nothing has come for so long.
+constexpr std::chrono::seconds kBetweenSigns{2};
+constexpr std::chrono::seconds kWithoutSign{10};
+// A process of this host hangs up when it dies.
+constexpr std::chrono::hours kForever{24 * 365};
+// For frames that are sent together; whoever takes none of them for so long has stopped reading.
+constexpr std::chrono::seconds kToTake{30};
+constexpr std::size_t kMostTogether = 64;
+
+std::unexpected<Error> nonsense(std::string what) {
+    return failure("understand", "a peer", std::move(what), EPROTO);
+}
+
+} // namespace
+
+void Connection::put(Frame frame) {
+    const std::scoped_lock lock(lock_);
+    if (closing_)
+        return;
+    queue_.push_back(std::move(frame));
+    changed_.notify_one();
+}
+
+void Connection::write(Instance instance, std::uint32_t rank, const std::shared_ptr<Area> &area,
+                       std::size_t at, std::size_t size) {
+    put({.head =
+             {.kind = std::to_underlying(Kind::data), .rank = rank, .instance = instance, .a = at, .b = size},
+         .area = area,
+         .text = {}});
+}
+
+void Connection::count(Instance instance, std::uint32_t rank, std::uint32_t counter, std::uint64_t value) {
+    put({.head = {.kind = std::to_underlying(Kind::count),
+                  .rank = rank,
+                  .instance = instance,
+                  .a = counter,
+                  .b = value},
+         .area = nullptr,
+         .text = {}});
+}
+
+void Connection::say_here(Instance instance) {
+    put({.head = {.kind = std::to_underlying(Kind::here), .instance = instance},
+         .area = nullptr,
+         .text = {}});
+}
+
+void Connection::show_area(Instance instance, std::uint32_t rank, const std::shared_ptr<Area> &area) {
+    put({.head = {.kind = std::to_underlying(Kind::area), .rank = rank, .instance = instance},
+         .area = area,
+         .text = {}});
+}
+
+void Connection::say_failed(Instance instance, std::string text) {
+    text.resize(std::min(text.size(), kMostReason));
+    const auto size = text.size();
+    put({.head = {.kind = std::to_underlying(Kind::failed), .instance = instance, .a = size},
+         .area = nullptr,
+         .text = std::move(text)});
+}
+
+void Connection::close(bool at_once) {
+    const std::scoped_lock lock(lock_);
+    closing_ = true;
+    changed_.notify_all();
+    if (at_once)
+        socket_.shut_down();
+}
+
+Expected<void> Connection::send(std::deque<Frame> &frames) {
+    const auto deadline = Deadline::after(kToTake);
+    std::vector<iovec> parts;
+    const auto flush = [&](int descriptor) {
+        auto sent = socket_.send(parts, deadline, descriptor);
+        parts.clear();
+        return sent;
+    };
+    for (auto &frame : frames) {
+        const bool shows = frame.head.kind == std::to_underlying(Kind::area);
+        if (shows && !parts.empty())
+            if (auto sent = flush(-1); !sent)
+                return sent;
+        parts.push_back({.iov_base = &frame.head, .iov_len = sizeof(frame.head)});
+        if (frame.head.kind == std::to_underlying(Kind::data))
+            parts.push_back(
+                {.iov_base = frame.area->bytes(frame.head.a, frame.head.b).data(), .iov_len = frame.head.b});
+        else if (!frame.text.empty())
+            parts.push_back({.iov_base = frame.text.data(), .iov_len = frame.text.size()});
+        if (shows)
+            if (auto sent = flush(frame.area->descriptor()); !sent)
+                return sent;
+    }
+    return parts.empty() ? Expected<void>() : flush(-1);
+}
+
+void Connection::write_out() {
+    for (;;) {
+        std::deque<Frame> frames;
+        {
+            std::unique_lock lock(lock_);
+            const auto something = [this] { return closing_ || !queue_.empty(); };
+            if (!changed_.wait_for(lock, kBetweenSigns, something) && distant_)
+                queue_.push_back(
+                    {.head = {.kind = std::to_underlying(Kind::alive)}, .area = nullptr, .text = {}});
+            if (queue_.empty() && closing_)
+                break;
+            for (; !queue_.empty() && frames.size() < kMostTogether; queue_.pop_front())
+                frames.push_back(std::move(queue_.front()));
+        }
+        if (!send(frames))
+            break; // the reader says why
+    }
+    socket_.shut_down();
+}
+
+void Connection::read() {
+    Expected<void> done;
+    while (done)
+        done = read_one();
+    close(true);
+    receiver_.lost(peer_, done.error().message());
+}
+
+Expected<void> Connection::read_one() {
+    FrameHead head;
+    UniqueFd descriptor;
+    const auto deadline = distant_ ? Deadline::after(kWithoutSign) : Deadline::after(kForever);
+    if (auto got = socket_.receive(std::as_writable_bytes(std::span(&head, 1)), deadline,
+                                   distant_ ? nullptr : &descriptor);
+        !got)
+        return got;
+    switch (static_cast<Kind>(head.kind)) {
+    case Kind::here:
+        receiver_.here(peer_, head.instance);
+        return {};
+    case Kind::area:
+        if (!descriptor)
+            return nonsense("it shows memory without a descriptor");
+        receiver_.area(peer_, head.instance, head.rank, std::move(descriptor));
+        return {};
+    case Kind::data:
+        return read_data(head);
+    case Kind::count:
+        return take_count(head);
+    case Kind::failed: {
+        if (head.a > kMostReason)
+            return nonsense("its reason is too long");
+        std::string text(head.a, '\0');
+        if (auto got =
+                socket_.receive(std::as_writable_bytes(std::span(text)), Deadline::after(kWithoutSign));
+            !got)
+            return got;
+        receiver_.failed(peer_, head.instance, text);
+        return {};
+    }
+    case Kind::alive:
+        return {};
+    default:
+        return nonsense(fmt::format("there is no frame {}", head.kind));
+    }
+}
+
+Expected<void> Connection::read_data(const FrameHead &head) {
+    const auto group = receiver_.group(peer_, head.instance, head.rank);
+    // Larger than any area: not data of a communicator that was left here.
+    if (group == nullptr)
+        return head.b > Shape::of(1).size + Shape::of(kMostMembers).size
+                   ? nonsense("it sends no member's data")
+                   : skip(head.b);
+    const auto &shape = group->shape();
+    if (head.a < shape.data_at || head.a > shape.size || head.b > shape.size - head.a)
+        return nonsense(fmt::format("data at {:#x}+{:#x} lies outside of a member's area", head.a, head.b));
+    return socket_.receive(group->area(head.rank).bytes(head.a, head.b), Deadline::after(kToTake));
+}
+
+Expected<void> Connection::skip(std::uint64_t size) {
+    std::array<std::byte, 16384> nowhere{};
+    while (size != 0) {
+        const auto now = std::min<std::uint64_t>(size, nowhere.size());
+        if (auto got = socket_.receive(std::span(nowhere).first(now), Deadline::after(kToTake)); !got)
+            return got;
+        size -= now;
+    }
+    return {};
+}
+
+Expected<void> Connection::take_count(const FrameHead &head) {
+    const auto group = receiver_.group(peer_, head.instance, head.rank);
+    if (group == nullptr)
+        return {};
+    if (head.a >= group->shape().counters() ||
+        head.b < group->read(head.rank, static_cast<std::uint32_t>(head.a)))
+        return nonsense(fmt::format("counter {} does not go to {}", head.a, head.b));
+    group->arrived(head.rank, static_cast<std::uint32_t>(head.a), head.b);
+    return {};
+}
+
+} // namespace singularity::collectives

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Tests of what is in proxy/collectives/.
+if(NOT TARGET singularity_collectives)
+    return()
+endif()
+
+set(collectives_tests ${CMAKE_CURRENT_LIST_DIR}/proxy-collectives)
+foreach(subject IN ITEMS results)
+    singularity_unit_test(proxy_collectives_${subject}
+        SOURCES ${collectives_tests}/${subject}.cpp ${collectives_tests}/reference.cpp ${collectives_tests}/ranks.cpp
+        USES singularity_collectives singularity_protocol singularity_common
+        LINKS singularity_fmt Threads::Threads)
+    # The loops are internal, and so are sockets.
+    target_include_directories(proxy_collectives_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/collectives)
+    target_include_directories(proxy_collectives_${subject} SYSTEM PRIVATE ${SINGULARITY_CUDA_INCLUDE})
+endforeach()

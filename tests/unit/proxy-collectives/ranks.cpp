@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "ranks.hpp"
+
+#include "cmocka.hpp"
+
+#include <atomic>
+
+#include <fmt/format.h>
+
+namespace singularity::test {
+
+namespace {
+
+template <class T>
+T need(Expected<T> value) {
+    if (!value)
+        fail(value.error().message());
+    return std::move(*value);
+}
+
+std::string host_of(Placement placement, std::uint32_t rank) {
+    switch (placement) {
+    case Placement::one_host:
+        return "host";
+    case Placement::hosts:
+        return fmt::format("host{}", rank);
+    default:
+        return fmt::format("host{}", rank % 2);
+    }
+}
+
+collectives::Key fresh_key() {
+    static std::atomic<std::uint64_t> next = 1;
+    return {next++, 2};
+}
+
+} // namespace
+
+std::string name_of(Placement placement) {
+    static constexpr const char *kNames[] = {"one process", "one host", "a host each", "two hosts"};
+    return kNames[static_cast<std::size_t>(placement)];
+}
+
+Job::Job() {
+    options_.key = need(collectives::make_job_key());
+    rendezvous_ = need(collectives::Rendezvous::start("unix:@", options_.key));
+    options_.rendezvous = rendezvous_->address();
+    options_.address = "tcp:127.0.0.1:0";
+}
+
+std::shared_ptr<collectives::Engine> Job::engine(const std::string &host) const {
+    auto options = options_;
+    options.host = host;
+    return need(collectives::Engine::start(options));
+}
+
+Ranks::Ranks(const Job &job, std::uint32_t size, Placement placement) {
+    const auto key = fresh_key();
+    for (std::uint32_t rank = 0; rank < size; ++rank) {
+        if (placement == Placement::one_process)
+            engines_.push_back(rank == 0 ? need(collectives::Engine::start({})) : engines_[0]);
+        else if (placement == Placement::mixed && rank >= 4)
+            engines_.push_back(engines_[rank % 4]);
+        else
+            engines_.push_back(job.engine(host_of(placement, rank)));
+        members_.push_back(
+            need(engines_[rank]->join({.key = key, .rank = rank, .size = size, .completed = 0}, {})));
+        threads_.emplace_back([member = members_.back()] {
+            collectives::HostMover mover;
+            member->run(mover);
+        });
+    }
+    for (const auto &member : members_)
+        if (const auto state = member->wait(0, soon()); state.phase != protocol::CommunicatorPhase::ready)
+            fail(fmt::format("{}: rank {} of {} is not ready: {}", name_of(placement), member->place().rank,
+                             size, state.failure.text));
+}
+
+Ranks::~Ranks() {
+    for (const auto &member : members_)
+        member->leave();
+    for (auto &thread : threads_)
+        thread.join();
+}
+
+std::uint64_t Ranks::issue(std::uint32_t rank, std::vector<protocol::CollectiveOperation> operations) {
+    auto &one = member(rank);
+    if (!one.issue(std::move(operations)))
+        fail(fmt::format("rank {} takes nothing any more", rank));
+    const auto group = one.state().issued;
+    one.begin(group);
+    return group;
+}
+
+void Ranks::carry_out(const std::vector<std::vector<protocol::CollectiveOperation>> &groups) {
+    std::vector<std::uint64_t> numbers;
+    for (std::uint32_t rank = 0; rank < size(); ++rank)
+        numbers.push_back(issue(rank, groups[rank]));
+    for (std::uint32_t rank = 0; rank < size(); ++rank) {
+        const auto state = member(rank).wait(numbers[rank], soon());
+        if (state.phase != protocol::CommunicatorPhase::ready || state.completed < numbers[rank])
+            fail(fmt::format("rank {} of {} does not complete group {}: {}", rank, size(), numbers[rank],
+                             state.failure.text));
+    }
+}
+
+void Ranks::lose_engine(std::uint32_t rank) {
+    member(rank).abort("is killed by the test");
+    engines_[rank].reset();
+}
+
+} // namespace singularity::test

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Ranks of one communicator in this process: as members of one engine, or each with an engine of its own,
+// which is what a process is to the others.
+#pragma once
+
+#include "proxy/collectives/engine.hpp"
+#include "proxy/collectives/rendezvous.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace singularity::test {
+
+enum class Placement : std::uint8_t {
+    one_process,
+    one_host, // a process for each
+    hosts,    // a host for each
+    mixed,    // two hosts with two processes each
+};
+inline constexpr std::array kPlacements{Placement::one_process, Placement::one_host, Placement::hosts,
+                                        Placement::mixed};
+[[nodiscard]] std::string name_of(Placement placement);
+
+// A rendezvous and a key, as an agent would have them.
+class Job {
+  public:
+    Job();
+    [[nodiscard]] std::shared_ptr<collectives::Engine> engine(const std::string &host) const;
+    [[nodiscard]] const collectives::EngineOptions &options() const { return options_; }
+
+  private:
+    std::unique_ptr<collectives::Rendezvous> rendezvous_;
+    collectives::EngineOptions options_;
+};
+
+class Ranks {
+  public:
+    // All are ready.
+    Ranks(const Job &job, std::uint32_t size, Placement placement);
+    Ranks(const Ranks &) = delete;
+    Ranks &operator=(const Ranks &) = delete;
+    Ranks(Ranks &&) = delete;
+    Ranks &operator=(Ranks &&) = delete;
+    ~Ranks();
+
+    [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(members_.size()); }
+    [[nodiscard]] collectives::Member &member(std::uint32_t rank) { return *members_[rank]; }
+    // A group for each rank, by rank; returns when all are complete.
+    void carry_out(const std::vector<std::vector<protocol::CollectiveOperation>> &groups);
+    // Its number. Returns at once.
+    std::uint64_t issue(std::uint32_t rank, std::vector<protocol::CollectiveOperation> operations);
+    // Its process goes without a word.
+    void lose_engine(std::uint32_t rank);
+
+  private:
+    std::vector<std::shared_ptr<collectives::Engine>> engines_; // by rank
+    std::vector<std::shared_ptr<collectives::Member>> members_;
+    std::vector<std::thread> threads_;
+};
+
+[[nodiscard]] inline Deadline soon() { return Deadline::after(std::chrono::seconds(30)); }
+
+} // namespace singularity::test
