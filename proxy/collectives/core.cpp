@@ -270,30 +270,36 @@ void Core::finish(Record &record) {
     changed_.notify_all();
 }
 
+// A group that fails by itself tells through tell_failed(), which takes the lock.
 void Core::fail(Record &record, const Failure &failure, bool tell) {
-    if (const auto group = record.group.lock())
-        return group->fail(failure, tell);
-    if (record.ready || std::exchange(record.over, true))
+    if (const auto group = record.group.lock()) {
+        if (group->failed())
+            return;
+        group->fail(failure, false);
+    } else if (record.ready || std::exchange(record.over, true)) {
         return;
-    kLog.warning("a communicator of {} ranks does not come about: {}", record.owners.size(), failure.text);
-    for (const auto &member : std::exchange(record.members, {}))
-        member->fail(failure);
-    record.places.clear();
+    } else {
+        kLog.warning("a communicator of {} ranks does not come about: {}", record.owners.size(),
+                     failure.text);
+        for (const auto &member : std::exchange(record.members, {}))
+            member->fail(failure);
+        record.places.clear();
+        changed_.notify_all();
+    }
     if (tell)
-        for (const auto &[id, process] : record.others)
-            if (const auto found = connections_.find(id); found != connections_.end())
-                found->second->say_failed(record.instance, failure.text);
-    changed_.notify_all();
+        tell_others(record, failure.text);
+}
+
+void Core::tell_others(const Record &record, const std::string &text) {
+    for (const auto &[id, process] : record.others)
+        if (const auto found = connections_.find(id); found != connections_.end())
+            found->second->say_failed(record.instance, text);
 }
 
 void Core::tell_failed(Instance instance, const std::string &text) {
     const std::scoped_lock lock(lock_);
-    const auto record = records_.find(instance);
-    if (record == records_.end())
-        return;
-    for (const auto &[id, process] : record->second.others)
-        if (const auto found = connections_.find(id); found != connections_.end())
-            found->second->say_failed(instance, text);
+    if (const auto record = records_.find(instance); record != records_.end())
+        tell_others(record->second, text);
 }
 
 void Core::prune() {

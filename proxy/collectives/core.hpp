@@ -74,6 +74,7 @@ class Core final : public Receiver, public RendezvousLine::Listener {
     void take_early(Record &record);
     void finish(Record &record);
     void fail(Record &record, const Failure &failure, bool tell);
+    void tell_others(const Record &record, const std::string &text);
     void prune();
 
     void tell_failed(Instance instance, const std::string &text);

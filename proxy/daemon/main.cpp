@@ -51,6 +51,19 @@ bool say_ready(int fd, const std::filesystem::path &socket) {
     return std::cmp_equal(write(fd, line.data(), line.size()), line.size());
 }
 
+Expected<std::shared_ptr<collectives::Engine>> start_engine(const Options &options) {
+    collectives::EngineOptions about{
+        .rendezvous = options.rendezvous, .host = options.host_name, .address = options.address, .key = {}};
+    if (options.job_key_fd) {
+        const UniqueFd descriptor(*options.job_key_fd);
+        auto key = collectives::read_job_key(descriptor.get());
+        if (!key)
+            return propagate(key);
+        about.key = *key;
+    }
+    return collectives::Engine::start(about);
+}
+
 int run(int argc, char **argv) {
     const pid_t parent = getppid();
     const auto options = parse_options(argc, argv);
@@ -102,7 +115,7 @@ int run(int argc, char **argv) {
     kLog.info("serving {} ({} MiB, compute capability {}.{}) on {}", identity.name.data(),
               identity.total_memory >> 20, identity.compute_major, identity.compute_minor,
               options->socket.native());
-    auto engine = collectives::Engine::start({});
+    auto engine = start_engine(*options);
     if (!engine)
         return give_up(engine.error());
     Daemon daemon(*options, **back_end, output->get(), std::move(*listener), std::move(*windows),

@@ -49,6 +49,12 @@ std::string wrong(const Options &options) {
         return fmt::format("--control-fd: descriptor {} is not open", *options.control_fd);
     if (options.ready_fd && fcntl(*options.ready_fd, F_GETFD) < 0)
         return fmt::format("--ready-fd: descriptor {} is not open", *options.ready_fd);
+    if (options.rendezvous.empty() != !options.job_key_fd)
+        return "--rendezvous and --job-key-fd: both, or neither";
+    if (options.rendezvous.empty() && !(options.address.empty() && options.host_name.empty()))
+        return "--address and --host-name are for collectives with other proxies: they need --rendezvous";
+    if (options.job_key_fd && fcntl(*options.job_key_fd, F_GETFD) < 0)
+        return fmt::format("--job-key-fd: descriptor {} is not open", *options.job_key_fd);
     return {};
 }
 
@@ -83,6 +89,7 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     std::uint64_t ring_size = options.geometry.ring_size;
     int ready_fd = -1;
     int control_fd = -1;
+    int job_key_fd = -1;
     std::map<std::string, log::Level> levels;
     for (const auto &[name, level] : log::kLevels)
         levels.emplace(name, level);
@@ -116,6 +123,16 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
         ->capture_default_str();
     app.add_option("--ready-fd", ready_fd, "descriptor that gets one line when clients are served")
         ->check(CLI::NonNegativeNumber);
+    app.add_option("--rendezvous", options.rendezvous,
+                   "unix:PATH or tcp:HOST:PORT of the job's rendezvous: ranks of one communicator may use "
+                   "several proxies");
+    app.add_option("--job-key-fd", job_key_fd,
+                   "descriptor from which the job's key is read: 32 bytes, up to its end")
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--host-name", options.host_name,
+                   "proxies with the same name share memory; by default the machine's name");
+    app.add_option("--address", options.address,
+                   "tcp:HOST:PORT where proxies of other hosts reach this one; port 0: any");
     app.add_option("--idle-exit", idle_exit,
                    "end when there has been no client for so many seconds; 0: never")
         ->capture_default_str();
@@ -145,6 +162,8 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
         options.geometry.record_limit /= 2;
     if (control_fd >= 0)
         options.control_fd = control_fd;
+    if (job_key_fd >= 0)
+        options.job_key_fd = job_key_fd;
     if (ready_fd >= 0)
         options.ready_fd = ready_fd;
     if (!area.empty()) {

@@ -29,6 +29,11 @@ struct Options {
     channel::Geometry geometry;
     uid_t user = 0; // served besides root
     std::optional<int> ready_fd;
+    // Communicators with ranks elsewhere; see collectives/engine.hpp.
+    std::string rendezvous;
+    std::string host_name;
+    std::string address;
+    std::optional<int> job_key_fd;
     std::chrono::seconds idle_exit{0}; // 0: never
     bool die_with_parent = false;
     log::Level log_level = log::Level::kInfo;

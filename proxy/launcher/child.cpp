@@ -50,7 +50,8 @@ std::vector<std::string> environment_of(const Command &command) {
     sigprocmask(SIG_SETMASK, &none, nullptr);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     // The parent may have died before the line above.
-    if (getppid() == parent && (command.keep_open < 0 || fcntl(command.keep_open, F_SETFD, 0) == 0))
+    if (getppid() == parent &&
+        std::ranges::all_of(command.keep_open, [](int fd) { return fcntl(fd, F_SETFD, 0) == 0; }))
         execvpe(arguments[0], arguments, environment);
     const int code = errno;
     static_cast<void>(write(failed, &code, sizeof(code)) == sizeof(code));

@@ -19,7 +19,7 @@ namespace singularity::launcher {
 struct Command {
     std::vector<std::string> arguments;                           // [0]: the program, looked up in PATH
     std::vector<std::pair<std::string, std::string>> environment; // set in addition to this process's
-    int keep_open = -1;                                           // a descriptor that the program inherits
+    std::vector<int> keep_open;                                   // descriptors that the program inherits
 };
 
 class Child {

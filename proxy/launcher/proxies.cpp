@@ -41,6 +41,18 @@ Expected<void> await_ready(int fd, const Deadline &deadline, const std::string &
     return {};
 }
 
+// A descriptor from which the key is read once.
+Expected<UniqueFd> readable(const collectives::JobKey &key) {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0)
+        return std::unexpected(errno_error("make a pipe for", "the job's key"));
+    UniqueFd reading(ends[0]);
+    const UniqueFd writing(ends[1]);
+    if (!std::cmp_equal(write(writing.get(), key.data(), key.size()), key.size()))
+        return std::unexpected(errno_error("pass on", "the job's key"));
+    return reading;
+}
+
 } // namespace
 
 Expected<Proxies> Proxies::start(const Installation &installation, const std::string &driver,
@@ -49,6 +61,14 @@ Expected<Proxies> Proxies::start(const Installation &installation, const std::st
     if (!directory)
         return propagate(directory);
     Proxies out(std::move(*directory));
+    const auto secret = collectives::make_job_key();
+    if (!secret)
+        return std::unexpected(secret.error());
+    auto rendezvous = collectives::Rendezvous::start(
+        fmt::format("unix:{}", (out.directory() / "rendezvous").native()), *secret);
+    if (!rendezvous)
+        return propagate(rendezvous);
+    out.rendezvous_ = std::move(*rendezvous);
     const auto deadline = Deadline::after(kStartPatience);
     std::vector<UniqueFd> ready;
     for (unsigned device = 0; device < options.devices; ++device) {
@@ -57,6 +77,9 @@ Expected<Proxies> Proxies::start(const Installation &installation, const std::st
             return std::unexpected(errno_error("make a pipe for", "singularity-proxyd"));
         ready.emplace_back(ends[0]);
         const UniqueFd writing(ends[1]);
+        const auto key = readable(*secret);
+        if (!key)
+            return std::unexpected(key.error());
         Command command;
         command.arguments = {installation.proxyd(),
                              "--driver",
@@ -68,13 +91,17 @@ Expected<Proxies> Proxies::start(const Installation &installation, const std::st
                              "--ready-fd",
                              std::to_string(writing.get()),
                              "--die-with-parent",
+                             "--rendezvous",
+                             out.rendezvous_->address(),
+                             "--job-key-fd",
+                             std::to_string(key->get()),
                              "--log-file",
                              out.directory() / fmt::format("{}.log", device)};
         command.arguments.insert(command.arguments.end(), options.proxyd_arguments.begin(),
                                  options.proxyd_arguments.end());
         if (driver == installation.software_gpu())
             command.environment = {{"SINGULARITY_SOFTGPU_DEVICES", std::to_string(options.devices)}};
-        command.keep_open = writing.get();
+        command.keep_open = {writing.get(), key->get()};
         auto started = Child::start(command);
         if (!started)
             return propagate(started);

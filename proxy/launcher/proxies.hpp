@@ -3,10 +3,12 @@
 #pragma once
 
 #include "child.hpp"
+#include "proxy/collectives/rendezvous.hpp"
 #include "proxy/launcher/run.hpp"
 #include "run_directory.hpp"
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +36,7 @@ class Proxies {
     [[nodiscard]] std::filesystem::path socket(std::size_t device) const;
 
     RunDirectory directory_;
+    std::unique_ptr<collectives::Rendezvous> rendezvous_;
     std::vector<Child> processes_;
 };
 

@@ -14,7 +14,7 @@ target_include_directories(proxyd_fake_driver SYSTEM PRIVATE ${SINGULARITY_CUDA_
 foreach(subject IN ITEMS sessions failures command_line collectives)
     singularity_unit_test(proxy_daemon_${subject}
         SOURCES ${proxyd_tests}/${subject}.cpp ${proxyd_tests}/proxy_process.cpp
-        USES singularity_channel singularity_protocol singularity_driver_api singularity_common
+        USES singularity_collectives singularity_channel singularity_protocol singularity_driver_api singularity_common
         LINKS singularity_fmt Threads::Threads)
     target_compile_definitions(proxy_daemon_${subject} PRIVATE
         SINGULARITY_PROXYD="$<TARGET_FILE:singularity-proxyd>"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Communicators of clients that share one daemon, with the fake driver behind it.
+// Communicators of clients of one daemon or of several, with the fake driver behind it.
+#include "proxy/collectives/rendezvous.hpp"
 #include "proxy_process.hpp"
 
 #include <algorithm>
@@ -7,9 +8,12 @@
 #include <numeric>
 #include <optional>
 
+#include <unistd.h>
+
 namespace {
 
 using namespace singularity::test;
+namespace collectives = singularity::collectives;
 namespace driver_api = singularity::driver_api;
 namespace protocol = singularity::protocol;
 using protocol::CollectiveKind;
@@ -324,14 +328,88 @@ void rules_of_communicators_are_kept(void **) {
     proxy.expect_log("other ranks have joined it with 2 ranks");
 }
 
+// Daemons of one job: on one host, or each on a host of its own.
+class Daemons {
+  public:
+    Daemons(std::size_t count, bool hosts)
+        : key_(need(collectives::make_job_key())),
+          rendezvous_(need(collectives::Rendezvous::start("unix:@", key_))), scratches_(count) {
+        for (std::size_t index = 0; index < count; ++index) {
+            int ends[2];
+            assert_int_equal(pipe(ends), 0); // inherited
+            assert_int_equal(write(ends[1], key_.data(), key_.size()), key_.size());
+            close(ends[1]);
+            daemons_.push_back(std::make_unique<ProxyProcess>(
+                scratches_[index].path(),
+                std::vector<std::string>{"--rendezvous", rendezvous_->address(), "--job-key-fd",
+                                         std::to_string(ends[0]), "--host-name",
+                                         hosts ? "host" + std::to_string(index) : "host", "--address",
+                                         "tcp:127.0.0.1:0"}));
+            close(ends[0]);
+        }
+    }
+    ProxyProcess &operator[](std::size_t index) { return *daemons_[index]; }
+    void kill(std::size_t index) { daemons_[index]->end(SIGKILL); }
+
+  private:
+    collectives::JobKey key_;
+    std::unique_ptr<collectives::Rendezvous> rendezvous_;
+    std::vector<Scratch> scratches_;
+    std::vector<std::unique_ptr<ProxyProcess>> daemons_;
+};
+
+void ranks_of_several_daemons_reduce(void **) {
+    for (const bool hosts : {false, true}) {
+        Daemons daemons(2, hosts);
+        std::vector<std::unique_ptr<Rank>> ranks;
+        constexpr std::uint32_t kSize = 4;
+        constexpr std::size_t kCount = 300'000;
+        std::vector<float> expected(kCount, 0.0F);
+        for (std::uint32_t rank = 0; rank < kSize; ++rank) {
+            ranks.push_back(std::make_unique<Rank>(daemons[rank % 2], rank, kSize));
+            assert_int_equal(ranks.back()->join(1), 0);
+            std::vector<float> values(kCount);
+            for (std::size_t index = 0; index < kCount; ++index)
+                values[index] = static_cast<float>(index % 777) * 0.3F * static_cast<float>(rank + 1);
+            for (std::size_t index = 0; index < kCount; ++index)
+                expected[index] = rank == 0 ? values[index] : expected[index] + values[index];
+            ranks.back()->write_floats(0, values);
+        }
+        for (const auto &rank : ranks)
+            rank->expect(CommunicatorPhase::ready);
+        for (const auto &rank : ranks)
+            rank->issue({{.kind = std::to_underlying(CollectiveKind::all_reduce),
+                          .type = kFloat,
+                          .count = kCount,
+                          .input = rank->slab,
+                          .output = rank->slab}});
+        for (const auto &rank : ranks) {
+            assert_int_equal(rank->client.synchronize(rank->stream), 0);
+            assert_true(rank->read_floats(0, kCount) == expected);
+        }
+        // A daemon that dies takes its ranks with it; the others learn it.
+        ranks[0]->issue({sum_of(*ranks[0])});
+        daemons.kill(1);
+        const auto state = ranks[0]->expect(CommunicatorPhase::failed);
+        assert_int_equal(state.result, 6);
+        expect_contains(state.text, hosts ? "host1" : "host");
+        ranks[2]->expect(CommunicatorPhase::failed);
+        assert_int_equal(
+            ranks[0]->client.result(protocol::LeaveCommunicator{.communicator = kCommunicator, .abort = 1}),
+            0);
+        assert_int_equal(ranks[0]->client.synchronize(ranks[0]->stream), 0);
+    }
+}
+
 } // namespace
 
 int main() {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_of_one_daemon_reduce),    cmocka_unit_test(a_group_in_parts_goes_around),
-        cmocka_unit_test(members_exchange_bytes),        cmocka_unit_test(who_dies_fails_the_others),
-        cmocka_unit_test(a_context_that_goes_lets_go),   cmocka_unit_test(who_disagrees_is_told),
-        cmocka_unit_test(foreign_memory_is_not_touched), cmocka_unit_test(rules_of_communicators_are_kept),
+        cmocka_unit_test(ranks_of_one_daemon_reduce),      cmocka_unit_test(a_group_in_parts_goes_around),
+        cmocka_unit_test(members_exchange_bytes),          cmocka_unit_test(who_dies_fails_the_others),
+        cmocka_unit_test(a_context_that_goes_lets_go),     cmocka_unit_test(who_disagrees_is_told),
+        cmocka_unit_test(ranks_of_several_daemons_reduce), cmocka_unit_test(foreign_memory_is_not_touched),
+        cmocka_unit_test(rules_of_communicators_are_kept),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

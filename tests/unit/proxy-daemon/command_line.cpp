@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -46,6 +47,15 @@ void options_are_checked(void **) {
     refused({"--socket", socket, "--device", "-1"}, "--device");
     refused({"--socket", socket, "--max-clients", "0"}, "--max-clients");
     refused({"--socket", socket, "--ready-fd", "77"}, "descriptor 77 is not open");
+    refused({"--socket", socket, "--rendezvous", "unix:@nowhere"}, "both, or neither");
+    refused({"--socket", socket, "--address", "tcp:127.0.0.1:0"}, "they need --rendezvous");
+    refused({"--socket", socket, "--rendezvous", "unix:@nowhere", "--job-key-fd", "77"},
+            "descriptor 77 is not open");
+    const int empty = open("/dev/null", O_RDONLY); // inherited
+    refused({"--socket", socket, "--driver", driver, "--rendezvous", "unix:@nowhere", "--job-key-fd",
+             std::to_string(empty)},
+            "32 bytes");
+    close(empty);
     refused({"--socket", std::string(200, 'a')}, "1 to 107 bytes");
     refused({"--socket", socket, "--driver", "/nonexistent/libcuda.so.1"}, "/nonexistent/libcuda.so.1");
     refused({"--socket", socket, "--driver", "libc.so.6"}, "it has no cuInit");
