@@ -33,9 +33,11 @@ std::shared_ptr<WaitWords> Communicators::words_of(std::uint64_t context) {
     return words;
 }
 
-CUresult Communicators::join(std::uint64_t number, std::uint64_t context,
-                             const collectives::MemberPlace &place, std::string &text) {
-    const std::scoped_lock lock(lock_);
+// With the lock held.
+CUresult Communicators::add(const Descriptor &descriptor, std::string &text, std::shared_ptr<One> &one) {
+    const auto number = descriptor.number;
+    const auto context = descriptor.context;
+    const auto &place = descriptor.place;
     reap();
     if (engine_ == nullptr)
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -47,7 +49,7 @@ CUresult Communicators::join(std::uint64_t number, std::uint64_t context,
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!session_.objects().real(driver_api::kHandleContext, context))
         return CUDA_ERROR_INVALID_CONTEXT;
-    auto one = std::make_shared<One>();
+    one = std::make_shared<One>();
     one->number = number;
     one->context = context;
     one->words = words_of(context);
@@ -57,7 +59,7 @@ CUresult Communicators::join(std::uint64_t number, std::uint64_t context,
     if (!word)
         return CUDA_ERROR_OUT_OF_MEMORY;
     one->word = word->index;
-    one->base = word->value - static_cast<std::uint32_t>(place.completed);
+    one->base = word->value - static_cast<std::uint32_t>(descriptor.place.completed);
     const auto say = [words = one->words, index = one->word, base = one->base](std::uint64_t group) {
         words->set(index, base + static_cast<std::uint32_t>(group));
     };
@@ -79,8 +81,59 @@ CUresult Communicators::join(std::uint64_t number, std::uint64_t context,
     }
     one->member = std::move(*joined);
     all_.emplace(number, one);
-    start(one);
     return CUDA_SUCCESS;
+}
+
+CUresult Communicators::join(std::uint64_t number, std::uint64_t context,
+                             const collectives::MemberPlace &place, std::string &text) {
+    const std::scoped_lock lock(lock_);
+    std::shared_ptr<One> one;
+    const auto result = add({.number = number, .context = context, .place = place}, text, one);
+    if (result == CUDA_SUCCESS)
+        start(one);
+    return result;
+}
+
+CUresult Communicators::restore(const Descriptor &descriptor, std::string &text) {
+    const std::scoped_lock lock(lock_);
+    std::shared_ptr<One> one;
+    return add(descriptor, text, one);
+}
+
+std::string Communicators::unfinished(bool &soon) {
+    const std::scoped_lock lock(lock_);
+    const auto text_of = [&](const One &one) -> std::string {
+        const auto state = one.member->state();
+        const auto &place = one.member->place();
+        const auto name = fmt::format("communicator {} (rank {} of {})", one.number, place.rank, place.size);
+        soon = state.phase != protocol::CommunicatorPhase::failed;
+        if (!soon)
+            return fmt::format("{} has failed, and the program has not destroyed it: {}", name,
+                               state.failure.text);
+        if (state.completed != state.issued || !one.part.empty())
+            return fmt::format("{} has carried out {} of {} groups of collectives that were issued", name,
+                               state.completed, state.issued);
+        return {};
+    };
+    for (const auto &[number, one] : all_)
+        if (auto text = text_of(*one); !text.empty())
+            return text;
+    for (const auto &one : left_)
+        if (!one->member->over())
+            if (auto text = text_of(*one); !text.empty())
+                return text;
+    return {};
+}
+
+std::vector<Communicators::Descriptor> Communicators::descriptors() {
+    const std::scoped_lock lock(lock_);
+    std::vector<Descriptor> out;
+    for (const auto &[number, one] : all_) {
+        auto place = one->member->place();
+        place.completed = one->member->state().completed;
+        out.push_back({.number = number, .context = one->context, .place = place});
+    }
+    return out;
 }
 
 std::shared_ptr<collectives::Member> Communicators::find(std::uint64_t number) {
@@ -212,6 +265,8 @@ void Communicators::start(const std::shared_ptr<One> &one) {
         one->running = false;
         ended_.notify_all();
     });
+    if (!one->running)
+        one->member->fail({.remote = false, .text = "its session has no threads"});
 }
 
 void Communicators::reap() {

@@ -52,6 +52,18 @@ class Communicators {
                                  std::string &text);
     [[nodiscard]] CUresult leave(std::uint64_t number, bool abort);
 
+    // --- for device images
+    // What keeps an image from being made, soon or for good; empty: nothing.
+    [[nodiscard]] std::string unfinished(bool &soon);
+    struct Descriptor {
+        std::uint64_t number = 0;
+        std::uint64_t context = 0;
+        collectives::MemberPlace place;
+    };
+    [[nodiscard]] std::vector<Descriptor> descriptors();
+    // In its context. Returns at once: the member is joined again, and works when the client is back.
+    [[nodiscard]] CUresult restore(const Descriptor &descriptor, std::string &text);
+
     // --- for the session
     // Threads begin; also those of a client that is back.
     void resume();
@@ -85,6 +97,7 @@ class Communicators {
     [[nodiscard]] Ticket *ticket_for(const std::shared_ptr<collectives::Member> &member, std::uint64_t group);
     void drop(Ticket *ticket);
     static void CUDA_CB input_is_there(void *ticket);
+    [[nodiscard]] CUresult add(const Descriptor &descriptor, std::string &text, std::shared_ptr<One> &one);
     void start(const std::shared_ptr<One> &one);
     void reap(); // with the lock held: those that are over and have no thread
     [[nodiscard]] const char *not_reached(const protocol::CollectiveOperation &operation, const One &one);

@@ -58,6 +58,7 @@ class Restore {
     [[nodiscard]] Expected<void> access(const Record &record);
     [[nodiscard]] Expected<void> event(const Record &record);
     [[nodiscard]] Expected<void> blob(const Record &record);
+    [[nodiscard]] Expected<void> communicator(const Record &record);
 
     [[nodiscard]] Expected<std::uint64_t> memory_place(const Record &record, const image::PlaceRecord &place);
     [[nodiscard]] Expected<std::uint64_t>
@@ -117,6 +118,8 @@ Restore::Part Restore::part_of(RecordType type) {
         return &Restore::event;
     case RecordType::blob:
         return &Restore::blob;
+    case RecordType::communicator:
+        return &Restore::communicator;
     default:
         return nullptr;
     }
@@ -132,7 +135,8 @@ Expected<void> Restore::run() {
             if (!said)
                 return std::unexpected(said.error());
             if (said->calls != counts_.calls || said->slabs != counts_.slabs ||
-                said->places != counts_.places || said->content_bytes != counts_.content_bytes)
+                said->places != counts_.places || said->communicators != counts_.communicators ||
+                said->content_bytes != counts_.content_bytes)
                 return record->wrong("it counts other records than those in front of it");
             out_.content_bytes = counts_.content_bytes;
             session_.set_late(std::move(late_));
@@ -422,6 +426,27 @@ Expected<void> Restore::blob(const Record &record) {
                               at += bytes.size();
                               return {};
                           });
+}
+
+Expected<void> Restore::communicator(const Record &record) {
+    const auto fixed = image::fixed_of<image::CommunicatorRecord>(record);
+    if (!fixed)
+        return std::unexpected(fixed.error());
+    ++counts_.communicators;
+    session_.make_current_for(fixed->context);
+    std::string text;
+    const auto result = session_.communicators().restore({.number = fixed->number,
+                                                          .context = fixed->context,
+                                                          .place = {.key = fixed->key,
+                                                                    .rank = fixed->rank,
+                                                                    .size = fixed->size,
+                                                                    .completed = fixed->completed}},
+                                                         text);
+    if (!text.empty())
+        return record.wrong(text);
+    if (result != CUDA_SUCCESS)
+        return driver_says(record, fmt::format("communicator {}", fixed->number), result);
+    return {};
 }
 
 // The session that a client record speaks of.

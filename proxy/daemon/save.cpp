@@ -56,6 +56,7 @@ class Save {
     [[nodiscard]] Expected<void> managed_variables();
     [[nodiscard]] Expected<void> events();
     [[nodiscard]] Expected<void> blobs();
+    [[nodiscard]] Expected<void> communicators();
     [[nodiscard]] Expected<void> place(image::PlaceRecord place, std::string_view name, std::uint64_t from);
     [[nodiscard]] std::uint64_t any_context() const {
         return contexts_.empty() ? 0 : contexts_.front().first;
@@ -76,11 +77,12 @@ Expected<Saved> Save::run() {
     contexts_ = session_.objects().handles(driver_api::kHandleContext);
     session_.make_current_for(any_context());
     using Part = Expected<void> (Save::*)();
-    constexpr std::array<Part, 10> kParts{&Save::client,    &Save::calls,
-                                          &Save::slabs,     &Save::memory,
-                                          &Save::mappings,  &Save::unmapped_allocations,
-                                          &Save::variables, &Save::managed_variables,
-                                          &Save::events,    &Save::blobs};
+    constexpr std::array<Part, 11> kParts{&Save::client,       &Save::calls,
+                                          &Save::slabs,        &Save::memory,
+                                          &Save::mappings,     &Save::unmapped_allocations,
+                                          &Save::variables,    &Save::managed_variables,
+                                          &Save::events,       &Save::blobs,
+                                          &Save::communicators};
     for (const auto part : kParts)
         if (auto done = (this->*part)(); !done)
             return propagate(done);
@@ -426,6 +428,22 @@ Expected<void> Save::blobs() {
     return {};
 }
 
+Expected<void> Save::communicators() {
+    for (const auto &one : session_.communicators().descriptors()) {
+        ++counts_.communicators;
+        if (auto done = writer_.put(RecordType::communicator,
+                                    image::CommunicatorRecord{.number = one.number,
+                                                              .context = one.context,
+                                                              .key = one.place.key,
+                                                              .rank = one.place.rank,
+                                                              .size = one.place.size,
+                                                              .completed = one.place.completed});
+            !done)
+            return done;
+    }
+    return {};
+}
+
 } // namespace
 
 Expected<void> settle(Session &session, const PausedClient &client, const Deadline &deadline) {
@@ -496,6 +514,9 @@ std::optional<Obstacle> obstacle(Session &session) {
                 status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
                 return Obstacle{.what = fmt::format("stream {:#x} is being captured", handle), .soon = true};
         }
+    bool soon = false;
+    if (auto text = session.communicators().unfinished(soon); !text.empty())
+        return Obstacle{.what = std::move(text), .soon = soon};
     struct Kind {
         unsigned kind;
         const char *what;

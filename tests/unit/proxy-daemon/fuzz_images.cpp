@@ -192,6 +192,9 @@ void count_again(std::vector<Part> &parts) {
         case RecordType::place:
             ++counts.places;
             break;
+        case RecordType::communicator:
+            ++counts.communicators;
+            break;
         case RecordType::content:
             counts.content_bytes +=
                 part.message.size() - std::min(part.message.size(), sizeof(image::ContentRecord));
@@ -276,7 +279,7 @@ class ImageChanger {
         if (const auto which = below(8); which < kFlags.size())
             part.flags ^= kFlags.at(which);
         else
-            part.slot = static_cast<std::uint8_t>(below(17));
+            part.slot = static_cast<std::uint8_t>(below(18));
     }
     // A number that means something, at a place where one could be; or any byte.
     void change_number(Bytes &message) {
@@ -329,6 +332,7 @@ Expected<std::shared_ptr<proxyd::Session>> make_session(const proxyd::BackEnd &b
             .number = 1, .peer = {}, .window = window, .window_size = kFuzzWindowSize, .client = client},
         back_end, nullptr, std::move(*end), std::move(*link), [] {});
     session->mailbox().close();
+    session->communicators().use(fuzz_engine());
     add_objects(*session);
     return session;
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -30,6 +31,17 @@ CUresult grant(CUdeviceptr *address, size_t, size_t, CUdeviceptr wish, unsigned 
     return CUDA_SUCCESS;
 }
 
+// One for all: nobody looks at what is in it.
+CUresult give_page(void **memory, size_t, unsigned) {
+    alignas(4096) static std::array<std::byte, 4096> page{};
+    *memory = page.data();
+    return CUDA_SUCCESS;
+}
+CUresult same_address(CUdeviceptr *device, void *memory, unsigned) {
+    *device = std::bit_cast<CUdeviceptr>(memory);
+    return CUDA_SUCCESS;
+}
+
 // Kernels have two parameters.
 CUresult two_parameters(CUfunction, size_t index, size_t *offset, size_t *size) {
     if (index >= 2)
@@ -48,6 +60,8 @@ driver_api::Backend make_driver() {
     for (std::size_t at = 0; at + sizeof(function) <= sizeof(driver); at += sizeof(function))
         std::memcpy(bytes + at, &function, sizeof(function));
     driver.cuMemAddressReserve = &grant;
+    driver.cuMemHostAlloc = &give_page;
+    driver.cuMemHostGetDevicePointer_v2 = &same_address;
     driver.cuFuncGetParamInfo = &two_parameters;
     // Its promise is a name.
     driver.cuGetErrorName = nullptr;
@@ -94,6 +108,12 @@ void send_packet(int socket, const Part &part) {
 
 } // namespace
 
+// Each session's own: what one joins is none of another's.
+std::shared_ptr<collectives::Engine> fuzz_engine() {
+    auto engine = collectives::Engine::start({});
+    return engine ? std::move(*engine) : nullptr;
+}
+
 driver_api::Backend fuzz_driver() { return make_driver(); }
 
 channel::Geometry fuzz_geometry() {
@@ -124,6 +144,7 @@ std::unique_ptr<FuzzSession> FuzzSession::begin(const proxyd::BackEnd &back_end)
         proxyd::SessionPlace{.number = 1, .peer = {}, .window = kFuzzWindow, .window_size = kFuzzWindowSize},
         back_end, nullptr, std::move(*end), std::move(*link), [] {});
     session->mailbox().close();
+    session->communicators().use(fuzz_engine());
     add_objects(*session);
     return std::unique_ptr<FuzzSession>(
         new FuzzSession(std::move(other), std::move(*segment), std::move(session)));

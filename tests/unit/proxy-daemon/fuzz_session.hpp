@@ -16,6 +16,7 @@
 namespace singularity::test {
 
 [[nodiscard]] driver_api::Backend fuzz_driver();
+[[nodiscard]] std::shared_ptr<collectives::Engine> fuzz_engine();
 [[nodiscard]] channel::Geometry fuzz_geometry();
 // One of each kind, under a handle that an input can have: fuzz_handle(kind, 1).
 void add_objects(proxyd::Session &session);

@@ -9,6 +9,7 @@
 //         slab...                             device memory of the session
 //         place, content...                   what memory holds; pieces of zeros are left out
 //         access, event, blob, blob_data...   the rest of the objects' states
+//         communicator...                     that are joined again
 //       client_end                            with counts
 //     end                                     the last
 //
@@ -25,7 +26,7 @@
 namespace singularity::image {
 
 inline constexpr std::array<char, 8> kMagic{'S', 'G', 'D', 'E', 'V', 'I', 'M', 'G'};
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::size_t kMostPayload = (std::size_t{1} << 20) + (std::size_t{64} << 10);
 // Content and code travel in pieces of this many bytes.
 inline constexpr std::size_t kPiece = std::size_t{1} << 20;
@@ -43,6 +44,7 @@ enum class RecordType : std::uint32_t { // NOLINT(performance-enum-size): as in 
     event,
     blob,
     blob_data,
+    communicator,
     client_end,
     end,
 };
@@ -156,10 +158,21 @@ struct BlobRecord { // blob_data records follow, `held` bytes in all
     std::uint64_t held = 0;
 };
 
+// Nothing of it is under way: its key, and how many groups it has carried out, are all that there is.
+struct CommunicatorRecord {
+    std::uint64_t number = 0; // the client's
+    std::uint64_t context = 0;
+    std::array<std::uint64_t, 2> key{};
+    std::uint32_t rank = 0;
+    std::uint32_t size = 0;
+    std::uint64_t completed = 0;
+};
+
 struct ClientEndRecord {
     std::uint64_t calls = 0;
     std::uint64_t slabs = 0;
     std::uint64_t places = 0;
+    std::uint64_t communicators = 0;
     std::uint64_t content_bytes = 0;
 };
 
