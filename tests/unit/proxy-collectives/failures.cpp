@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Ranks that die, hang, abort or leave: every other rank's operations end, with an error that says why.
+#include "cmocka.hpp"
+#include "ranks.hpp"
+
+#include <array>
+#include <bit>
+#include <csignal>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+using namespace singularity::test;
+namespace collectives = singularity::collectives;
+namespace protocol = singularity::protocol;
+using protocol::CollectiveKind;
+using protocol::CommunicatorPhase;
+
+protocol::CollectiveOperation sum_of(std::vector<std::int32_t> &numbers) {
+    return {.kind = std::to_underlying(CollectiveKind::all_reduce),
+            .type = 2,
+            .count = numbers.size(),
+            .input = std::bit_cast<std::uint64_t>(numbers.data()),
+            .output = std::bit_cast<std::uint64_t>(numbers.data())};
+}
+
+void expect_failed(collectives::Member &member, std::string_view why) {
+    const auto state = member.wait(~std::uint64_t{0}, soon());
+    assert_int_equal(std::to_underlying(state.phase), std::to_underlying(CommunicatorPhase::failed));
+    assert_true(state.failure.remote);
+    expect_contains(state.failure.text, why);
+}
+
+void who_aborts_fails_all(void **) {
+    const Job job;
+    for (const auto placement : kPlacements) {
+        std::vector<std::int32_t> numbers(1000);
+        Ranks ranks(job, 4, placement);
+        ranks.issue(0, {sum_of(numbers)});
+        ranks.member(2).abort("has aborted the communicator");
+        for (const std::uint32_t rank : {0U, 1U, 3U})
+            expect_failed(ranks.member(rank), "rank 2 has aborted");
+    }
+}
+
+void who_leaves_fails_only_who_needs_it(void **) {
+    const Job job;
+    for (const auto placement : kPlacements) {
+        std::vector<std::vector<std::int32_t>> numbers(3, std::vector<std::int32_t>(100'000, 1));
+        Ranks ranks(job, 3, placement);
+        ranks.carry_out({{sum_of(numbers[0])}, {sum_of(numbers[1])}, {sum_of(numbers[2])}});
+        ranks.member(1).leave();
+        if (auto left =
+                singularity::wait_until([&] { return ranks.member(1).over(); }, soon(), "a rank to leave");
+            !left)
+            fail(left.error().message());
+        assert_true(numbers[0] == std::vector<std::int32_t>(100'000, 3));
+        assert_int_equal(std::to_underlying(ranks.member(0).state().phase),
+                         std::to_underlying(CommunicatorPhase::ready));
+        ranks.issue(0, {sum_of(numbers[0])});
+        expect_failed(ranks.member(0), "rank 1 has left");
+        expect_failed(ranks.member(2), "rank 1 has left");
+    }
+}
+
+// What a process of a job is told before it may begin: so that no thread is there when it is forked.
+struct Child {
+    pid_t pid = -1;
+    int go = -1;   // a byte: begin
+    int said = -1; // a line for each group that is complete, then why it has ended
+};
+
+[[noreturn]] void be_rank(std::uint32_t rank, std::uint32_t size, const collectives::EngineOptions &options,
+                          int go, int say) {
+    std::byte byte{};
+    if (read(go, &byte, 1) != 1)
+        _exit(3);
+    auto engine = collectives::Engine::start(options);
+    if (!engine)
+        _exit(4);
+    auto member = (*engine)->join({.key = {5, 5}, .rank = rank, .size = size, .completed = 0}, {});
+    if (!member)
+        _exit(5);
+    std::thread([one = *member] {
+        collectives::HostMover mover;
+        one->run(mover);
+    }).detach();
+    for (std::uint64_t group = 1;; ++group) {
+        std::vector<std::int32_t> numbers(50'000, static_cast<std::int32_t>(rank + group));
+        const auto sum = static_cast<std::int32_t>(size * (size - 1) / 2 + size * group);
+        if ((*member)->issue({sum_of(numbers)}))
+            (*member)->begin(group);
+        const auto state = (*member)->wait(group, soon());
+        if (state.phase == CommunicatorPhase::failed) {
+            const auto text = fmt::format("failed: {}\n", state.failure.text);
+            _exit(write(say, text.data(), text.size()) > 0 && state.failure.remote ? 0 : 6);
+        }
+        if (state.completed < group || numbers != std::vector<std::int32_t>(numbers.size(), sum))
+            _exit(7);
+        if (write(say, ".\n", 2) != 2)
+            _exit(8);
+    }
+}
+
+class Processes {
+  public:
+    Processes(std::uint32_t size, bool hosts) {
+        collectives::EngineOptions options;
+        options.key = *collectives::make_job_key();
+        options.rendezvous = fmt::format("unix:@collectives-{}-{}", getpid(), hosts);
+        options.address = "tcp:127.0.0.1:0";
+        for (std::uint32_t rank = 0; rank < size; ++rank) {
+            options.host = hosts ? fmt::format("host{}", rank) : "host";
+            int go[2];
+            int said[2];
+            assert_int_equal(pipe2(go, O_CLOEXEC), 0);
+            assert_int_equal(pipe2(said, O_CLOEXEC), 0);
+            const pid_t pid = fork();
+            if (pid == 0) {
+                close(said[0]);
+                be_rank(rank, size, options, go[0], said[1]);
+            }
+            close(go[0]);
+            close(said[1]);
+            children_.push_back({.pid = pid, .go = go[1], .said = said[0]});
+        }
+        auto rendezvous = collectives::Rendezvous::start(options.rendezvous, options.key);
+        if (!rendezvous)
+            fail(rendezvous.error().message());
+        rendezvous_ = std::move(*rendezvous);
+        for (const auto &child : children_)
+            assert_int_equal(write(child.go, "!", 1), 1);
+    }
+    Processes(const Processes &) = delete;
+    Processes &operator=(const Processes &) = delete;
+    Processes(Processes &&) = delete;
+    Processes &operator=(Processes &&) = delete;
+    ~Processes() {
+        for (const auto &child : children_) {
+            if (child.pid > 0) {
+                kill(child.pid, SIGKILL);
+                waitpid(child.pid, nullptr, 0);
+            }
+            close(child.go);
+            close(child.said);
+        }
+    }
+    // Reads a line.
+    std::string hear(std::uint32_t rank) {
+        std::string line;
+        for (char byte = 0; byte != '\n'; line += byte) {
+            pollfd one{.fd = children_[rank].said, .events = POLLIN, .revents = 0};
+            if (poll(&one, 1, 30'000) != 1)
+                fail(fmt::format("rank {} says nothing for 30 s", rank));
+            if (read(children_[rank].said, &byte, 1) != 1)
+                return "";
+        }
+        return line;
+    }
+    void signal(std::uint32_t rank, int number) { kill(children_[rank].pid, number); }
+    int reap(std::uint32_t rank) {
+        int status = -1;
+        waitpid(std::exchange(children_[rank].pid, -1), &status, 0);
+        return status;
+    }
+    // All but one fail, by themselves; why.
+    void expect_others_fail(std::uint32_t rank, std::string_view why) {
+        for (std::uint32_t other = 0; other < children_.size(); ++other) {
+            if (other == rank)
+                continue;
+            std::string line;
+            do
+                line = hear(other);
+            while (line == ".\n");
+            expect_contains(line, why);
+            assert_int_equal(reap(other), 0);
+        }
+    }
+
+  private:
+    std::vector<Child> children_;
+    std::unique_ptr<collectives::Rendezvous> rendezvous_;
+};
+
+void a_killed_process_fails_the_others(void **) {
+    for (const bool hosts : {false, true}) {
+        Processes processes(4, hosts);
+        for (int group = 0; group < 5; ++group)
+            assert_true(processes.hear(2) == ".\n");
+        processes.signal(2, SIGKILL);
+        processes.reap(2);
+        processes.expect_others_fail(2, hosts ? "the process on host"
+                                              : "the process on host that has its rank is lost");
+    }
+}
+
+// A host that is gone says nothing, not even that it is.
+void a_silent_host_fails_the_others(void **) {
+    Processes processes(3, true);
+    for (int group = 0; group < 5; ++group)
+        assert_true(processes.hear(1) == ".\n");
+    processes.signal(1, SIGSTOP);
+    processes.expect_others_fail(1, "sign of life");
+}
+
+} // namespace
+
+int main() {
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_process_fails_the_others), // first: they fork before threads are made
+        cmocka_unit_test(a_silent_host_fails_the_others),
+        cmocka_unit_test(who_aborts_fails_all),
+        cmocka_unit_test(who_leaves_fails_only_who_needs_it),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
