@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Ranks that die, hang, abort or leave: every other rank's operations end, with an error that says why.
 #include "cmocka.hpp"
+#include "common/log.hpp"
 #include "ranks.hpp"
 
 #include <array>
@@ -216,6 +217,7 @@ void a_silent_host_fails_the_others(void **) {
 } // namespace
 
 int main() {
+    singularity::log::set_level(singularity::log::Level::kError); // refusals are what is tested
     const CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_process_fails_the_others), // first: they fork before threads are made
         cmocka_unit_test(a_silent_host_fails_the_others),

@@ -2,6 +2,7 @@
 // Every collective, type and reduction, in place and not, on 1 to 8 ranks: equal to the reference to the bit,
 // wherever the ranks are.
 #include "cmocka.hpp"
+#include "common/log.hpp"
 #include "proxy/collectives/operation.hpp"
 #include "proxy/collectives/shape.hpp"
 #include "ranks.hpp"
@@ -240,6 +241,7 @@ void communicators_go_beside_each_other(void **) {
 } // namespace
 
 int main() {
+    singularity::log::set_level(singularity::log::Level::kError); // refusals are what is tested
     const CMUnitTest tests[] = {
         cmocka_unit_test(ranks_of_one_process),
         cmocka_unit_test(ranks_of_one_host),

@@ -2,6 +2,7 @@
 // Whoever connects to a rendezvous or to a peer may send anything. What is not understood ends that
 // connection and what depends on it, and nothing else.
 #include "cmocka.hpp"
+#include "common/log.hpp"
 #include "frames.hpp"
 #include "proof.hpp"
 #include "proxy/collectives/shape.hpp"
@@ -240,6 +241,7 @@ void noise_of_a_peer_ends_its_connection(void **) {
 } // namespace
 
 int main() {
+    singularity::log::set_level(singularity::log::Level::kError); // refusals are what is tested
     const CMUnitTest tests[] = {
         cmocka_unit_test(who_does_not_know_the_key_is_refused),
         cmocka_unit_test(noise_is_refused),
