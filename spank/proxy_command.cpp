@@ -17,8 +17,8 @@ constexpr unsigned kMostDevices = 64;
 
 constexpr const char *kRunHelp =
     "run a program through device proxies of its own: the smallest way to use them, without Slurm.\n"
-    "The program is unchanged; whatever it loads as libcuda.so.1 or libnvidia-ml.so.1 is the proxy's "
-    "client.\n"
+    "The program is unchanged; whatever it loads as libcuda.so.1, libnvidia-ml.so.1 or libnccl.so.2 is "
+    "the proxy's client.\n"
     "The exit status is the program's, 128 + N if signal N ended it, 1 if it could not be started.";
 
 int run_program(const launcher::RunOptions &options) {

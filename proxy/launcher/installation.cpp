@@ -24,7 +24,7 @@ Expected<Installation> find_installation() {
         // Wherever the package was put, programs and libraries keep their places to each other.
         found.directory = (program.parent_path() / SINGULARITY_LIBDIR_FROM_PROGRAMS).lexically_normal();
     }
-    for (const auto &file : {found.proxyd(), found.client(), found.redirect()})
+    for (const auto &file : {found.proxyd(), found.client(), found.nccl(), found.redirect()})
         if (access(file.c_str(), R_OK) != 0)
             return std::unexpected(errno_error(
                 "find the proxy's files",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// An auditor of the dynamic linker (rtld-audit(7)): libcuda.so.1 and libnvidia-ml.so.1 are found in the
-// directory SINGULARITY_REDIRECT_TO, whatever name or path they are asked for by. LD_LIBRARY_PATH alone would
-// miss a program that opens /usr/lib/x86_64-linux-gnu/libcuda.so.1.
+// An auditor of the dynamic linker (rtld-audit(7)): libcuda.so.1, libnvidia-ml.so.1 and libnccl.so.2
+// are found in the directory SINGULARITY_REDIRECT_TO, whatever name or path they are asked for by.
+// LD_LIBRARY_PATH alone would miss a program that opens /usr/lib/x86_64-linux-gnu/libcuda.so.1.
 //
 // It is loaded before everything else, in a namespace of its own, into every program of the job: it must be
 // small, link nothing but the C library, and keep no state but two paths.
@@ -22,10 +22,12 @@ struct Redirection {
     const char *name; // as it is asked for, after the last slash
     const char *file; // in the directory
 };
-constexpr std::array<Redirection, 4> kRedirections{{{"libcuda.so", "libcuda.so.1"},
+constexpr std::array<Redirection, 6> kRedirections{{{"libcuda.so", "libcuda.so.1"},
                                                     {"libcuda.so.1", "libcuda.so.1"},
                                                     {"libnvidia-ml.so", "libnvidia-ml.so.1"},
-                                                    {"libnvidia-ml.so.1", "libnvidia-ml.so.1"}}};
+                                                    {"libnvidia-ml.so.1", "libnvidia-ml.so.1"},
+                                                    {"libnccl.so", "libnccl.so.2"},
+                                                    {"libnccl.so.2", "libnccl.so.2"}}};
 
 // One place for each: the linker keeps the pointer.
 std::array<std::array<char, PATH_MAX>, kRedirections.size()> paths;

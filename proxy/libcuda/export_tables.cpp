@@ -331,6 +331,9 @@ CUresult cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTable
     const auto uuid = uuid_text(*pExportTableId);
     const auto *const found = std::ranges::find(kNames, uuid, &TableName::uuid);
     if (found == kNames.end()) {
+        *ppExportTable = singularity_export_table(*pExportTableId);
+        if (*ppExportTable != nullptr)
+            return CUDA_SUCCESS;
         kLog.debug("export table {} was asked for and is not known", uuid);
         return CUDA_ERROR_NOT_FOUND;
     }

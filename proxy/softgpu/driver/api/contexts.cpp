@@ -260,6 +260,8 @@ CUresult singularity_primary_context_handle(CUcontext *context, CUdevice device)
     });
 }
 
+const void *singularity_export_table(const CUuuid & /*id*/) { return nullptr; }
+
 CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     return with_device(dev, [&](Device &device) { return retain(device, pctx); });
 }

@@ -18,6 +18,7 @@ struct Installation {
     [[nodiscard]] std::filesystem::path proxyd() const { return directory / "singularity-proxyd"; }
     [[nodiscard]] std::filesystem::path client() const { return directory / "client" / "libcuda.so.1"; }
     [[nodiscard]] std::filesystem::path nvml() const { return directory / "client" / "libnvidia-ml.so.1"; }
+    [[nodiscard]] std::filesystem::path nccl() const { return directory / "client" / "libnccl.so.2"; }
     [[nodiscard]] std::filesystem::path redirect() const { return directory / "libsingularity-redirect.so"; }
     [[nodiscard]] std::filesystem::path software_gpu() const {
         return directory / "softgpu" / "libcuda.so.1";

@@ -11,6 +11,9 @@ extern "C" {
 [[gnu::visibility("hidden")]] CUresult singularity_primary_context_handle(CUcontext *context,
                                                                           CUdevice device);
 
+// Provided by the library: a table of its own for cuGetExportTable; nullptr: there is none of this name.
+[[gnu::visibility("hidden")]] const void *singularity_export_table(const CUuuid &id);
+
 // Provided here, called by the library without locks held: the context is gone or was reset. Runs the
 // destructors of its context-local storage, which may call the driver.
 [[gnu::visibility("hidden")]] void singularity_context_destroyed(CUcontext context);
