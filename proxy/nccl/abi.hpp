@@ -70,27 +70,28 @@ static_assert(sizeof(UniqueId) == 128);
 inline constexpr int kUndefined = INT_MIN; // NCCL_CONFIG_UNDEF_INT
 inline constexpr std::uint32_t kConfigMagic = 0xcafebeef;
 
-// ncclConfig_t
+// ncclConfig_t, as NCCL_CONFIG_INITIALIZER makes it
+inline constexpr std::size_t kConfigSize = 80;
 struct Config {
-    std::size_t size;
-    std::uint32_t magic;
-    std::uint32_t version; // of the header that the program was built with
-    int blocking;
-    int cga_cluster_size;
-    int min_ctas;
-    int max_ctas;
-    const char *net_name;
-    int split_share;
-    int traffic_class;
-    const char *comm_name;
-    int collnet_enable;
-    int cta_policy;
-    int shrink_share;
-    int nvls_ctas;
-    int channels_per_net_peer;
-    int nvlink_centric_sched;
+    std::size_t size = kConfigSize;
+    std::uint32_t magic = kConfigMagic;
+    std::uint32_t version = kVersion; // of the header that the program was built with
+    int blocking = kUndefined;
+    int cga_cluster_size = kUndefined;
+    int min_ctas = kUndefined;
+    int max_ctas = kUndefined;
+    const char *net_name = nullptr;
+    int split_share = kUndefined;
+    int traffic_class = kUndefined;
+    const char *comm_name = nullptr;
+    int collnet_enable = kUndefined;
+    int cta_policy = kUndefined;
+    int shrink_share = kUndefined;
+    int nvls_ctas = kUndefined;
+    int channels_per_net_peer = kUndefined;
+    int nvlink_centric_sched = kUndefined;
 };
-static_assert(sizeof(Config) == 80);
+static_assert(sizeof(Config) == kConfigSize);
 
 inline constexpr std::uint32_t kSimulationMagic = 0x74685283;
 

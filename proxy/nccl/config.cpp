@@ -41,26 +41,6 @@ constexpr std::array<Field, 12> kFields{{
     {"nvlinkCentricSched", &Config::nvlink_centric_sched, version(28), 0, 1},
 }};
 
-constexpr Config kDefaults{
-    .size = sizeof(Config),
-    .magic = kConfigMagic,
-    .version = kVersion,
-    .blocking = kUndefined,
-    .cga_cluster_size = kUndefined,
-    .min_ctas = kUndefined,
-    .max_ctas = kUndefined,
-    .net_name = nullptr,
-    .split_share = kUndefined,
-    .traffic_class = kUndefined,
-    .comm_name = nullptr,
-    .collnet_enable = kUndefined,
-    .cta_policy = kUndefined,
-    .shrink_share = kUndefined,
-    .nvls_ctas = kUndefined,
-    .channels_per_net_peer = kUndefined,
-    .nvlink_centric_sched = kUndefined,
-};
-
 bool blocking_by_environment(bool otherwise) {
     const char *const wish = std::getenv("NCCL_COMM_BLOCKING");
     if (wish == nullptr || (std::string_view(wish) != "0" && std::string_view(wish) != "1"))
@@ -71,7 +51,7 @@ bool blocking_by_environment(bool otherwise) {
 } // namespace
 
 Outcome<Settings> settings_of(const Config *config) {
-    Config known = kDefaults;
+    Config known;
     if (config != nullptr) {
         std::size_t size = 0;
         std::memcpy(&size, config, sizeof(size));

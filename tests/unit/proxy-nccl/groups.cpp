@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What is done together, in which order, and what becomes of errors in between.
+#include "collective.hpp"
+#include "fixture.hpp"
+
+#include <map>
+#include <string>
+
+using namespace singularity;
+using namespace singularity::test;
+
+namespace {
+
+Call sum(CommunicatorHandle communicator, int device, std::uintptr_t stream = 3) {
+    return {.kind = Kind::all_reduce,
+            .input = memory_of(device),
+            .output = memory_of(device),
+            .count = 10,
+            .type = DataType::int32,
+            .communicator = communicator,
+            .stream = stream_of(stream)};
+}
+
+void nothing_is_issued_before_the_outermost_end(void ** /*state*/) {
+    World world;
+    const auto two = world.all(2);
+    auto &group = Group::mine();
+    group.start();
+    group.start();
+    World::expect(perform(world.library, sum(two[0], 0)), Result::success);
+    World::expect(perform(world.library, sum(two[1], 1)), Result::success);
+    World::expect(perform(world.library, sum(two[0], 0)), Result::success);
+    World::expect(group.end(world.library), Result::success);
+    assert_true(world.driver.issued().empty());
+    World::expect(group.end(world.library), Result::success);
+    const auto issued = world.driver.issued();
+    assert_int_equal(issued.size(), 2);
+    assert_int_equal(issued[0].operations.size(), 2);
+    assert_int_equal(issued[1].operations.size(), 1);
+    World::expect(perform(world.library, sum(two[0], 0)), Result::success);
+    assert_int_equal(world.driver.issued().back().group, 2);
+    World::expect(group.end(world.library), Result::invalid_usage, "not in a group call");
+}
+
+void an_error_in_a_group_drops_all_of_it(void ** /*state*/) {
+    World world;
+    const auto two = world.all(2);
+    auto &group = Group::mine();
+    group.start();
+    World::expect(perform(world.library, sum(two[0], 0)), Result::success);
+    auto wrong = sum(two[1], 1);
+    wrong.peer = 9;
+    World::expect(perform(world.library, wrong), Result::invalid_argument);
+    wrong.communicator = nullptr;
+    World::expect(perform(world.library, wrong), Result::invalid_argument);
+    World::expect(perform(world.library, sum(two[1], 1)), Result::success);
+    World::expect(group.end(world.library), Result::invalid_argument);
+    assert_true(world.driver.issued().empty());
+    // The next group knows nothing of it.
+    World::expect(perform(world.library, sum(two[0], 0)), Result::success);
+    assert_int_equal(world.driver.issued().size(), 1);
+    assert_int_equal(world.driver.issued()[0].group, 1);
+}
+
+void long_groups_travel_in_pieces(void ** /*state*/) {
+    World world;
+    const auto one = world.one();
+    auto &group = Group::mine();
+    group.start();
+    for (int times = 0; times < 2500; ++times)
+        World::expect(perform(world.library, sum(one, 0)), Result::success);
+    World::expect(group.end(world.library), Result::success);
+    const auto issued = world.driver.issued();
+    assert_int_equal(issued.size(), 1);
+    assert_true(issued[0].sizes == (std::vector<std::uint64_t>{1024, 1024, 452}));
+    assert_int_equal(issued[0].operations.size(), 2500);
+}
+
+void streams_of_a_group_wait_for_each_other(void ** /*state*/) {
+    World world;
+    const auto one = world.one();
+    auto &group = Group::mine();
+    group.start();
+    for (const std::uintptr_t stream : {0x10, 0x20, 0x10, 0x30})
+        World::expect(perform(world.library, sum(one, 0, stream)), Result::success);
+    World::expect(group.end(world.library), Result::success);
+    assert_int_equal(world.driver.issued()[0].stream, 0x11);
+    assert_true(world.driver.ordered() == (std::vector<std::string>{"20>10", "30>10", "10>20", "10>30"}));
+}
+
+class CountingGate : public Gate {
+  public:
+    void pass(std::span<const Issue> issues) override {
+        ++passes;
+        for (const auto &issue : issues)
+            counts[{issue.communicator, static_cast<int>(issue.way), issue.peer}] += issue.count;
+    }
+    std::map<std::tuple<Key, int, std::uint32_t>, std::uint64_t> counts;
+    int passes = 0;
+};
+
+void every_group_passes_the_gate_once(void ** /*state*/) {
+    FakeDriver driver;
+    CountingGate gate;
+    Library library(driver, gate);
+    std::array<CommunicatorHandle, 3> all{};
+    World::expect(init_all(library, all.data(), 3, nullptr), Result::success);
+    assert_int_equal(gate.passes, 0);
+    const auto key = library.communicators.find(all[0])->key;
+    auto &group = Group::mine();
+    group.start();
+    World::expect(perform(library, sum(all[0], 0)), Result::success);
+    World::expect(perform(library, sum(all[0], 0)), Result::success);
+    for (const int peer : {1, 1, 2}) {
+        auto call = sum(all[0], 0);
+        call.kind = Kind::send;
+        call.peer = peer;
+        World::expect(perform(library, call), Result::success);
+        call.kind = Kind::receive;
+        World::expect(perform(library, call), Result::success);
+    }
+    World::expect(perform(library, sum(all[1], 1)), Result::success);
+    World::expect(group.end(library), Result::success);
+    assert_int_equal(gate.passes, 1);
+    assert_int_equal(gate.counts.size(), 5);
+    assert_int_equal((gate.counts[{key, static_cast<int>(Way::collective), 0}]), 3); // of two ranks
+    assert_int_equal((gate.counts[{key, static_cast<int>(Way::send), 1}]), 2);
+    assert_int_equal((gate.counts[{key, static_cast<int>(Way::receive), 2}]), 1);
+}
+
+void a_simulated_group_is_not_issued(void ** /*state*/) {
+    World world;
+    const auto one = world.one();
+    auto &group = Group::mine();
+    Simulation simulation{
+        .size = sizeof(simulation), .magic = kSimulationMagic, .version = kVersion, .estimated_time = -1.0F};
+    group.start();
+    World::expect(perform(world.library, sum(one, 0)), Result::success);
+    World::expect(group.end(world.library, &simulation), Result::success);
+    assert_true(simulation.estimated_time > 0.0F);
+    assert_true(world.driver.issued().empty());
+    simulation.magic = 0;
+    group.start();
+    World::expect(group.end(world.library, &simulation), Result::invalid_argument,
+                  "NCCL_SIM_INFO_INITIALIZER");
+    World::expect(perform(world.library, sum(one, 0)), Result::success);
+    assert_int_equal(world.driver.issued()[0].group, 1);
+}
+
+void a_proxy_that_is_gone_fails_its_communicators(void ** /*state*/) {
+    World world;
+    const auto one = world.one();
+    world.driver.break_messages(true);
+    World::expect(perform(world.library, sum(one, 0)), Result::unhandled_cuda_error, "the proxy");
+    auto now = Result::success;
+    World::expect(async_error(world.library, one, &now), Result::success);
+    World::expect(now, Result::unhandled_cuda_error);
+}
+
+} // namespace
+
+int main() {
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_issued_before_the_outermost_end),
+        cmocka_unit_test(an_error_in_a_group_drops_all_of_it),
+        cmocka_unit_test(long_groups_travel_in_pieces),
+        cmocka_unit_test(streams_of_a_group_wait_for_each_other),
+        cmocka_unit_test(every_group_passes_the_gate_once),
+        cmocka_unit_test(a_simulated_group_is_not_issued),
+        cmocka_unit_test(a_proxy_that_is_gone_fails_its_communicators),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
