@@ -19,11 +19,11 @@ class Rank {
   public:
     Rank(const Layout &layout, const workload::World &world, ncclComm_t all)
         : layout_(layout), all_(all), tensor_(world.rank % layout.tensor),
-          stage_(world.rank / layout.tensor % layout.stages), data_(world.rank / layout.tensor / layout.stages),
-          own_(hidden / layout.tensor), share_(batch / layout.data / pieces), deep_(blocks / layout.stages),
-          parameters_(count()), gradients_(count()), flow_(share_ * width), below_(share_ * width),
-          inside_(share_ * own_), outputs_(share_ * classes), deltas_(share_ * classes), losses_(share_),
-          labels_(share_), loss_(1) {
+          stage_(world.rank / layout.tensor % layout.stages),
+          data_(world.rank / layout.tensor / layout.stages), own_(hidden / layout.tensor),
+          share_(batch / layout.data / pieces), deep_(blocks / layout.stages), parameters_(count()),
+          gradients_(count()), flow_(share_ * width), below_(share_ * width), inside_(share_ * own_),
+          outputs_(share_ * classes), deltas_(share_ * classes), losses_(share_), labels_(share_), loss_(1) {
         CHECK(cudaStreamCreateWithFlags(&on_.stream, cudaStreamNonBlocking));
         CHECK_NCCL(ncclCommSplit(all, data_ * layout.stages + stage_, tensor_, &tensor_group_, nullptr));
         CHECK_NCCL(ncclCommSplit(all, data_ * layout.tensor + tensor_, stage_, &pipeline_, nullptr));
@@ -39,8 +39,10 @@ class Rank {
             const auto a = initial_a(block);
             const auto b = initial_b(block);
             for (int row = 0; row < width; ++row) // own columns of A
-                values.insert(values.end(), &a[row * hidden + tensor_ * own_], &a[row * hidden + tensor_ * own_] + own_);
-            values.insert(values.end(), &b[tensor_ * own_ * width], &b[tensor_ * own_ * width] + own_ * width);
+                values.insert(values.end(), &a[row * hidden + tensor_ * own_],
+                              &a[row * hidden + tensor_ * own_] + own_);
+            values.insert(values.end(), &b[tensor_ * own_ * width],
+                          &b[tensor_ * own_ * width] + own_ * width);
         }
         if (last()) {
             const auto head = initial_head();
@@ -65,8 +67,8 @@ class Rank {
         float sum = 0.0F;
         for (int piece = 0; piece < pieces; ++piece)
             sum += backward(digits, &images[(data_ * pieces + piece) * share_], piece);
-        CHECK_NCCL(ncclAllReduce(gradients_.data(), gradients_.data(), gradients_.size(), ncclFloat, ncclSum, data_group_,
-                                 on_.stream));
+        CHECK_NCCL(ncclAllReduce(gradients_.data(), gradients_.data(), gradients_.size(), ncclFloat, ncclSum,
+                                 data_group_, on_.stream));
         on_.step(parameters_.data(), gradients_.data(), static_cast<int>(gradients_.size()));
         // The last stage knows the loss; rank 0 of the tensor groups there speaks for them.
         sum = last() && tensor_ == 0 ? sum : 0.0F;
@@ -93,7 +95,8 @@ class Rank {
     float *inside(int piece, int block) { return insides_[piece * deep_ + block]->data(); }
 
     void sum_over_tensor_group(float *values) {
-        CHECK_NCCL(ncclAllReduce(values, values, share_ * width, ncclFloat, ncclSum, tensor_group_, on_.stream));
+        CHECK_NCCL(
+            ncclAllReduce(values, values, share_ * width, ncclFloat, ncclSum, tensor_group_, on_.stream));
     }
 
     void forward(const Digits &digits, const int *images, int piece) {
@@ -105,12 +108,15 @@ class Rank {
             }
             inputs_[piece * (deep_ + 1)]->write(values);
         } else {
-            CHECK_NCCL(ncclRecv(input(piece, 0), share_ * width, ncclFloat, stage_ - 1, pipeline_, on_.stream));
+            CHECK_NCCL(
+                ncclRecv(input(piece, 0), share_ * width, ncclFloat, stage_ - 1, pipeline_, on_.stream));
         }
         for (int block = 0; block < deep_; ++block) {
-            on_.multiply(inside(piece, block), input(piece, block), a(parameters_, block), share_, own_, width);
+            on_.multiply(inside(piece, block), input(piece, block), a(parameters_, block), share_, own_,
+                         width);
             on_.relu(inside(piece, block), inside(piece, block), share_ * own_);
-            on_.multiply(input(piece, block + 1), inside(piece, block), b(parameters_, block), share_, width, own_);
+            on_.multiply(input(piece, block + 1), inside(piece, block), b(parameters_, block), share_, width,
+                         own_);
             sum_over_tensor_group(input(piece, block + 1));
             on_.add(input(piece, block + 1), input(piece, block), share_ * width);
         }
@@ -130,8 +136,10 @@ class Rank {
             labels_.write(labels);
             on_.multiply(outputs_.data(), input(piece, deep_), head(parameters_), share_, classes, width);
             on_.classify(outputs_.data(), labels_.data(), deltas_.data(), losses_.data(), share_);
-            on_.multiply(head(gradients_), input(piece, deep_), deltas_.data(), width, classes, share_, true, false, true);
-            on_.multiply(flow_.data(), deltas_.data(), head(parameters_), share_, width, classes, false, true);
+            on_.multiply(head(gradients_), input(piece, deep_), deltas_.data(), width, classes, share_, true,
+                         false, true);
+            on_.multiply(flow_.data(), deltas_.data(), head(parameters_), share_, width, classes, false,
+                         true);
             CHECK(cudaStreamSynchronize(on_.stream));
             for (const float loss : losses_.read())
                 sum += loss;
@@ -139,11 +147,15 @@ class Rank {
             CHECK_NCCL(ncclRecv(flow_.data(), share_ * width, ncclFloat, stage_ + 1, pipeline_, on_.stream));
         }
         for (int block = deep_ - 1; block >= 0; --block) {
-            on_.multiply(b(gradients_, block), inside(piece, block), flow_.data(), own_, width, share_, true, false, true);
-            on_.multiply(inside_.data(), flow_.data(), b(parameters_, block), share_, own_, width, false, true);
+            on_.multiply(b(gradients_, block), inside(piece, block), flow_.data(), own_, width, share_, true,
+                         false, true);
+            on_.multiply(inside_.data(), flow_.data(), b(parameters_, block), share_, own_, width, false,
+                         true);
             on_.relu(inside_.data(), inside(piece, block), share_ * own_);
-            on_.multiply(a(gradients_, block), input(piece, block), inside_.data(), width, own_, share_, true, false, true);
-            on_.multiply(below_.data(), inside_.data(), a(parameters_, block), share_, width, own_, false, true);
+            on_.multiply(a(gradients_, block), input(piece, block), inside_.data(), width, own_, share_, true,
+                         false, true);
+            on_.multiply(below_.data(), inside_.data(), a(parameters_, block), share_, width, own_, false,
+                         true);
             sum_over_tensor_group(below_.data());
             on_.add(flow_.data(), below_.data(), share_ * width);
         }
@@ -163,7 +175,8 @@ class Rank {
     workload::Buffer<float> parameters_, gradients_, flow_, below_, inside_, outputs_, deltas_, losses_;
     workload::Buffer<int> labels_;
     workload::Buffer<float> loss_;
-    std::vector<std::unique_ptr<workload::Buffer<float>>> inputs_;  // by piece and block; behind the last the output
+    std::vector<std::unique_ptr<workload::Buffer<float>>>
+        inputs_; // by piece and block; behind the last the output
     std::vector<std::unique_ptr<workload::Buffer<float>>> insides_; // by piece and block
 };
 
@@ -196,8 +209,8 @@ inline int train(const Layout &layout, int argc, char **argv) {
     // Sums in another order differ in their last bits, and such differences grow.
     const auto compared = std::min<std::size_t>(losses.size(), 8);
     const auto expected = losses_of_one(digits, static_cast<int>(compared));
-    report.near("losses", std::vector<float>(losses.begin(), losses.begin() + static_cast<long>(compared)), expected,
-                1e-3);
+    report.near("losses", std::vector<float>(losses.begin(), losses.begin() + static_cast<long>(compared)),
+                expected, 1e-3);
     // Ranks of one tensor group hold different parts, those of one data group the same.
     const auto stride = static_cast<std::size_t>(layout.stages * layout.tensor);
     bool same = true;

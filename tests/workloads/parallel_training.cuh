@@ -26,13 +26,15 @@ constexpr float rate = 0.1F;
 
 // out[i][j] = sum over k, in its order, of a[i][k] * b[k][j], where a and b may be stored transposed; on top
 // of what is there if `add`.
-__host__ __device__ inline void multiply_one(float *out, const float *a, const float *b, int rows, int columns,
-                                             int depth, bool a_turned, bool b_turned, bool add, int which) {
+__host__ __device__ inline void multiply_one(float *out, const float *a, const float *b, int rows,
+                                             int columns, int depth, bool a_turned, bool b_turned, bool add,
+                                             int which) {
     const int i = which / columns;
     const int j = which % columns;
     float sum = add ? out[which] : 0.0F;
     for (int k = 0; k < depth; ++k)
-        sum = fmaf(a[a_turned ? k * rows + i : i * depth + k], b[b_turned ? j * depth + k : k * columns + j], sum);
+        sum = fmaf(a[a_turned ? k * rows + i : i * depth + k], b[b_turned ? j * depth + k : k * columns + j],
+                   sum);
     out[which] = sum;
 }
 
@@ -65,7 +67,8 @@ __global__ void add_kernel(float *to, const float *what, int count) {
     if (which < count)
         to[which] += what[which];
 }
-__global__ void classify_kernel(const float *outputs, const int *labels, float *deltas, float *losses, int images) {
+__global__ void classify_kernel(const float *outputs, const int *labels, float *deltas, float *losses,
+                                int images) {
     const int which = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
     if (which < images)
         classify_one(outputs + which * classes, labels[which], deltas + which * classes, losses + which);
@@ -78,18 +81,24 @@ __global__ void step_kernel(float *parameters, const float *gradients, int count
 
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), int count, cudaStream_t stream, Arguments... arguments) {
-    kernel<<<workload::blocks_for(static_cast<std::size_t>(count), threads), threads, 0, stream>>>(arguments...);
+    kernel<<<workload::blocks_for(static_cast<std::size_t>(count), threads), threads, 0, stream>>>(
+        arguments...);
     CHECK_LAUNCH();
 }
 
 struct OnDevice {
     cudaStream_t stream = nullptr;
-    void multiply(float *out, const float *a, const float *b, int rows, int columns, int depth, bool a_turned = false,
-                  bool b_turned = false, bool add = false) const {
-        launch(multiply_kernel, rows * columns, stream, out, a, b, rows, columns, depth, a_turned, b_turned, add);
+    void multiply(float *out, const float *a, const float *b, int rows, int columns, int depth,
+                  bool a_turned = false, bool b_turned = false, bool add = false) const {
+        launch(multiply_kernel, rows * columns, stream, out, a, b, rows, columns, depth, a_turned, b_turned,
+               add);
     }
-    void relu(float *values, const float *by, int count) const { launch(relu_kernel, count, stream, values, by, count); }
-    void add(float *to, const float *what, int count) const { launch(add_kernel, count, stream, to, what, count); }
+    void relu(float *values, const float *by, int count) const {
+        launch(relu_kernel, count, stream, values, by, count);
+    }
+    void add(float *to, const float *what, int count) const {
+        launch(add_kernel, count, stream, to, what, count);
+    }
     void classify(const float *outputs, const int *labels, float *deltas, float *losses, int images) const {
         launch(classify_kernel, images, stream, outputs, labels, deltas, losses, images);
     }
@@ -131,11 +140,13 @@ inline std::vector<float> losses_of_one(const Digits &digits, int steps) {
         b.push_back(initial_b(block));
     }
     auto head = initial_head();
-    const auto multiply = [](std::vector<float> &out, const std::vector<float> &x, const std::vector<float> &y, int rows,
-                             int columns, int depth, bool x_turned = false, bool y_turned = false) {
+    const auto multiply = [](std::vector<float> &out, const std::vector<float> &x,
+                             const std::vector<float> &y, int rows, int columns, int depth,
+                             bool x_turned = false, bool y_turned = false) {
         out.assign(static_cast<std::size_t>(rows * columns), 0.0F);
         for (int which = 0; which < rows * columns; ++which)
-            multiply_one(out.data(), x.data(), y.data(), rows, columns, depth, x_turned, y_turned, false, which);
+            multiply_one(out.data(), x.data(), y.data(), rows, columns, depth, x_turned, y_turned, false,
+                         which);
     };
     std::vector<float> losses;
     for (int step = 0; step < steps; ++step) {
@@ -159,7 +170,8 @@ inline std::vector<float> losses_of_one(const Digits &digits, int steps) {
         float sum = 0.0F;
         for (int image = 0; image < batch; ++image) {
             float loss = 0.0F;
-            classify_one(&outputs[image * classes], digits.labels[images[image]], &deltas[image * classes], &loss);
+            classify_one(&outputs[image * classes], digits.labels[images[image]], &deltas[image * classes],
+                         &loss);
             sum += loss;
         }
         losses.push_back(sum / batch);

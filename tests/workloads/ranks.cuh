@@ -132,7 +132,8 @@ inline void share(const World &world, void *data, std::size_t size) {
             const Socket one(socket(AF_INET, SOCK_STREAM, 0));
             char understood = 1;
             if (connect(one.fd(), found->ai_addr, found->ai_addrlen) == 0 &&
-                transfer(one.fd(), data, size, false, until) && transfer(one.fd(), &understood, 1, true, until))
+                transfer(one.fd(), data, size, false, until) &&
+                transfer(one.fd(), &understood, 1, true, until))
                 break;
             std::this_thread::sleep_for(std::chrono::milliseconds(20)); // rank 0 has not begun to listen
         }

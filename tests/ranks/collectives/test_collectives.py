@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""libnccl.so.2 and what is behind it: every collective, to the bit, and what becomes of errors."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+import proxied
+import ranked
+
+SIZES = range(1, 9)
+
+
+def devices_for(ranks):
+    """Not one for each: some share, some have their own."""
+    return {1: 1, 2: 2, 3: 2, 4: 1, 5: 3, 6: 2, 7: 4, 8: 2}[ranks]
+
+
+@pytest.mark.parametrize("ranks", SIZES)
+def test_every_collective_in_processes(ranks):
+    output = ranked.finished(ranked.command(ranks, devices_for(ranks), ranked.built("every_collective")))
+    assert output.count("PASSED") == ranks
+
+
+@pytest.mark.parametrize("ranks", SIZES)
+def test_every_collective_in_threads(ranks):
+    run = proxied.proxied([ranked.built("every_collective"), "--threads", str(ranks)], devices=devices_for(ranks))
+    assert "PASSED" in ranked.finished(run)
+
+
+@pytest.mark.parametrize("ranks, devices", [(2, 1), (4, 4), (5, 2), (8, 2)])
+def test_groups_and_splits(ranks, devices):
+    output = ranked.finished(ranked.command(ranks, devices, ranked.built("groups_and_splits")))
+    assert output.count("PASSED") == ranks
+
+
+def test_groups_and_splits_in_threads():
+    run = proxied.proxied([ranked.built("groups_and_splits"), "--threads", "4"], devices=2)
+    assert "PASSED" in ranked.finished(run)
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_one_thread_drives_all_devices(devices):
+    assert "PASSED" in ranked.finished(proxied.proxied([ranked.built("one_thread")], devices=devices))
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("what", ["aborted", "shrunk"])
+def test_the_others_learn_of_an_abort(what, devices):
+    output = ranked.finished(ranked.command(4, devices, ranked.built("failing_rank"), what))
+    assert output.count("PASSED") == 4
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_others_learn_of_a_death(devices):
+    """The dead rank is killed in the middle of collectives; nobody hangs, and nobody takes a wrong result for a right one."""
+    line, environment = ranked.command(4, devices, ranked.built("failing_rank"), "killed", LAUNCH_MAY_DIE="0")
+    with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        try:
+            words = run.stdout.readline().split()
+            assert words[:2] == ["[0]", "ready"], (words, run.stderr.read())
+            os.kill(int(words[2]), signal.SIGKILL)
+            output, errors = run.communicate(timeout=ranked.DEADLINE)
+        finally:
+            run.kill()
+    assert run.returncode == 0, errors
+    assert output.count("PASSED") == 3, errors
+
+
+def test_another_libcuda_is_refused_in_words():
+    """Directly on the software GPU, with our libnccl.so.2: a clear error, not a crash."""
+    line, environment = proxied.direct([ranked.built("one_thread")])
+    environment["LD_PRELOAD"] = proxied.program("client", "libnccl.so.2")
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=ranked.DEADLINE)
+    assert done.returncode == 1
+    assert "ncclCommInitAll" in done.stderr and "it is not the device proxy's" in done.stderr
+
+
+def symbols(library):
+    lines = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout.splitlines()
+    return {name: kind for kind, name in (line.split()[-2:] for line in lines)}
+
+
+def test_all_of_nccl_h_is_there():
+    """Each function by both of its names, weak and strong as in NVIDIA's library."""
+    header = "/usr/local/cuda/include/nccl.h"
+    with open(header, encoding="utf-8") as file:
+        words = file.read().replace("(", " (").split()
+    functions = {word for word, behind in zip(words, words[1:]) if word.startswith("pnccl") and behind.startswith("(")}
+    assert len(functions) > 35
+    found = symbols(proxied.program("client", "libnccl.so.2"))
+    for name in functions:
+        assert found.get(name) == "T", name
+        assert found.get(name[1:]) == "W", name

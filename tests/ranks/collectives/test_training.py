@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Trainings of several ranks (tests/workloads/train_*.cu): the same losses and parameters on any number of devices."""
+
+import pathlib
+
+import pytest
+
+import proxied
+import ranked
+
+DEVICES = (8, 4, 2, 1)
+
+
+def trainings():
+    lines = pathlib.Path(proxied.program("workloads", "ranked.txt")).read_text(encoding="utf-8").splitlines()
+    return [(name, int(ranks)) for name, ranks in map(str.split, lines)]
+
+
+@pytest.mark.parametrize("name, ranks", trainings())
+def test_results_do_not_depend_on_devices(name, ranks):
+    outputs = {}
+    for devices in DEVICES:
+        if devices <= ranks:
+            outputs[devices] = ranked.finished(ranked.command(ranks, devices, proxied.program("workloads", name)))
+            assert outputs[devices].endswith("[0] PASSED\n"), outputs[devices]
+    assert len(set(outputs.values())) == 1, outputs
