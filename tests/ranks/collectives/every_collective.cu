@@ -13,12 +13,13 @@ constexpr std::array types{ncclInt8,    ncclUint8,    ncclInt32,      ncclUint32
                            ncclFloat64, ncclBfloat16, ncclFloat8e4m3, ncclFloat8e5m2};
 constexpr std::array reductions{ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg};
 constexpr unsigned char untouched = 0xA5;
+constexpr std::size_t longest = 100003; // more than what goes at once
 
 class Checker {
   public:
-    Checker(const members::Member &member, ncclComm_t communicator)
-        : member_(member), communicator_(communicator), size_(static_cast<std::size_t>(member.size)),
-          rank_(static_cast<std::size_t>(member.rank)) {}
+    Checker(const members::Member &member, ncclComm_t communicator, std::size_t most)
+        : output_(most), separate_(most), member_(member), communicator_(communicator),
+          size_(static_cast<std::size_t>(member.size)), rank_(static_cast<std::size_t>(member.rank)) {}
 
     void check(ncclDataType_t type, std::size_t count) {
         type_ = type;
@@ -52,26 +53,24 @@ class Checker {
         constexpr std::size_t guard = 64;
         const auto room = std::max(input.size(), expected.size());
         Bytes before(room + guard, untouched);
-        workload::Buffer<unsigned char> output(before.size());
-        workload::Buffer<unsigned char> separate(std::max<std::size_t>(input.size(), 1));
-        unsigned char *send = separate.data();
-        unsigned char *receive = output.data();
+        unsigned char *send = separate_.data();
+        unsigned char *receive = output_.data();
         if (in_place_at == kSeparate) {
             if (!input.empty())
-                separate.write(input);
+                separate_.write(input);
         } else if (in_place_at >= 0) { // the input lies within the output
             std::copy(input.begin(), input.end(), before.begin() + in_place_at);
-            send = output.data() + in_place_at;
+            send = output_.data() + in_place_at;
         } else { // the output lies within the input
             std::copy(input.begin(), input.end(), before.begin());
-            send = output.data();
-            receive = output.data() + (-in_place_at - 2);
+            send = output_.data();
+            receive = output_.data() + (-in_place_at - 2);
         }
-        output.write(before);
+        output_.write(before);
         CHECK_NCCL(call(send, receive));
         CHECK(cudaStreamSynchronize(stream_));
-        const auto after = output.read();
-        const auto at = static_cast<std::size_t>(receive - output.data());
+        const auto after = output_.read(before.size());
+        const auto at = static_cast<std::size_t>(receive - output_.data());
         EXPECT(slice(after, at, expected.size()) == expected,
                "%s, type %d, %zu elements, rank %d of %d, place %td", name, type_, count_, member_.rank,
                member_.size, in_place_at);
@@ -118,8 +117,8 @@ class Checker {
                                             ncclScalarHostImmediate, communicator_));
         all_reductions(op, reference::Operation::scaled_sum, scalar.data());
         CHECK_NCCL(ncclRedOpDestroy(op, communicator_));
-        workload::Buffer<unsigned char> there(scalar);
-        CHECK_NCCL(ncclRedOpCreatePreMulSum(&op, there.data(), type_, ncclScalarDevice, communicator_));
+        scalar_.write(scalar);
+        CHECK_NCCL(ncclRedOpCreatePreMulSum(&op, scalar_.data(), type_, ncclScalarDevice, communicator_));
         all_reductions(op, reference::Operation::scaled_sum, scalar.data());
         CHECK_NCCL(ncclRedOpDestroy(op, communicator_));
     }
@@ -184,6 +183,10 @@ class Checker {
         });
     }
 
+    // Made once: freeing memory waits for the device, which other threads' ranks may share.
+    workload::Buffer<unsigned char> output_;
+    workload::Buffer<unsigned char> separate_;
+    workload::Buffer<unsigned char> scalar_{sizeof(std::uint64_t)};
     members::Member member_;
     ncclComm_t communicator_;
     std::size_t size_;
@@ -202,11 +205,11 @@ class Checker {
 int main(int argc, char **argv) {
     return members::run(argc, argv, [](const members::Member &member) {
         const ncclComm_t communicator = members::join(member);
-        Checker checker(member, communicator);
+        Checker checker(member, communicator,
+                        (static_cast<std::size_t>(member.size) * longest + 64) * sizeof(float));
         for (const auto type : types)
             checker.check(type, 37);
-        // Longer than what goes at once.
-        checker.check(ncclFloat, 300007);
+        checker.check(ncclFloat, longest);
         CHECK_NCCL(ncclCommDestroy(communicator));
         std::printf("rank %d of %d: %d comparisons\n", member.rank, member.size, checker.done());
     });
