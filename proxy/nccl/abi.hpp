@@ -47,11 +47,11 @@ enum class DataType : int { // NOLINT(performance-enum-size): an int of the C in
 // ncclRedOp_t; what ncclRedOpCreatePreMulSum gives begins with first_own.
 enum class Reduction : int { // NOLINT(performance-enum-size): an int of the C interface
     sum = 0,
-    prod,
-    max,
-    min,
-    avg,
-    first_own,
+    prod = 1,
+    max = 2,
+    min = 3,
+    avg = 4,
+    first_own = 5,
     last = INT_MAX,
 };
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -34,10 +33,10 @@ void forget(Library &library, const CommunicatorPointer &one, CommunicatorHandle
 // run(communicator) makes it ready. Where that fails, a program that does not wait learns it from the
 // communicator's state; one that waits gets none.
 template <class Run>
-Job making(Library &library, CommunicatorPointer lane, CommunicatorPointer made, CommunicatorHandle *out,
-           Run run) {
+Job making(Library &library, const CommunicatorPointer &lane, const CommunicatorPointer &made,
+           CommunicatorHandle *out, const Run &run) {
     const bool blocking = made->settings.blocking;
-    return {.lane = std::move(lane),
+    return {.lane = lane,
             .subject = made,
             .run =
                 [&library, made, out, blocking, run] {
@@ -162,10 +161,9 @@ Result init_all(Library &library, CommunicatorHandle *out, int devices, const in
     const auto available = library.driver.devices();
     if (!available)
         return refuse(Result::unhandled_cuda_error, available.error());
-    std::vector<int> chosen(static_cast<std::size_t>(devices));
-    std::iota(chosen.begin(), chosen.end(), 0);
-    if (list != nullptr)
-        chosen.assign(list, list + devices);
+    std::vector<int> chosen;
+    for (int at = 0; at < devices; ++at)
+        chosen.push_back(list != nullptr ? list[at] : at);
     for (const int one : chosen)
         if (one < 0 || one >= *available)
             return refuse(Result::invalid_argument, "Invalid device {} (totalnDev={})", one, *available);

@@ -14,9 +14,8 @@ Outcome<CommunicatorPointer> known(Library &library, CommunicatorHandle handle, 
     return found;
 }
 
-Result given(const void *pointer, const char *call, const char *name) {
-    return pointer != nullptr ? Result::success
-                              : refuse(Result::invalid_argument, "{} : {} argument is NULL", call, name);
+Result given_if(bool is, const char *call, const char *name) {
+    return is ? Result::success : refuse(Result::invalid_argument, "{} : {} argument is NULL", call, name);
 }
 
 Result ready(Library &library, Communicator &communicator) {

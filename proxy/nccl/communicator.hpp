@@ -117,7 +117,11 @@ struct Library {
 [[nodiscard]] Outcome<CommunicatorPointer> known(Library &library, CommunicatorHandle handle,
                                                  const char *call);
 // The result of a pointer that may not be NULL.
-[[nodiscard]] Result given(const void *pointer, const char *call, const char *name);
+[[nodiscard]] Result given_if(bool is, const char *call, const char *name);
+template <class T>
+[[nodiscard]] Result given(const T *pointer, const char *call, const char *name) {
+    return given_if(pointer != nullptr, call, name);
+}
 // Ready for an operation: the result of whatever was under way, an error if the communicator has failed.
 [[nodiscard]] Result ready(Library &library, Communicator &communicator);
 

@@ -16,7 +16,7 @@ constexpr int kMostChannels = 64;
 constexpr int kMostPolicies = 3; // NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO
 constexpr std::size_t kLongestName = 255;
 
-constexpr std::uint32_t version(std::uint32_t minor) { return 20000 + minor * 100; }
+constexpr std::uint32_t version(std::uint32_t minor) { return 20000 + (minor * 100); }
 
 // A field, since which version there is one, and which values it may have.
 struct Field {

@@ -69,9 +69,9 @@ std::vector<Issue> issues_of(const Communicator &communicator,
     std::map<std::pair<Way, std::uint32_t>, std::uint64_t> counts;
     for (const auto &operation : operations) {
         const auto kind = static_cast<Kind>(operation.kind);
-        const auto way = kind == Kind::send      ? Way::send
-                         : kind == Kind::receive ? Way::receive
-                                                 : Way::collective;
+        auto way = Way::collective;
+        if (is_point_to_point(kind))
+            way = kind == Kind::send ? Way::send : Way::receive;
         ++counts[{way, way == Way::collective ? 0 : operation.peer}];
     }
     std::vector<Issue> issues;

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-import proxied
 import ranked
+from ranked import proxied
 
 SIZES = range(1, 9)
 

@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 
-import proxied
 import ranked
+from ranked import proxied
 
 DEVICES = (8, 4, 2, 1)
 
