@@ -115,7 +115,9 @@ void Member::abort(const std::string &why) {
         const std::scoped_lock lock(lock_);
         if (std::exchange(aborted_, true) || over_)
             return;
-        group = group_;
+        // One that has left with nothing to do any more is not missed by the others.
+        if (!leaving_ || completed_ != issued_)
+            group = group_;
         ring();
     }
     if (group != nullptr)

@@ -37,7 +37,8 @@ def test_groups_and_splits(ranks, devices):
 
 
 def test_groups_and_splits_in_threads():
-    run = proxied.proxied([ranked.built("groups_and_splits"), "--threads", "4"], devices=2)
+    """A device for each: threads that share one share a context, in which freeing memory waits for all of them."""
+    run = proxied.proxied([ranked.built("groups_and_splits"), "--threads", "4"], devices=4)
     assert "PASSED" in ranked.finished(run)
 
 

@@ -74,6 +74,26 @@ void who_leaves_fails_only_who_needs_it(void **) {
     }
 }
 
+// A program that ends right behind ncclCommDestroy: its context goes before its member is through with
+// leaving.
+void who_has_left_is_not_missed(void **) {
+    const Job job;
+    for (const auto placement : kPlacements) {
+        std::vector<std::vector<std::int32_t>> numbers(3, std::vector<std::int32_t>(1000, 1));
+        Ranks ranks(job, 3, placement);
+        ranks.carry_out({{sum_of(numbers[0])}, {sum_of(numbers[1])}, {sum_of(numbers[2])}});
+        ranks.member(1).leave();
+        ranks.member(1).abort("has destroyed its context");
+        if (auto left =
+                singularity::wait_until([&] { return ranks.member(1).over(); }, soon(), "a rank to leave");
+            !left)
+            fail(left.error().message());
+        for (const std::uint32_t rank : {0U, 2U})
+            assert_int_equal(std::to_underlying(ranks.member(rank).state().phase),
+                             std::to_underlying(CommunicatorPhase::ready));
+    }
+}
+
 // What a process of a job is told before it may begin: so that no thread is there when it is forked.
 struct Child {
     pid_t pid = -1;
@@ -220,9 +240,8 @@ int main() {
     singularity::log::set_level(singularity::log::Level::kError); // refusals are what is tested
     const CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_process_fails_the_others), // first: they fork before threads are made
-        cmocka_unit_test(a_silent_host_fails_the_others),
-        cmocka_unit_test(who_aborts_fails_all),
-        cmocka_unit_test(who_leaves_fails_only_who_needs_it),
+        cmocka_unit_test(a_silent_host_fails_the_others),     cmocka_unit_test(who_aborts_fails_all),
+        cmocka_unit_test(who_leaves_fails_only_who_needs_it), cmocka_unit_test(who_has_left_is_not_missed),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
