@@ -20,19 +20,16 @@ void Gate::leave(const Member &member) {
     changed_.notify_all();
 }
 
-Gate::Passage Gate::enter(std::span<const Line> group) {
-    {
-        std::unique_lock lock(lock_);
-        ++waiting_;
-        changed_.wait(lock, [this] { return state_.may_pass(); });
-        --waiting_;
-        ++passing_;
-        state_.pass(group);
-    }
-    return Passage(*this);
+void Gate::enter(std::span<const Line> group) {
+    std::unique_lock lock(lock_);
+    ++waiting_;
+    changed_.wait(lock, [this] { return state_.may_pass(); });
+    --waiting_;
+    ++passing_;
+    state_.pass(group);
 }
 
-void Gate::passed() {
+void Gate::exit() {
     bool asked = false;
     {
         const std::scoped_lock lock(lock_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "attachment.hpp"
 
+#include "barrier.hpp"
 #include "common/log.hpp"
 #include "common/unique_fd.hpp"
 #include "memory.hpp"
@@ -220,6 +221,7 @@ class Attachment {
     bool settled(Session &session, Waiting &waiting) {
         auto attached = attach(session);
         if (attached) {
+            gate().open(); // the cut has been made
             go_on(session);
             kLog.debug("attached to {}", session.socket());
             return true;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "proxy/client/nccl_table.hpp"
 
+#include "barrier.hpp"
 #include "context.hpp"
 #include "copy.hpp"
 #include "memory.hpp"
@@ -78,13 +79,18 @@ int ask_of(const NcclTarget *target, const void *message, std::size_t size, std:
     return CUDA_SUCCESS;
 }
 
-constexpr NcclTable kTable{.size = sizeof(NcclTable),
-                           .version = kNcclTableVersion,
-                           .target = &target_of,
-                           .stream = &stream_of,
-                           .memory = &memory_at,
-                           .post = &post_to,
-                           .ask = &ask_of};
+constexpr NcclTable kTable{
+    .size = sizeof(NcclTable),
+    .version = kNcclTableVersion,
+    .target = &target_of,
+    .stream = &stream_of,
+    .memory = &memory_at,
+    .post = &post_to,
+    .ask = &ask_of,
+    .join = [](const barrier::Member *member) { gate().join(*member); },
+    .leave = [](const barrier::Member *member) { gate().leave(*member); },
+    .enter = [](const barrier::Line *lines, std::size_t count) { gate().enter({lines, count}); },
+    .exit = [] { gate().exit(); }};
 
 } // namespace
 

@@ -2,6 +2,7 @@
 // The threads of the client: one that receives what daemons send of themselves, and one for each device that
 // calls the program's host functions (these may take long, and may wait for each other across devices).
 #include "attachment.hpp"
+#include "barrier.hpp"
 #include "common/log.hpp"
 #include "process.hpp"
 #include "threads.hpp"
@@ -119,6 +120,7 @@ class Watcher {
                 kLog.error("the device proxy at {} has ended; CUDA calls fail from now on",
                            watched.session->socket());
                 watched.session->end().mark_dead();
+                gate().open(); // whoever has closed it may be gone as well
                 return;
             }
             if (!*packet)
@@ -127,12 +129,12 @@ class Watcher {
             // Before it is handed over: nothing is read from a socket that another thread closes.
             if (last)
                 watched.session->set_linked(false);
-            handle(watched, **packet);
+            handle(watched, std::move(**packet));
             watched.session->count_packet();
         }
     }
 
-    static void handle(Watched &watched, const channel::Packet &packet) {
+    static void handle(Watched &watched, channel::Packet packet) {
         switch (packet.type) {
         case channel::PacketType::output: {
             // Through stdio, so that it comes behind what the program has printed before.
@@ -149,6 +151,8 @@ class Watcher {
             return resume_arrived(*watched.session);
         case channel::PacketType::detach:
             return detach_arrived(*watched.session);
+        case channel::PacketType::barrier:
+            return barrier_arrived(*watched.session, packet.ticket, std::move(packet));
         case channel::PacketType::farewell: {
             const std::string reason(static_cast<const char *>(static_cast<const void *>(packet.body.data())),
                                      packet.body.size());

@@ -342,7 +342,17 @@ std::optional<channel::Refusal> Daemon::attach(Guest &guest, const channel::Atta
 std::vector<std::shared_ptr<Session>> Daemon::hold() {
     const std::scoped_lock lock(hearing_, lock_);
     holding_ = true;
+    std::vector<std::shared_ptr<Session>> held;
+    held.reserve(sessions_.size());
+    for (const auto &[fd, session] : sessions_)
+        held.push_back(session);
+    return held;
+}
+
+std::vector<std::shared_ptr<Session>> Daemon::all() {
+    const std::scoped_lock lock(lock_);
     std::vector<std::shared_ptr<Session>> all;
+    all.reserve(sessions_.size());
     for (const auto &[fd, session] : sessions_)
         all.push_back(session);
     return all;

@@ -44,6 +44,7 @@ class Daemon final : public SessionKeeper {
     // --- for the thread of the control socket
     [[nodiscard]] std::vector<std::shared_ptr<Session>> hold() override;
     void release() override;
+    [[nodiscard]] std::vector<std::shared_ptr<Session>> all() override;
     void set_moved(bool moved) override;
     [[nodiscard]] Expected<std::shared_ptr<Session>>
     make(const channel::ClientKey &client, const channel::Geometry &geometry, std::uint64_t window) override;

@@ -72,7 +72,7 @@ class Holding {
 ImageService::ImageService(Listener listener, SessionKeeper &keeper, const BackEnd &back_end,
                            std::uint64_t window_size)
     : listener_(std::move(listener)), keeper_(keeper), back_end_(back_end), window_size_(window_size),
-      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      barriers_([&keeper] { return keeper.all(); }), stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     thread_ = std::thread([this] { run(); });
 }
 
@@ -100,7 +100,7 @@ void ImageService::run() {
     }
 }
 
-void ImageService::serve(const Listener::Connection &connection) {
+void ImageService::serve(Listener::Connection &connection) {
     const auto &peer = connection.peer;
     if (peer.uid != 0 && peer.uid != geteuid()) {
         kLog.warning("pid {} of uid {} may not ask for device images: root and uid {} may", peer.pid,
@@ -124,6 +124,12 @@ void ImageService::serve(const Listener::Connection &connection) {
     }
     job.deadline = Deadline::after(span_of(job.request.within));
     job.begin = Deadline::Clock::now();
+    if (job.request.version == proxy_control::kVersion &&
+        job.request.operation == std::to_underlying(Operation::barrier)) {
+        if (auto begun = barriers_.begin(std::move(connection.socket)); !begun)
+            kLog.warning("pid {}: {}", peer.pid, begun.error().message());
+        return;
+    }
     auto answer = carry_out(job);
     if (!answer) {
         kLog.error("for pid {}: {}", peer.pid, answer.error().message());
@@ -166,6 +172,7 @@ Expected<Answer> ImageService::carry_out(Job &job) {
                 return await_attached(job);
             case Operation::resume:
                 return bring_back();
+            case Operation::barrier: // has a connection of its own
             case Operation::end:
                 break;
             }

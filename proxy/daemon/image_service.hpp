@@ -2,6 +2,7 @@
 // The control socket: one thread that saves and restores device images, one request at a time.
 #pragma once
 
+#include "barrier_service.hpp"
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
@@ -34,6 +35,8 @@ class SessionKeeper {
     // All that live; until release() no new ones begin.
     [[nodiscard]] virtual std::vector<std::shared_ptr<Session>> hold() = 0;
     virtual void release() = 0;
+    // All that live, as they come and go.
+    [[nodiscard]] virtual std::vector<std::shared_ptr<Session>> all() = 0;
     // Clients that have detached belong to another device proxy now, or may come back. While they are away no
     // new ones begin and none attaches.
     virtual void set_moved(bool moved) = 0;
@@ -71,7 +74,7 @@ class ImageService {
     };
 
     void run();
-    void serve(const Listener::Connection &connection);
+    void serve(Listener::Connection &connection);
     [[nodiscard]] Expected<proxy_control::Answer> carry_out(Job &job);
     [[nodiscard]] Expected<proxy_control::Answer> prepare(Job &job);
     [[nodiscard]] Expected<void> open_file_of(Job &job);
@@ -98,6 +101,7 @@ class ImageService {
     const BackEnd &back_end_;
     std::uint64_t window_size_;
     std::unique_ptr<PinnedFile> prepared_; // for the next save
+    BarrierService barriers_;
     UniqueFd stop_;
     std::atomic<bool> stopping_ = false;
     std::thread thread_;

@@ -6,11 +6,9 @@
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "proxy/channel/link.hpp"
+#include "question.hpp"
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
-#include <optional>
 #include <vector>
 
 namespace singularity::proxyd {
@@ -22,21 +20,16 @@ struct PausedClient {
 
 class Pause {
   public:
-    // A number for the question; from here on its answer is waited for.
-    [[nodiscard]] std::uint64_t ask();
-    [[nodiscard]] Expected<PausedClient> wait(const Deadline &deadline);
+    [[nodiscard]] std::uint64_t ask() { return question_.ask(); }
+    [[nodiscard]] Expected<PausedClient> wait(const Deadline &deadline) {
+        return question_.wait(deadline, "the client to stop in front of its next call");
+    }
     // From the main thread. An error is a broken rule.
     [[nodiscard]] Expected<void> answered(const channel::Packet &packet);
-    // The session ends: nobody answers any more.
-    void close();
+    void close() { question_.close(); }
 
   private:
-    std::mutex lock_;
-    std::condition_variable changed_;
-    std::uint64_t asked_ = 0;
-    bool waiting_ = false;
-    bool closed_ = false;
-    std::optional<PausedClient> answer_;
+    Question<PausedClient> question_;
 };
 
 } // namespace singularity::proxyd

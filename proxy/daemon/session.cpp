@@ -3,6 +3,8 @@
 #include "session.hpp"
 
 #include "common/log.hpp"
+#include "proxy/barrier/messages.hpp"
+#include "proxy/channel/memory_file.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -79,6 +81,8 @@ Expected<void> Session::deliver(channel::Packet packet) {
         return callbacks_.done(packet.ticket);
     case channel::PacketType::paused:
         return pause_.answered(packet);
+    case channel::PacketType::reported:
+        return take_report(packet);
     case channel::PacketType::detached:
         if (presence() != Presence::asked)
             return failure("take a packet", "detached", "the client was not asked to detach", EPROTO);
@@ -88,6 +92,21 @@ Expected<void> Session::deliver(channel::Packet packet) {
         return failure("take a packet", fmt::format("{}", std::to_underlying(packet.type)),
                        "a client with an open session does not send it", EPROTO);
     }
+}
+
+Expected<void> Session::take_report(const channel::Packet &packet) {
+    const auto said = channel::struct_of<channel::Barrier>(packet);
+    if (!said)
+        return std::unexpected(said.error());
+    if (packet.descriptors.size() != 1)
+        return failure("take a packet", "reported",
+                       fmt::format("it carries {} descriptors", packet.descriptors.size()), EPROTO);
+    auto report =
+        channel::from_memory_file(packet.descriptors.front().get(), said->size, barrier::kLargestMessage);
+    if (!report)
+        return propagate(report);
+    reports_.answered(packet.ticket, std::move(*report));
+    return {};
 }
 
 void Session::end(const std::string &reason, bool rule_broken) {
@@ -106,6 +125,7 @@ void Session::end(const std::string &reason, bool rule_broken) {
     mailbox_.close();
     callbacks_.release_all();
     pause_.close();
+    reports_.close();
     communicators_.abort_all("has ended");
     link_.shut_down();
     // Without an owner there are no threads: who made the session gives back.

@@ -22,6 +22,7 @@
 #include "pause.hpp"
 #include "proxy/channel/link.hpp"
 #include "proxy/channel/server_end.hpp"
+#include "question.hpp"
 #include "staging.hpp"
 #include "workers.hpp"
 
@@ -128,6 +129,9 @@ class Session : public std::enable_shared_from_this<Session> {
     // --- for device images (save.cpp, restore.cpp)
     // A descriptor or a farewell of the client's that has arrived: see Pause.
     [[nodiscard]] Pause &pause() { return pause_; }
+    // An encoded barrier::Report of the whole process.
+    using Reports = Question<std::vector<std::byte>>;
+    [[nodiscard]] Reports &reports() { return reports_; }
     [[nodiscard]] bool workers_idle() { return workers_.idle(); }
     // What the daemon's part of a session without a client's is made of.
     void adopt(channel::Link link, Peer peer);
@@ -192,6 +196,7 @@ class Session : public std::enable_shared_from_this<Session> {
     [[nodiscard]] std::uint64_t packets_sent() const { return link_.sent(); }
 
   private:
+    [[nodiscard]] Expected<void> take_report(const channel::Packet &packet);
     void consume();
     void close_down(); // a thread
     void leave();
@@ -245,6 +250,7 @@ class Session : public std::enable_shared_from_this<Session> {
     std::map<std::uint64_t, std::uint64_t> allocations_; // of the program: cuMemCreate
     Journal journal_;
     Pause pause_;
+    Reports reports_;
     std::vector<JournalCall> late_;
     std::unique_ptr<channel::ServerEnd> unread_; // while calls are repeated
     CUresult repeated_ = CUDA_SUCCESS;           // what the repeated call has returned

@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Where every group stops before it is issued, and is counted: what a barrier over all ranks is made of.
+// Where every group stops before it is issued, and is counted: what a barrier over all ranks is made of
+// (proxy/barrier). The gate itself is the process's, in the client's libcuda.so.1.
 #pragma once
 
-#include <array>
-#include <cstdint>
+#include "proxy/barrier/lines.hpp"
+
 #include <span>
 
 namespace singularity::nccl {
-
-enum class Way : std::uint8_t { collective, send, receive };
-
-// So many operations of one kind, on one communicator, with one peer.
-struct Issue {
-    std::array<std::uint64_t, 2> communicator; // its key
-    Way way = Way::collective;
-    std::uint32_t peer = 0; // of sends and receives
-    std::uint64_t count = 0;
-};
 
 class Gate {
   public:
@@ -27,14 +18,26 @@ class Gate {
     Gate &operator=(Gate &&) = delete;
     virtual ~Gate() = default;
 
-    // Returns when they may be issued; the caller does so at once.
-    virtual void pass(std::span<const Issue> issues) = 0;
+    virtual void join(const barrier::Member &member) = 0;
+    virtual void leave(const barrier::Member &member) = 0;
+
+    // Returns when the group may be issued; exit() when it has been, by the same thread.
+    virtual void enter(std::span<const barrier::Line> group) = 0;
+    virtual void exit() = 0;
 };
 
-// Until somebody wants to stop ranks.
-class OpenGate : public Gate {
+// A group that is being issued.
+class Passage {
   public:
-    void pass(std::span<const Issue> /*issues*/) override {}
+    Passage(Gate &gate, std::span<const barrier::Line> group) : gate_(gate) { gate_.enter(group); }
+    ~Passage() { gate_.exit(); }
+    Passage(const Passage &) = delete;
+    Passage &operator=(const Passage &) = delete;
+    Passage(Passage &&) = delete;
+    Passage &operator=(Passage &&) = delete;
+
+  private:
+    Gate &gate_;
 };
 
 } // namespace singularity::nccl

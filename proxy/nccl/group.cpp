@@ -63,23 +63,20 @@ Result do_lane(const std::vector<Job> &lane) {
     return first;
 }
 
-// What the gate counts of a part.
-std::vector<Issue> issues_of(const Communicator &communicator,
-                             std::span<const protocol::CollectiveOperation> operations) {
-    std::map<std::pair<Way, std::uint32_t>, std::uint64_t> counts;
+// What the gate counts of a part: a line for each operation but those of a rank with itself.
+void add_lines_of(const Communicator &communicator, std::span<const protocol::CollectiveOperation> operations,
+                  std::vector<barrier::Line> &lines) {
     for (const auto &operation : operations) {
         const auto kind = static_cast<Kind>(operation.kind);
-        auto way = Way::collective;
-        if (is_point_to_point(kind))
-            way = kind == Kind::send ? Way::send : Way::receive;
-        ++counts[{way, way == Way::collective ? 0 : operation.peer}];
+        barrier::Line line{.communicator = {.words = communicator.key}, .rank = communicator.rank};
+        if (is_point_to_point(kind)) {
+            if (operation.peer == communicator.rank)
+                continue;
+            line.kind = kind == Kind::send ? barrier::Kind::send : barrier::Kind::receive;
+            line.peer = operation.peer;
+        }
+        lines.push_back(line);
     }
-    std::vector<Issue> issues;
-    issues.reserve(counts.size());
-    for (const auto &[what, count] : counts)
-        issues.push_back(
-            {.communicator = communicator.key, .way = what.first, .peer = what.second, .count = count});
-    return issues;
 }
 
 } // namespace
@@ -182,14 +179,12 @@ Result Group::do_in_background(std::vector<Job> jobs) {
 }
 
 Result Group::issue(Library &library, const std::vector<Part> &parts) {
-    std::vector<Issue> issues;
-    for (const auto &part : parts) {
-        const auto of_part = issues_of(*part.communicator, part.operations);
-        issues.insert(issues.end(), of_part.begin(), of_part.end());
-    }
-    if (issues.empty())
+    if (parts.empty())
         return Result::success;
-    library.gate.pass(issues);
+    std::vector<barrier::Line> lines;
+    for (const auto &part : parts)
+        add_lines_of(*part.communicator, part.operations, lines);
+    const Passage passage(library.gate, lines);
     auto result = Result::success;
     // A failure of one communicator is no reason to hold up the ranks that wait for the others.
     for (const auto &part : parts)

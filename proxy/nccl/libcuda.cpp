@@ -63,7 +63,7 @@ class Current {
     CUresult result_;
 };
 
-class Libcuda : public Driver {
+class Libcuda : public Driver, public Gate {
   public:
     [[nodiscard]] Expected<void> load();
 
@@ -79,6 +79,11 @@ class Libcuda : public Driver {
     [[nodiscard]] Expected<void> post(const Place &place, std::span<const std::byte> message) override;
     [[nodiscard]] Expected<void> ask(const Place &place, std::span<const std::byte> message,
                                      std::size_t reply_limit, const Take &take) override;
+
+    void join(const barrier::Member &member) override { table_->join(&member); }
+    void leave(const barrier::Member &member) override { table_->leave(&member); }
+    void enter(std::span<const barrier::Line> group) override { table_->enter(group.data(), group.size()); }
+    void exit() override { table_->exit(); }
 
   private:
     [[nodiscard]] std::unexpected<Error> failed(std::string doing, std::string on, int result) const;
@@ -265,9 +270,9 @@ Expected<void> Libcuda::ask(const Place &place, std::span<const std::byte> messa
 
 } // namespace
 
-Expected<Driver *> load_driver() {
+Expected<Loaded> load_driver() {
     static std::mutex lock;
-    static Driver *loaded = nullptr;
+    static Libcuda *loaded = nullptr;
     const std::scoped_lock hold(lock);
     if (loaded == nullptr) {
         auto driver = std::make_unique<Libcuda>();
@@ -275,7 +280,7 @@ Expected<Driver *> load_driver() {
             return propagate(done);
         loaded = driver.release();
     }
-    return loaded;
+    return Loaded{.driver = loaded, .gate = loaded};
 }
 
 } // namespace singularity::nccl

@@ -3,11 +3,17 @@
 #pragma once
 
 #include "driver.hpp"
+#include "gate.hpp"
 
 namespace singularity::nccl {
 
+struct Loaded {
+    Driver *driver = nullptr;
+    Gate *gate = nullptr;
+};
+
 // Found and initialised by the first call; an error says why there is none, and is found again each time. It
 // stays as long as the process.
-[[nodiscard]] Expected<Driver *> load_driver();
+[[nodiscard]] Expected<Loaded> load_driver();
 
 } // namespace singularity::nccl

@@ -87,6 +87,11 @@ Result wait_until(Library &library, Communicator &communicator, std::string_view
     }
 }
 
+barrier::Member place_in(const Communicator &communicator) {
+    return {
+        .communicator = {.words = communicator.key}, .rank = communicator.rank, .size = communicator.size};
+}
+
 } // namespace
 
 std::chrono::milliseconds longest_wait() {
@@ -113,6 +118,7 @@ Result join(Library &library, Communicator &communicator) {
         !asked)
         return failed(communicator, Result::unhandled_cuda_error, asked.error().message());
     communicator.joined = true;
+    library.gate.join(place_in(communicator));
     return wait_until(library, communicator, fmt::format("all {} ranks joining", communicator.size),
                       [](const Standing &standing) { return standing.phase == CommunicatorPhase::ready; });
 }
@@ -140,6 +146,7 @@ Result flush(Library &library, Communicator &communicator) {
 Result leave(Library &library, Communicator &communicator, Leave how) {
     if (!communicator.joined.exchange(false))
         return Result::success;
+    library.gate.leave(place_in(communicator));
     if (auto asked =
             ask(library.driver, communicator.place,
                 protocol::Message<protocol::LeaveCommunicator>{
@@ -166,8 +173,9 @@ Outcome<std::vector<std::byte>> exchange(Library &library, Communicator &communi
             return std::unexpected(left);
         return all;
     }
-    const Issue issue{.communicator = communicator.key, .way = Way::collective, .peer = 0, .count = 1};
-    library.gate.pass(std::span(&issue, 1));
+    const barrier::Line line{.communicator = {.words = communicator.key}, .rank = communicator.rank};
+    // Until all have answered: it is a collective that is complete when it returns.
+    const Passage passage(library.gate, std::span(&line, 1));
     const auto group = [&] {
         const std::scoped_lock lock(communicator.order);
         return ++communicator.groups;

@@ -22,11 +22,10 @@ Outcome<Library *> library() {
     static Library *made = nullptr;
     const std::scoped_lock hold(lock);
     if (made == nullptr) {
-        const auto driver = load_driver();
-        if (!driver)
-            return refused(Result::system_error, "{}", driver.error().message());
-        static auto &gate = *std::make_unique<OpenGate>().release();
-        made = std::make_unique<Library>(**driver, gate).release();
+        const auto loaded = load_driver();
+        if (!loaded)
+            return refused(Result::system_error, "{}", loaded.error().message());
+        made = std::make_unique<Library>(*loaded->driver, *loaded->gate).release();
     }
     return made;
 }

@@ -31,15 +31,17 @@ void a_closed_gate_holds_until_its_target(void ** /*state*/) {
     Gate gate({.words = {1, 1}});
     gate.join({.communicator = kCommunicator, .rank = 0, .size = 2});
     const std::vector group{line(0)};
-    static_cast<void>(gate.enter(group));
+    gate.enter(group);
+    gate.exit();
     auto report = gate.serve(hold(1), Deadline::after(kPatience));
     assert_true(report.settled);
     assert_int_equal(issued(report), 1);
     std::atomic<int> passed = 0;
     std::thread program([&] {
         for (int round = 0; round < 3; ++round) {
-            const auto passage = gate.enter(group);
+            gate.enter(group);
             ++passed;
+            gate.exit();
         }
     });
     // Two more, and not a third.
@@ -61,10 +63,10 @@ void an_answer_waits_for_who_is_passing(void ** /*state*/) {
     Gate gate({.words = {1, 1}});
     gate.join({.communicator = kCommunicator, .rank = 0, .size = 2});
     const std::vector group{line(0)};
-    auto passage = std::make_unique<Gate::Passage>(gate.enter(group));
+    gate.enter(group);
     auto report = gate.serve(hold(1), Deadline::after({}));
     assert_false(report.settled);
-    std::thread program([&] { passage.reset(); });
+    std::thread program([&] { gate.exit(); });
     report = gate.serve(hold(2), Deadline::after(kPatience));
     program.join();
     assert_true(report.settled);
@@ -77,7 +79,10 @@ void an_opened_gate_lets_everybody_through(void ** /*state*/) {
     std::vector<std::thread> threads;
     threads.reserve(4);
     for (int number = 0; number < 4; ++number)
-        threads.emplace_back([&] { static_cast<void>(gate.enter(std::vector{line(0)})); });
+        threads.emplace_back([&] {
+            gate.enter(std::vector{line(0)});
+            gate.exit();
+        });
     gate.open();
     for (auto &thread : threads)
         thread.join();
@@ -119,8 +124,9 @@ void ranks_that_run_are_cut_again_and_again(void ** /*state*/) {
         ranks.emplace_back([&gate = *gates[rank], rank] {
             const std::vector group{line(rank)};
             for (std::uint64_t number = 0; number < kEach; ++number) {
-                const auto passage = gate.enter(group);
+                gate.enter(group);
                 std::this_thread::yield();
+                gate.exit();
             }
         });
     std::uint64_t cut = 0;

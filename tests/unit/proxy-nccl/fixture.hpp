@@ -15,6 +15,14 @@ namespace singularity::test {
 
 using namespace nccl;
 
+class OpenGate : public Gate {
+  public:
+    void join(const barrier::Member & /*member*/) override {}
+    void leave(const barrier::Member & /*member*/) override {}
+    void enter(std::span<const barrier::Line> /*group*/) override {}
+    void exit() override {}
+};
+
 // The library on a fake driver.
 struct World {
     FakeDriver driver;

@@ -4,6 +4,7 @@
 #include "fixture.hpp"
 
 #include <map>
+#include <set>
 #include <string>
 
 using namespace singularity;
@@ -90,13 +91,19 @@ void streams_of_a_group_wait_for_each_other(void ** /*state*/) {
 
 class CountingGate : public Gate {
   public:
-    void pass(std::span<const Issue> issues) override {
+    void join(const barrier::Member &member) override { assert_true(members.insert(member).second); }
+    void leave(const barrier::Member &member) override { assert_int_equal(members.erase(member), 1); }
+    void enter(std::span<const barrier::Line> group) override {
         ++passes;
-        for (const auto &issue : issues)
-            counts[{issue.communicator, static_cast<int>(issue.way), issue.peer}] += issue.count;
+        ++inside;
+        for (const auto &line : group)
+            ++counts[line];
     }
-    std::map<std::tuple<Key, int, std::uint32_t>, std::uint64_t> counts;
+    void exit() override { --inside; }
+    std::set<barrier::Member> members;
+    std::map<barrier::Line, int> counts;
     int passes = 0;
+    int inside = 0;
 };
 
 void every_group_passes_the_gate_once(void ** /*state*/) {
@@ -122,10 +129,19 @@ void every_group_passes_the_gate_once(void ** /*state*/) {
     World::expect(perform(library, sum(all[1], 1)), Result::success);
     World::expect(group.end(library), Result::success);
     assert_int_equal(gate.passes, 1);
-    assert_int_equal(gate.counts.size(), 5);
-    assert_int_equal((gate.counts[{key, static_cast<int>(Way::collective), 0}]), 3); // of two ranks
-    assert_int_equal((gate.counts[{key, static_cast<int>(Way::send), 1}]), 2);
-    assert_int_equal((gate.counts[{key, static_cast<int>(Way::receive), 2}]), 1);
+    assert_int_equal(gate.inside, 0);
+    const auto count = [&](std::uint32_t rank, barrier::Kind kind, std::uint32_t peer) {
+        return gate.counts[{.communicator = {.words = key}, .rank = rank, .peer = peer, .kind = kind}];
+    };
+    assert_int_equal(gate.counts.size(), 6);
+    assert_int_equal(count(0, barrier::Kind::collective, 0), 2);
+    assert_int_equal(count(1, barrier::Kind::collective, 0), 1);
+    assert_int_equal(count(0, barrier::Kind::send, 1), 2);
+    assert_int_equal(count(0, barrier::Kind::receive, 2), 1);
+    assert_int_equal(gate.members.size(), 3);
+    for (auto *const communicator : all)
+        World::expect(destroy(library, communicator), Result::success);
+    assert_true(gate.members.empty());
 }
 
 void a_simulated_group_is_not_issued(void ** /*state*/) {

@@ -16,36 +16,20 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <utility>
 
 namespace singularity::barrier {
 
 class Gate {
   public:
-    // A group that was let through and is being issued. The gate's answers wait until this is gone.
-    class Passage {
-      public:
-        explicit Passage(Gate &gate) : gate_(&gate) {}
-        Passage(Passage &&other) noexcept : gate_(std::exchange(other.gate_, nullptr)) {}
-        Passage &operator=(Passage &&) = delete;
-        Passage(const Passage &) = delete;
-        Passage &operator=(const Passage &) = delete;
-        ~Passage() {
-            if (gate_ != nullptr)
-                gate_->passed();
-        }
-
-      private:
-        Gate *gate_;
-    };
-
     explicit Gate(const Key &process) : process_(process) {}
 
     void join(const Member &member);
     void leave(const Member &member);
 
-    // Waits as long as the gate is closed; counts the group. One line for each of its operations.
-    [[nodiscard]] Passage enter(std::span<const Line> group);
+    // Waits as long as the gate is closed; counts the group, one line for each of its operations. exit(): it
+    // has been issued; answers wait for that.
+    void enter(std::span<const Line> group);
+    void exit();
 
     // Carries a request out. A round is answered when it is settled, or at the deadline as it is then. A
     // release is answered at once.
@@ -56,7 +40,6 @@ class Gate {
     void set_doing(std::string text);
 
   private:
-    void passed();
     [[nodiscard]] bool held() const { return waiting_ > 0; }
 
     Key process_;
@@ -64,7 +47,7 @@ class Gate {
     std::condition_variable changed_;
     GateState state_;
     std::size_t waiting_ = 0; // threads at the gate
-    std::size_t passing_ = 0; // threads in a Passage
+    std::size_t passing_ = 0; // threads between enter() and exit()
     std::string doing_;
 };
 

@@ -28,6 +28,7 @@ enum class PacketType : std::uint32_t { // NOLINT(performance-enum-size): as on 
     paused = 5,        // Paused and a descriptor, answer to pause, with its ticket
     detached = 6,      // the last, answer to detach: the client has let go of the session
     attach = 7,        // Attach, instead of hello: the session goes on that was left here, or restored
+    reported = 8,      // Barrier and a descriptor with a barrier::Report, answer to barrier, with its ticket
     // daemon -> client
     welcome = 16,  // Welcome and the segment's descriptor
     refusal = 17,  // Refusal; the client may say hello again on the same connection
@@ -38,6 +39,7 @@ enum class PacketType : std::uint32_t { // NOLINT(performance-enum-size): as on 
     pause = 22,    // Pause: no more records until resume or detach
     resume = 23,   // records again
     detach = 24,   // the session's image is complete: let go of everything and say detached
+    barrier = 25,  // Barrier and a descriptor with a barrier::Request, for the whole process
 };
 
 struct PacketHeader {
@@ -163,6 +165,13 @@ struct Paused {
     std::array<char, 116> problem{}; // why it could not stop; empty: it has
 };
 static_assert(std::is_trivially_copyable_v<Paused>);
+
+// A message of the barrier's (proxy/barrier) from the beginning of the memfd that comes with this.
+struct Barrier {
+    std::uint64_t size = 0;   // bytes
+    std::uint64_t within = 0; // milliseconds in which an answer is wanted, as things are then
+};
+static_assert(sizeof(Barrier) == 16 && std::is_trivially_copyable_v<Barrier>);
 
 struct AddressRange {
     std::uint64_t address = 0;

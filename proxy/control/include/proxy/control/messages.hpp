@@ -17,7 +17,8 @@ enum class Operation : std::uint32_t { // NOLINT(performance-enum-size): as on t
     await_attached = 3, // done when all that are waited for have attached; a descriptor: a /proc
     resume = 4,         // no descriptor; clients that have detached may attach again
     prepare = 5,        // a file, for a `save` to it: what takes time and needs nobody to stand still
-    end = 6,
+    barrier = 6,        // done at once; then rounds on the same connection, until either side hangs up
+    end = 7,
 };
 
 enum class Afterwards : std::uint32_t { // NOLINT(performance-enum-size): as on the wire
@@ -36,6 +37,24 @@ struct Request {
     std::uint64_t within = 0;  // milliseconds for the whole
 };
 static_assert(sizeof(Request) == 32 && std::is_trivially_copyable_v<Request>);
+
+// One round of the barrier (proxy/barrier): with a memfd of `bytes` bytes, entry after entry: RoundEntry and
+// its bytes, an encoded barrier::Request; the one for everybody else has a process of zeros. Answered by
+// `done` with a memfd of `bytes` bytes: `clients` entries with encoded barrier::Reports. Other requests are
+// served meanwhile. When the connection ends all gates open.
+struct Round {
+    std::uint32_t version = kVersion;
+    std::uint32_t reserved = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t within = 0; // milliseconds for a client to come to its gate
+};
+static_assert(sizeof(Round) == 24 && std::is_trivially_copyable_v<Round>);
+
+struct RoundEntry {
+    std::array<std::uint64_t, 2> process{};
+    std::uint64_t bytes = 0;
+};
+static_assert(sizeof(RoundEntry) == 24 && std::is_trivially_copyable_v<RoundEntry>);
 
 enum class AnswerKind : std::uint32_t { // NOLINT(performance-enum-size): as on the wire
     progress = 1,                       // only `bytes` counts

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A barrier's rounds: what a coordinator asks of the clients of this proxy, and what they answer. The daemon
+// carries bytes; it knows who they come from, and opens all gates when the coordinator is gone.
+#pragma once
+
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+#include "proxy/control/messages.hpp"
+#include "session.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+namespace singularity::proxyd {
+
+class BarrierService {
+  public:
+    // sessions: all that live, from any thread.
+    using Sessions = std::function<std::vector<std::shared_ptr<Session>>()>;
+    explicit BarrierService(Sessions sessions) : sessions_(std::move(sessions)) {}
+    BarrierService(const BarrierService &) = delete;
+    BarrierService &operator=(const BarrierService &) = delete;
+    BarrierService(BarrierService &&) = delete;
+    BarrierService &operator=(BarrierService &&) = delete;
+    ~BarrierService();
+
+    // A coordinator that was let in, and has been answered. Code EBUSY: there is one already.
+    [[nodiscard]] Expected<void> begin(UniqueFd socket);
+
+  private:
+    // By process: what it is sent.
+    using Messages = std::map<std::array<std::uint64_t, 2>, std::vector<std::byte>>;
+
+    void run();
+    [[nodiscard]] Expected<void> serve_round(const proxy_control::Round &round, int descriptor);
+    [[nodiscard]] static Expected<Messages> read(const proxy_control::Round &round, int descriptor);
+    void open_gates();
+
+    Sessions sessions_;
+    std::mutex lock_; // begin() and the end
+    std::thread thread_;
+    UniqueFd socket_;
+    std::atomic<bool> busy_ = false;
+    std::uint64_t barrier_ = 0; // of the last request
+};
+
+} // namespace singularity::proxyd
