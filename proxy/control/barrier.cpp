@@ -2,15 +2,18 @@
 #include "proxy/control/barrier.hpp"
 
 #include "common/unix_socket.hpp"
+#include "proxy/barrier/coordinator.hpp"
 #include "proxy/barrier/messages.hpp"
 #include "proxy/channel/memory_file.hpp"
 #include "proxy/control/connection.hpp"
 #include "proxy/control/messages.hpp"
 
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/random.h>
 
 namespace singularity::proxy_control {
 
@@ -137,6 +140,33 @@ NodeBarrier::round(const std::map<barrier::Key, barrier::Request> &requests,
     for (auto &[process, report] : all)
         reports.push_back(std::move(report));
     return reports;
+}
+
+Expected<NodeBarrier::Cut> NodeBarrier::acquire(std::chrono::milliseconds patience, const Deadline &deadline,
+                                                const std::function<Expected<void>()> &wanted) {
+    std::uint64_t number = 0;
+    if (getrandom(&number, sizeof(number), 0) != sizeof(number))
+        return std::unexpected(errno_error("number", "a barrier"));
+    barrier::Coordinator coordinator(number);
+    barrier::Coordinator::Decision decision{.requests = {}, .otherwise = coordinator.first()};
+    for (;;) {
+        auto reports = round(decision.requests, decision.otherwise, patience);
+        if (!reports)
+            return propagate(reports);
+        auto next = coordinator.decide(*reports);
+        if (!next)
+            return propagate(next);
+        if (next->complete)
+            return Cut{.rounds = coordinator.round() - 1, .processes = reports->size()};
+        if (deadline.expired())
+            return failure("stop", "all ranks between two collectives",
+                           fmt::format("within {} ms they did not come there: {}", deadline.span().count(),
+                                       coordinator.behind()),
+                           ETIMEDOUT);
+        if (auto still = wanted(); !still)
+            return propagate(still);
+        decision = std::move(*next);
+    }
 }
 
 } // namespace singularity::proxy_control

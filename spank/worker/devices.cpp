@@ -26,6 +26,9 @@ namespace {
 
 constexpr log::Channel kLog("worker");
 constexpr std::chrono::seconds kAttachPatience{30};
+// A rank may be in a kernel, or its program in something else, before it comes to its next collective.
+constexpr std::chrono::seconds kBarrierPatience{60};
+constexpr std::chrono::seconds kRoundPatience{1};
 constexpr const char *kNowhere = "put-away"; // no such file
 constexpr const char *kPreparing = "preparing";
 constexpr const char *kSaving = "saving devices";
@@ -163,6 +166,27 @@ Expected<void> Devices::prepare(int into, AgentLink &agent, const Deadline &dead
             return std::unexpected(of_proxy(std::move(answer.error()), proxy, record_));
         return {};
     });
+}
+
+Expected<proxy_control::NodeBarrier> Devices::stop_ranks(AgentLink &agent) const {
+    auto control = directory(room_.control());
+    if (!control)
+        return propagate(control);
+    std::vector<std::filesystem::path> sockets;
+    sockets.reserve(proxies());
+    for (std::uint32_t proxy = 0; proxy < proxies(); ++proxy)
+        sockets.push_back(control_socket(*control, proxy));
+    agent.progress("stopping ranks");
+    const auto deadline = Deadline::after(kBarrierPatience);
+    auto barrier = proxy_control::NodeBarrier::open(sockets, deadline);
+    if (!barrier)
+        return propagate(barrier);
+    auto cut = barrier->acquire(kRoundPatience, deadline, [&] { return agent.still_wanted(); });
+    if (!cut)
+        return propagate(cut);
+    kLog.debug("{}: {} processes stopped between collectives in {} rounds", record_.spec.name, cut->processes,
+               cut->rounds);
+    return std::move(*barrier);
 }
 
 Expected<std::uint64_t> Devices::save(int into, AgentLink &agent, const Deadline &deadline) const {

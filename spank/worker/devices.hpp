@@ -9,6 +9,7 @@
 #include "common/unique_fd.hpp"
 #include "criu-hooks/store/reader.hpp"
 #include "node/record.hpp"
+#include "proxy/control/barrier.hpp"
 #include "proxy/control/messages.hpp"
 
 #include <cstdint>
@@ -37,6 +38,9 @@ class Devices {
     // The files for a save, in the directory `into`, with the memory that it will need, while everything
     // runs.
     [[nodiscard]] Expected<void> prepare(int into, AgentLink &agent, const Deadline &deadline) const;
+    // The ranks among the clients stop where no collective is half issued, and stay there as long as what is
+    // returned lives.
+    [[nodiscard]] Expected<proxy_control::NodeBarrier> stop_ranks(AgentLink &agent) const;
     // All proxies at once, each to its file in the directory `into`; their clients have let go of them, or
     // after an error some of them.
     [[nodiscard]] Expected<std::uint64_t> save(int into, AgentLink &agent, const Deadline &deadline) const;

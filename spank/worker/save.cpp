@@ -178,6 +178,10 @@ Expected<void> Saving::cut_in_time(agent::ImageReport &report) {
 Expected<void> Saving::cut(agent::ImageReport &report) {
     touched_ = true;
     if (devices_.any()) {
+        // Its end opens gates: those of clients that have been let go of do not hear it.
+        auto barrier = devices_.stop_ranks(agent_);
+        if (!barrier)
+            return propagate(barrier);
         if (auto hidden = devices_.hide(); !hidden)
             return hidden;
         auto saved = devices_.save(staging_->directory(), agent_, Deadline::after(kDevicesPatience));

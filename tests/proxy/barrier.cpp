@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A barrier over the clients of some proxies, from the command line, for tests:
 //     singularity-barrier [--within MS] [--patience MS] CONTROL_SOCKET...
-// When the cut is there: one line "rounds N processes N collectives N microseconds N", gates stay closed
+// When the cut is there: one line "rounds N processes N microseconds N", gates stay closed
 // until standard input ends, and status 0. Else why not on stderr, and status 1.
 #include "proxy/control/barrier.hpp"
 
-#include "proxy/barrier/coordinator.hpp"
-
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <random>
 #include <string_view>
 #include <vector>
 
@@ -45,33 +41,12 @@ int main(int argc, char **argv) {
     auto node = proxy_control::NodeBarrier::open(sockets, deadline);
     if (!node)
         return fail(node.error().message());
-    std::random_device chance;
-    barrier::Coordinator coordinator((std::uint64_t{chance()} << 32U) | chance());
-    barrier::Coordinator::Decision decision{.requests = {}, .otherwise = coordinator.first()};
-    for (;;) {
-        auto reports = node->round(decision.requests, decision.otherwise, patience);
-        if (!reports)
-            return fail(reports.error().message());
-        auto next = coordinator.decide(*reports);
-        if (!next)
-            return fail(next.error().message());
-        if (next->complete) {
-            std::uint64_t most = 0;
-            for (const auto &report : *reports)
-                for (const auto &count : report.issued)
-                    most = std::max(most, count.number);
-            std::printf("rounds %llu processes %zu collectives %llu microseconds %lld\n",
-                        static_cast<unsigned long long>(coordinator.round() - 1), reports->size(),
-                        static_cast<unsigned long long>(most),
-                        static_cast<long long>(std::chrono::duration_cast<std::chrono::microseconds>(
-                                                   Deadline::Clock::now() - begin)
-                                                   .count()));
-            break;
-        }
-        if (deadline.expired())
-            return fail("no cut in time: " + coordinator.behind());
-        decision = std::move(*next);
-    }
+    const auto cut = node->acquire(patience, deadline, [] { return Expected<void>(); });
+    if (!cut)
+        return fail(cut.error().message());
+    const auto span = std::chrono::duration_cast<std::chrono::microseconds>(Deadline::Clock::now() - begin);
+    std::printf("rounds %llu processes %zu microseconds %lld\n", static_cast<unsigned long long>(cut->rounds),
+                cut->processes, static_cast<long long>(span.count()));
     std::fflush(stdout);
     char byte = 0;
     while (read(STDIN_FILENO, &byte, 1) > 0) {

@@ -8,7 +8,10 @@
 #include "proxy/barrier/lines.hpp"
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <span>
 #include <utility>
@@ -47,6 +50,16 @@ class NodeBarrier {
     [[nodiscard]] Expected<std::vector<barrier::Report>>
     round(const std::map<barrier::Key, barrier::Request> &requests, const barrier::Request &otherwise,
           std::chrono::milliseconds patience);
+
+    // Rounds until no collective of these clients is half issued and none can be: they stay so as long as
+    // this lives. wanted: asked between rounds; its error ends the attempt. When the deadline is over an
+    // error names who was behind, code ETIMEDOUT.
+    struct Cut {
+        std::uint64_t rounds = 0;
+        std::size_t processes = 0;
+    };
+    [[nodiscard]] Expected<Cut> acquire(std::chrono::milliseconds patience, const Deadline &deadline,
+                                        const std::function<Expected<void>()> &wanted);
 
   private:
     explicit NodeBarrier(std::vector<BarrierConnection> proxies) : proxies_(std::move(proxies)) {}
