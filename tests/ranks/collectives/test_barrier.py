@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Ranks that are stopped between two collectives at random moments, and moved to another proxy: the same results.
+
+SINGULARITY_TEST_SEED: the same moments again."""
+
+import contextlib
+import os
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+import ranked
+
+sys.path.insert(0, os.path.join(ranked.HERE, "..", "..", "proxy"))
+import image_proxy  # noqa: E402
+import proxied  # noqa: E402
+import test_training  # noqa: E402
+
+SEED = int(os.environ.get("SINGULARITY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+CUTS = 10
+
+
+@contextlib.contextmanager
+def barrier(place, *options):
+    """All ranks of a place's proxy stand between two collectives; the numbers that are told of it."""
+    words = [proxied.program("proxy", "singularity-barrier"), *options, *(place.control(device) for device in range(place.devices))]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        if not line:
+            _, errors = process.communicate(timeout=image_proxy.PATIENCE)
+            raise AssertionError(f"no cut: {errors}")
+        yield image_proxy.numbers(line)
+    finally:
+        process.stdin.close()
+        process.wait(image_proxy.PATIENCE)
+        for stream in (process.stdout, process.stderr):
+            stream.close()
+
+
+def launched(place, name, ranks):
+    launch = [sys.executable, os.path.join(ranked.HERE, "launch.py"), str(ranks), proxied.program("workloads", name)]
+    # Programs name the toolkit's libnccl.so.2, wherever that is.
+    redirected = {"LD_AUDIT": proxied.program("libsingularity-redirect.so"), "SINGULARITY_REDIRECT_TO": proxied.program("client")}
+    return image_proxy.running(launch, place.environment(**redirected))
+
+
+def undisturbed(name, ranks):
+    """What it prints, and how long it takes."""
+    with image_proxy.Place() as place:
+        place.start_all()
+        began = time.monotonic()
+        with launched(place, name, ranks) as program:
+            status, output, errors = program.result()
+        assert status == 0, errors
+        return output, time.monotonic() - began
+
+
+@pytest.mark.parametrize("name, ranks", test_training.trainings())
+def test_ranks_are_stopped_and_go_on(name, ranks):
+    wanted, span = undisturbed(name, ranks)
+    chance = random.Random(f"{SEED} {name}")
+    cuts = []
+    with image_proxy.Place() as place, place.start_all(), launched(place, name, ranks) as program:
+        while program.poll() is None and len(cuts) < CUTS:
+            time.sleep(chance.uniform(0, span / CUTS))
+            with barrier(place) as cut:
+                cuts.append(cut)
+        status, output, errors = program.result()
+    assert status == 0, errors
+    assert output == wanted
+    held = [cut for cut in cuts if cut["processes"] == ranks]
+    print(f"seed {SEED}: {name}: {len(held)} cuts through all ranks, rounds {[cut['rounds'] for cut in held]}, "
+          f"microseconds {[cut['microseconds'] for cut in held]}")
+    assert held
+
+
+@pytest.mark.parametrize("name, ranks", test_training.trainings())
+def test_ranks_are_moved(name, ranks):
+    wanted, span = undisturbed(name, ranks)
+    chance = random.Random(f"{SEED} {name} moved")
+    moves = 0
+    with image_proxy.Place() as place, place.start_all(), launched(place, name, ranks) as program:
+        while program.poll() is None and moves < 5:
+            time.sleep(chance.uniform(0, span / 5))
+            with barrier(place) as cut:
+                place.save(f"image.{moves}", "--detach")
+            place.kill()
+            place.start()
+            place.restore(f"image.{moves}")
+            place.awaited()
+            moves += cut["processes"] > 0
+        status, output, errors = program.result()
+    print(f"seed {SEED}: {name}: {moves} moves")
+    assert status == 0, errors
+    assert output == wanted
+    assert moves
+
+
+def test_a_dead_coordinator_holds_nobody():
+    name, ranks = "train_data", 8
+    wanted, _ = undisturbed(name, ranks)
+    with image_proxy.Place() as place, place.start_all(), launched(place, name, ranks) as program:
+        words = [proxied.program("proxy", "singularity-barrier"), place.control(0)]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as coordinator:
+            assert coordinator.stdout.readline()
+            coordinator.kill()
+        status, output, errors = program.result()
+    assert status == 0, errors
+    assert output == wanted
+
+
+def test_a_second_coordinator_is_refused():
+    with image_proxy.Place() as place, place.start_all(), barrier(place):
+        with pytest.raises(AssertionError, match="another one is under way"):
+            with barrier(place):
+                pass
