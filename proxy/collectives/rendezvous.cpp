@@ -6,6 +6,7 @@
 #include "common/log.hpp"
 #include "matcher.hpp"
 #include "proof.hpp"
+#include "socket.hpp"
 #include "threads.hpp"
 #include "words.hpp"
 
@@ -207,6 +208,17 @@ Expected<std::unique_ptr<Rendezvous>> Rendezvous::start(const std::string &addre
     auto listener = ListeningSocket::open(*where);
     if (!listener)
         return propagate(listener);
+    return serve(std::move(*listener), key);
+}
+
+Expected<std::unique_ptr<Rendezvous>> Rendezvous::start(UniqueFd listening, const JobKey &key) {
+    auto listener = ListeningSocket::adopt(std::move(listening));
+    if (!listener)
+        return propagate(listener);
+    return serve(std::move(*listener), key);
+}
+
+Expected<std::unique_ptr<Rendezvous>> Rendezvous::serve(ListeningSocket listener, const JobKey &key) {
     UniqueFd stop(eventfd(0, EFD_CLOEXEC));
     if (!stop)
         return std::unexpected(errno_error("make", "an event"));
@@ -215,7 +227,7 @@ Expected<std::unique_ptr<Rendezvous>> Rendezvous::start(const std::string &addre
     if (getrandom(&first, sizeof(first), 0) != sizeof(first))
         return std::unexpected(errno_error("make", "random bytes"));
     return std::unique_ptr<Rendezvous>(
-        new Rendezvous(std::make_unique<Server>(std::move(*listener), key, std::move(stop), first)));
+        new Rendezvous(std::make_unique<Server>(std::move(listener), key, std::move(stop), first)));
 }
 
 } // namespace singularity::collectives

@@ -10,6 +10,7 @@
 #include <memory>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -285,12 +286,54 @@ Expected<ListeningSocket> ListeningSocket::open(const Address &address) {
     return out;
 }
 
+Expected<ListeningSocket> ListeningSocket::adopt(UniqueFd socket) {
+    sockaddr_storage bound{};
+    socklen_t size = sizeof(bound);
+    auto *const where = static_cast<sockaddr *>(static_cast<void *>(&bound));
+    int listens = 0;
+    socklen_t length = sizeof(listens);
+    if (getsockopt(socket.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 ||
+        getsockname(socket.get(), where, &size) != 0)
+        return std::unexpected(errno_error("use", "a listening socket"));
+    const int flags = fcntl(socket.get(), F_GETFL);
+    if (listens == 0 || flags < 0 || fcntl(socket.get(), F_SETFL, flags | O_NONBLOCK) != 0)
+        return failure("use", "a listening socket", "it does not listen", EINVAL);
+    ListeningSocket out;
+    out.fd_ = std::move(socket);
+    if (bound.ss_family == AF_UNIX) {
+        const auto *name = static_cast<const sockaddr_un *>(static_cast<const void *>(&bound));
+        const auto length_of_name = size - offsetof(sockaddr_un, sun_path);
+        out.address_ = {.unix_socket = true, .host = std::string(name->sun_path, length_of_name), .port = {}};
+        if (length_of_name > 0 && name->sun_path[0] == '\0')
+            out.address_.host[0] = '@';
+        else
+            out.address_.host.resize(std::strlen(out.address_.host.c_str()));
+        return out;
+    }
+    std::array<char, NI_MAXHOST> host{};
+    std::array<char, NI_MAXSERV> port{};
+    if (getnameinfo(where, size, host.data(), host.size(), port.data(), port.size(),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        return failure("use", "a listening socket", "its address has no name", EINVAL);
+    out.address_ = {.unix_socket = false, .host = host.data(), .port = port.data()};
+    return out;
+}
+
 Expected<Socket> ListeningSocket::accept() const {
     UniqueFd fd(accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd)
         return std::unexpected(errno_error("accept a connection at", address_.text()));
-    if (!address_.unix_socket)
+    if (!address_.unix_socket) {
         prepare_tcp(fd.get());
+        return Socket(std::move(fd));
+    }
+    ucred peer{};
+    socklen_t size = sizeof(peer);
+    if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+        return std::unexpected(errno_error("accept a connection at", address_.text()));
+    if (peer.uid != 0 && peer.uid != geteuid())
+        return failure("accept a connection at", address_.text(),
+                       fmt::format("pid {} is user {}'s", peer.pid, peer.uid), EPERM);
     return Socket(std::move(fd));
 }
 

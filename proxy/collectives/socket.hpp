@@ -49,10 +49,12 @@ class ListeningSocket {
   public:
     // Port 0, and "unix:@" without a name: what is free.
     [[nodiscard]] static Expected<ListeningSocket> open(const Address &address);
+    // One that listens already.
+    [[nodiscard]] static Expected<ListeningSocket> adopt(UniqueFd socket);
     [[nodiscard]] int fd() const { return fd_.get(); }
     // Where it really listens.
     [[nodiscard]] const Address &address() const { return address_; }
-    // Without a value: nobody is there.
+    // An error: nobody is there, or one of another user on this host.
     [[nodiscard]] Expected<Socket> accept() const;
 
   private:

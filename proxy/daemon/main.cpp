@@ -9,6 +9,7 @@
 #include "log_file.hpp"
 #include "options.hpp"
 #include "proxy/collectives/engine.hpp"
+#include "proxy/collectives/rendezvous.hpp"
 #include "window_area.hpp"
 
 #include <csignal>
@@ -51,7 +52,14 @@ bool say_ready(int fd, const std::filesystem::path &socket) {
     return std::cmp_equal(write(fd, line.data(), line.size()), line.size());
 }
 
-Expected<std::shared_ptr<collectives::Engine>> start_engine(const Options &options) {
+// Communicators, and the rendezvous if it is here.
+struct Collectives {
+    std::unique_ptr<collectives::Rendezvous> rendezvous;
+    std::shared_ptr<collectives::Engine> engine;
+};
+
+Expected<Collectives> start_collectives(const Options &options) {
+    Collectives out;
     collectives::EngineOptions about{
         .rendezvous = options.rendezvous, .host = options.host_name, .address = options.address, .key = {}};
     if (options.job_key_fd) {
@@ -61,7 +69,17 @@ Expected<std::shared_ptr<collectives::Engine>> start_engine(const Options &optio
             return propagate(key);
         about.key = *key;
     }
-    return collectives::Engine::start(about);
+    if (options.rendezvous_fd) {
+        auto rendezvous = collectives::Rendezvous::start(UniqueFd(*options.rendezvous_fd), about.key);
+        if (!rendezvous)
+            return propagate(rendezvous);
+        out.rendezvous = std::move(*rendezvous);
+    }
+    auto engine = collectives::Engine::start(about);
+    if (!engine)
+        return propagate(engine);
+    out.engine = std::move(*engine);
+    return out;
 }
 
 int run(int argc, char **argv) {
@@ -115,11 +133,11 @@ int run(int argc, char **argv) {
     kLog.info("serving {} ({} MiB, compute capability {}.{}) on {}", identity.name.data(),
               identity.total_memory >> 20, identity.compute_major, identity.compute_minor,
               options->socket.native());
-    auto engine = start_engine(*options);
-    if (!engine)
-        return give_up(engine.error());
+    auto ranks = start_collectives(*options);
+    if (!ranks)
+        return give_up(ranks.error());
     Daemon daemon(*options, **back_end, output->get(), std::move(*listener), std::move(*windows),
-                  std::move(*engine));
+                  std::move(ranks->engine));
     std::optional<ImageService> images;
     if (control)
         images.emplace(std::move(*control), daemon, **back_end, options->area.window_size);

@@ -53,6 +53,10 @@ std::string wrong(const Options &options) {
         return "--rendezvous and --job-key-fd: both, or neither";
     if (options.rendezvous.empty() && !(options.address.empty() && options.host_name.empty()))
         return "--address and --host-name are for collectives with other proxies: they need --rendezvous";
+    if (options.rendezvous_fd && options.rendezvous.empty())
+        return "--rendezvous-fd: --rendezvous says where that is";
+    if (options.rendezvous_fd && fcntl(*options.rendezvous_fd, F_GETFD) < 0)
+        return fmt::format("--rendezvous-fd: descriptor {} is not open", *options.rendezvous_fd);
     if (options.job_key_fd && fcntl(*options.job_key_fd, F_GETFD) < 0)
         return fmt::format("--job-key-fd: descriptor {} is not open", *options.job_key_fd);
     return {};
@@ -90,6 +94,7 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     int ready_fd = -1;
     int control_fd = -1;
     int job_key_fd = -1;
+    int rendezvous_fd = -1;
     std::map<std::string, log::Level> levels;
     for (const auto &[name, level] : log::kLevels)
         levels.emplace(name, level);
@@ -129,6 +134,9 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     app.add_option("--job-key-fd", job_key_fd,
                    "descriptor from which the job's key is read: 32 bytes, up to its end")
         ->check(CLI::NonNegativeNumber);
+    app.add_option("--rendezvous-fd", rendezvous_fd,
+                   "descriptor of a listening socket, at --rendezvous: this proxy serves it for the others")
+        ->check(CLI::NonNegativeNumber);
     app.add_option("--host-name", options.host_name,
                    "proxies with the same name share memory; by default the machine's name");
     app.add_option("--address", options.address,
@@ -162,6 +170,8 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
         options.geometry.record_limit /= 2;
     if (control_fd >= 0)
         options.control_fd = control_fd;
+    if (rendezvous_fd >= 0)
+        options.rendezvous_fd = rendezvous_fd;
     if (job_key_fd >= 0)
         options.job_key_fd = job_key_fd;
     if (ready_fd >= 0)

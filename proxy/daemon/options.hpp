@@ -34,6 +34,7 @@ struct Options {
     std::string host_name;
     std::string address;
     std::optional<int> job_key_fd;
+    std::optional<int> rendezvous_fd;  // this proxy serves it
     std::chrono::seconds idle_exit{0}; // 0: never
     bool die_with_parent = false;
     log::Level log_level = log::Level::kInfo;

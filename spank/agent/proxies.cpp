@@ -10,17 +10,24 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <exception>
+#include <iterator>
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <grp.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 namespace singularity::agent {
@@ -37,6 +44,8 @@ constexpr int kBacklog = 16;
 // What a proxy's process has open besides 0, 1 and 2.
 constexpr int kReady = 3;
 constexpr int kControl = 4;
+constexpr int kJobKey = 5;
+constexpr int kRendezvous = 6; // the first proxy's
 
 // In front of a line on the ready pipe that says what is wrong.
 constexpr char kTrouble = '!';
@@ -93,26 +102,59 @@ struct Descriptors {
     int go;
     int ready;
     int control;
+    int key;
+    int rendezvous; // the null device for all but the first
     int log;
     int null;
 };
 
+// Where the node's proxies meet for collectives of ranks on different devices: the first one serves it. The
+// others' connections wait in the socket until it does.
+struct Meeting {
+    UniqueFd socket;
+    std::string address; // as proxies are told it
+};
+
+Expected<Meeting> make_meeting() {
+    constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+    Meeting out;
+    out.socket = UniqueFd(socket(AF_UNIX, kType, 0));
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    socklen_t size = sizeof(name);
+    auto *const address = static_cast<sockaddr *>(static_cast<void *>(&name));
+    // Without a name the kernel finds a free one in the abstract namespace.
+    if (!out.socket || bind(out.socket.get(), address, sizeof(sa_family_t)) != 0 ||
+        listen(out.socket.get(), kBacklog) != 0 || getsockname(out.socket.get(), address, &size) != 0)
+        return std::unexpected(errno_error("make", "a socket for proxies to meet"));
+    const auto length = size - offsetof(sockaddr_un, sun_path);
+    out.address = "unix:@" + std::string(name.sun_path + 1, length - 1);
+    return out;
+}
+
+// A descriptor from which the key is read once.
+Expected<UniqueFd> readable(std::span<const std::byte> key) {
+    auto pipe = make_pipe();
+    if (!pipe)
+        return propagate(pipe);
+    if (!std::cmp_equal(write(pipe->writing.get(), key.data(), key.size()), key.size()))
+        return std::unexpected(errno_error("pass on", "the key of a node's proxies"));
+    return std::move(pipe->reading);
+}
+
 Expected<void> arrange(const Descriptors &given) {
     // Above all places that they are to take.
-    std::array<int, 4> high{};
-    const std::array from{given.null, given.log, given.ready, given.control};
-    for (std::size_t at = 0; at < from.size(); ++at)
-        if (high.at(at) = fcntl(from.at(at), F_DUPFD_CLOEXEC, 16); high.at(at) < 0)
+    const std::array places{given.null,    given.null, given.log,       given.ready,
+                            given.control, given.key,  given.rendezvous};
+    static_assert(places.size() == kRendezvous + 1);
+    std::array<int, places.size()> high{};
+    for (std::size_t at = 0; at < places.size(); ++at)
+        if (high.at(at) = fcntl(places.at(at), F_DUPFD_CLOEXEC, 16); high.at(at) < 0)
             return std::unexpected(errno_error("arrange", "descriptors"));
-    const std::array<std::pair<int, int>, 5> places{{{high[0], STDIN_FILENO},
-                                                     {high[0], STDOUT_FILENO},
-                                                     {high[1], STDERR_FILENO},
-                                                     {high[2], kReady},
-                                                     {high[3], kControl}}};
-    for (const auto &[source, place] : places)
-        if (dup2(source, place) < 0)
+    for (std::size_t at = 0; at < places.size(); ++at)
+        if (dup2(high.at(at), static_cast<int>(at)) < 0)
             return std::unexpected(errno_error("arrange", "descriptors"));
-    if (close_range(kControl + 1, ~0U, 0) != 0)
+    if (close_range(kRendezvous + 1, ~0U, 0) != 0)
         return std::unexpected(errno_error("close", "the agent's descriptors"));
     return {};
 }
@@ -127,8 +169,9 @@ Expected<void> become_user(const node::Spec &spec) {
     return {};
 }
 
-// The process of one proxy, until it is one. The error goes to the ready pipe.
-Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const Descriptors &given) {
+// The process of one proxy, until it is one. The error goes to the ready pipe. meeting: see Meeting.
+Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const Descriptors &given,
+                            const std::string &meeting) {
     // Until the agent has written down that we exist. Its death ends the wait as well.
     char allowed = 0;
     ssize_t got = 0;
@@ -158,7 +201,13 @@ Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const D
                                        "--control-fd",
                                        std::to_string(kControl),
                                        "--ready-fd",
-                                       std::to_string(kReady)};
+                                       std::to_string(kReady),
+                                       "--rendezvous",
+                                       meeting,
+                                       "--job-key-fd",
+                                       std::to_string(kJobKey)};
+    if (number == 0)
+        arguments.insert(arguments.end(), {"--rendezvous-fd", std::to_string(kRendezvous)});
     auto environment = environment_of(plan, number);
     const auto argument_list = exec_list(arguments);
     const auto environment_list = exec_list(environment);
@@ -166,10 +215,11 @@ Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const D
     return std::unexpected(errno_error("run", arguments[0]));
 }
 
-[[noreturn]] void run_proxy(const ProxyPlan &plan, std::uint32_t number, const Descriptors &given) {
+[[noreturn]] void run_proxy(const ProxyPlan &plan, std::uint32_t number, const Descriptors &given,
+                            const std::string &meeting) {
     std::string trouble;
     try {
-        if (auto become = become_proxy(plan, number, given); !become)
+        if (auto become = become_proxy(plan, number, given, meeting); !become)
             trouble = become.error().message();
     } catch (const std::exception &error) {
         trouble = error.what();
@@ -214,6 +264,13 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
     auto null = open_file("/dev/null", O_RDWR);
     if (!go || !null)
         return go ? propagate(null) : propagate(go);
+    auto meeting = make_meeting();
+    if (!meeting)
+        return propagate(meeting);
+    // Who knows it is one of this node's proxies: it lives as long as they do.
+    std::array<std::byte, 32> secret{};
+    if (getrandom(secret.data(), secret.size(), 0) != std::ssize(secret))
+        return std::unexpected(errno_error("make", "a key for a node's proxies"));
     for (std::uint32_t number = 0; number < plan.count; ++number) {
         auto ready = make_pipe();
         if (!ready)
@@ -224,9 +281,14 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
         auto log = open_file(plan.room.proxy_log(number), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
         if (!log)
             return propagate(log);
+        const auto key = readable(secret);
+        if (!key)
+            return std::unexpected(key.error());
         const Descriptors given{.go = go->reading.get(),
                                 .ready = ready->writing.get(),
                                 .control = control->get(),
+                                .key = key->get(),
+                                .rendezvous = number == 0 ? meeting->socket.get() : null->get(),
                                 .log = log->get(),
                                 .null = null->get()};
         const pid_t pid = fork();
@@ -235,7 +297,7 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
         if (pid == 0) {
             // Or our own copy of the other end would keep us waiting for an agent that has died.
             go->writing.reset();
-            run_proxy(plan, number, given);
+            run_proxy(plan, number, given, meeting->address);
         }
         One one;
         one.pidfd = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "common/error.hpp"
+#include "common/unique_fd.hpp"
 #include "proxy/collectives/job_key.hpp"
 
 #include <memory>
@@ -11,11 +12,15 @@
 
 namespace singularity::collectives {
 
+class ListeningSocket;
+
 class Rendezvous {
   public:
     // address: unix:PATH, unix:@NAME, tcp:HOST:PORT; port 0 and an empty name choose one.
     [[nodiscard]] static Expected<std::unique_ptr<Rendezvous>> start(const std::string &address,
                                                                      const JobKey &key);
+    // At a socket that listens already.
+    [[nodiscard]] static Expected<std::unique_ptr<Rendezvous>> start(UniqueFd listening, const JobKey &key);
     Rendezvous(const Rendezvous &) = delete;
     Rendezvous &operator=(const Rendezvous &) = delete;
     Rendezvous(Rendezvous &&) = delete;
@@ -27,6 +32,8 @@ class Rendezvous {
 
   private:
     class Server;
+    [[nodiscard]] static Expected<std::unique_ptr<Rendezvous>> serve(ListeningSocket listener,
+                                                                     const JobKey &key);
     explicit Rendezvous(std::unique_ptr<Server> server);
     std::unique_ptr<Server> server_;
 };
