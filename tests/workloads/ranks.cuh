@@ -75,10 +75,14 @@ class Socket {
 constexpr std::chrono::seconds meeting_patience{120};
 
 inline bool ready_in_time(int fd, short events, std::chrono::steady_clock::time_point until) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-    pollfd one{fd, events, 0};
-    return left.count() > 0 && poll(&one, 1, static_cast<int>(left.count())) > 0;
+    for (;;) {
+        const auto left =
+            std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+        pollfd one{fd, events, 0};
+        const int ready = left.count() > 0 ? poll(&one, 1, static_cast<int>(left.count())) : 0;
+        if (ready >= 0 || errno != EINTR) // as after a restore
+            return ready > 0;
+    }
 }
 
 inline bool transfer(int fd, void *data, std::size_t size, bool out,
