@@ -130,6 +130,7 @@ class Job : public std::enable_shared_from_this<Job> {
     std::map<std::string, Host> where_;
     std::vector<Watcher> watchers_;
     std::vector<Asker> destroyers_;
+    std::string meeting_;        // where its device proxies meet; while they are made
     std::size_t hosts_left_ = 0; // that have not ended
     bool held_back_ = false;     // somebody reads all output: it waits for him
     bool destroy_ = false;

@@ -3,6 +3,7 @@
 #include "common/text.hpp"
 #include "job.hpp"
 #include "job_plan.hpp"
+#include "meeting.hpp"
 #include "member.hpp"
 #include "network/plan.hpp"
 
@@ -89,18 +90,26 @@ void Job::prepare() {
             }
             if (host == hosts_->own_host())
                 prepare.set_cgroups(record_.cgroups());
+            prepare.set_meeting(record_.devices() != 0 && host == record_.nodes(0).host());
             return request;
         },
-        [self = shared_from_this()](const std::string & /*host*/, const wire::Envelope &reply) {
+        [self = shared_from_this(), addresses](const std::string &host, const wire::Envelope &reply) {
+            if (const auto port = reply.prepared_job().meeting_port(); port != 0 && port <= UINT16_MAX)
+                self->meeting_ = tcp_address(addresses.at(host), static_cast<std::uint16_t>(port));
             self->record_.set_mtu(std::min(self->record_.mtu(), reply.prepared_job().mtu()));
         },
         [self = shared_from_this()] { self->connect(); });
 }
 
 void Job::connect() {
+    const auto key = make_meeting_key();
+    if (!key)
+        return end(key.error().message());
+    if (record_.devices() != 0 && meeting_.empty())
+        return end(fmt::format("host {} does not say where device proxies meet", record_.nodes(0).host()));
     ask_all(
         "make nodes on", wire::JobRecord::CONNECTING, kConnectPatience,
-        [this](const std::string & /*host*/) {
+        [this, key = *key](const std::string & /*host*/) {
             wire::Envelope request;
             auto &connect = *request.mutable_connect_job();
             connect.set_job(record_.name());
@@ -108,6 +117,8 @@ void Job::connect() {
             *connect.mutable_nodes() = record_.nodes();
             connect.set_devices(record_.devices());
             connect.set_backend(record_.backend());
+            connect.set_meeting(meeting_);
+            connect.set_meeting_key(key.data(), key.size());
             return request;
         },
         [](const std::string & /*host*/, const wire::Envelope & /*reply*/) {},

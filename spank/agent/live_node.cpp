@@ -53,14 +53,16 @@ void Asker::refuse(const Error &error) const {
     tell(Failed{.doing = error.doing, .on = error.on, .why = error.why, .code = error.code});
 }
 
-Expected<LiveNode> LiveNode::make(node::MakePlan plan, const Surroundings &surroundings, Asker asker) {
+Expected<LiveNode> LiveNode::make(node::MakePlan plan, std::optional<Meeting> meeting,
+                                  const Surroundings &surroundings, Asker asker) {
     node::Record record;
     record.spec = plan.spec;
     record.made = std::time(nullptr);
     LiveNode out(plan.room, std::move(record), surroundings);
     const auto devices = plan.spec.devices;
     out.plan_ = std::move(plan);
-    auto begun = devices != 0 ? out.start_proxies(out.plan_->cgroups, devices) : out.begin_making();
+    auto begun = devices != 0 ? out.start_proxies(out.plan_->cgroups, devices, std::move(meeting))
+                              : out.begin_making();
     if (!begun)
         return propagate(begun);
     out.maker_ = std::move(asker);
@@ -68,12 +70,14 @@ Expected<LiveNode> LiveNode::make(node::MakePlan plan, const Surroundings &surro
     return out;
 }
 
-Expected<void> LiveNode::start_proxies(const std::string &cgroups, std::uint32_t count) {
+Expected<void> LiveNode::start_proxies(const std::string &cgroups, std::uint32_t count,
+                                       std::optional<Meeting> meeting) {
     auto proxies = Proxies::start({.libraries = surroundings_->libraries,
                                    .spec = record_.spec,
                                    .room = room_,
                                    .cgroups = cgroups,
-                                   .count = count});
+                                   .count = count,
+                                   .meeting = std::move(meeting)});
     if (!proxies)
         return propagate(proxies);
     // Before any of them runs: the next agent must find them.

@@ -50,8 +50,9 @@ class LiveNode {
     enum class State : std::uint8_t { preparing, restoring, making, joining, running, saving, ending, gone };
 
     // A new one. `asker` hears when it runs, or why it does not.
-    [[nodiscard]] static Expected<LiveNode> make(node::MakePlan plan, const Surroundings &surroundings,
-                                                 Asker asker);
+    // meeting: of its proxies with those of other nodes.
+    [[nodiscard]] static Expected<LiveNode> make(node::MakePlan plan, std::optional<Meeting> meeting,
+                                                 const Surroundings &surroundings, Asker asker);
     // One that an earlier agent has made, by its record.
     [[nodiscard]] static Expected<LiveNode> adopt(node::Room room, const Surroundings &surroundings);
     // From a checkpoint, of which the worker has told. given: what its tasks get in place of the streams that
@@ -121,7 +122,8 @@ class LiveNode {
     LiveNode(node::Room room, node::Record record, const Surroundings &surroundings)
         : surroundings_(&surroundings), room_(std::move(room)), record_(std::move(record)) {}
 
-    [[nodiscard]] Expected<void> start_proxies(const std::string &cgroups, std::uint32_t count);
+    [[nodiscard]] Expected<void> start_proxies(const std::string &cgroups, std::uint32_t count,
+                                               std::optional<Meeting> meeting);
     void step_proxies();
     [[nodiscard]] Expected<void> begin_making();
     void step_making();

@@ -114,7 +114,7 @@ Expected<LiveNode> LiveNode::restore(RestorePlan plan, const Surroundings &surro
     out.worker_ = std::make_unique<Worker>(std::move(plan.worker));
     out.given_ = std::move(plan.given);
     if (plan.proxies != 0) {
-        if (auto started = out.start_proxies(plan.cgroups, plan.proxies); !started)
+        if (auto started = out.start_proxies(plan.cgroups, plan.proxies, {}); !started)
             return propagate(started);
     } else {
         if (auto written = out.room_.write(out.record_); !written)

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -103,17 +104,28 @@ Expected<std::shared_ptr<Member>> Member::prepare(NodeKeeper &nodes, const Membe
         out->network_.end();
         return propagate(written);
     }
+    std::uint16_t port = 0;
+    if (request.meeting()) {
+        auto point = make_meeting_point(request.local());
+        if (!point) {
+            out->network_.end();
+            return propagate(point);
+        }
+        port = point->port;
+        out->meeting_ = std::make_shared<UniqueFd>(std::move(point->socket));
+    }
     network::Prepare plan{.vni = request.vni(),
                           .port = setting.vxlan_port,
                           .local = request.local(),
                           .hosts = {request.hosts().begin(), request.hosts().end()}};
     out->network_.ask<network::Prepared>(
         network::PrepareRequest{.plan = std::move(plan)},
-        [answer = std::move(answer)](const Expected<network::Prepared> &prepared) {
+        [answer = std::move(answer), port](const Expected<network::Prepared> &prepared) {
             if (!prepared)
                 return answer(fault(prepared.error()));
             wire::Envelope reply;
             reply.mutable_prepared_job()->set_mtu(prepared->mtu);
+            reply.mutable_prepared_job()->set_meeting_port(port);
             answer(std::move(reply));
         });
     return out;
@@ -229,12 +241,26 @@ void Member::make_nodes(const Answer &answer) {
     auto all = when_all(own.size(), [answer](const Expected<void> &outcome) { answer(done(outcome)); });
     for (const auto *const one : own)
         nodes_->make_node(
-            spec_of(*one), record_.prepare().cgroups(),
+            spec_of(*one), record_.prepare().cgroups(), meeting_of(*one),
             asker_for<Created>([self = shared_from_this(), one, all](Expected<Created> created) {
                 if (!created)
                     return all(propagate(created));
                 self->attach(*one, all);
             }));
+    meeting_.reset(); // its proxies have it
+}
+
+std::optional<Meeting> Member::meeting_of(const wire::JobNode &one) const {
+    const auto &connect = record_.connect();
+    MeetingKey key{};
+    if (connect.devices() == 0 || connect.meeting_key().size() != key.size())
+        return std::nullopt;
+    std::memcpy(key.data(), connect.meeting_key().data(), key.size());
+    return Meeting{.rendezvous = connect.meeting(),
+                   .address = tcp_address(record_.prepare().local(), 0),
+                   .host = setting_->host,
+                   .key = key,
+                   .socket = one.number() == 1 ? meeting_ : nullptr};
 }
 
 void Member::attach(const wire::JobNode &one, std::function<void(Expected<void>)> then) {

@@ -26,7 +26,8 @@ class NodeKeeper {
   public:
     virtual ~NodeKeeper() = default;
     // An empty list of cgroups: the agent's own.
-    virtual void make_node(node::Spec spec, std::string cgroups, const Asker &asker) = 0;
+    virtual void make_node(node::Spec spec, std::string cgroups, std::optional<Meeting> meeting,
+                           const Asker &asker) = 0;
     // Null if there is none. What is asked of it is done in the next round.
     [[nodiscard]] virtual LiveNode *find_node(const std::string &name) = 0;
 };
@@ -83,6 +84,8 @@ class Member : public std::enable_shared_from_this<Member> {
     [[nodiscard]] node::Spec spec_of(const peers::wire::JobNode &one) const;
     void connect(const peers::wire::ConnectJob &request, const Answer &answer);
     void make_nodes(const Answer &answer);
+    // Of the proxies of one of its nodes with all others of the job.
+    [[nodiscard]] std::optional<Meeting> meeting_of(const peers::wire::JobNode &one) const;
     void attach(const peers::wire::JobNode &one, std::function<void(Expected<void>)> done);
     void start(const peers::wire::StartJob &request, const Answer &answer);
     void watch_rank(std::uint32_t rank);
@@ -95,6 +98,7 @@ class Member : public std::enable_shared_from_this<Member> {
     NodeKeeper *nodes_;
     const MemberSetting *setting_;
     NetworkClient network_;
+    std::shared_ptr<UniqueFd> meeting_; // where the job's device proxies meet, if it is here
     peers::wire::MemberRecord record_;
     Deadline heard_; // of the coordinator
     std::map<std::uint32_t, Rank> ranks_;

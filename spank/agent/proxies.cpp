@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdlib>
 #include <exception>
-#include <iterator>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -23,11 +22,8 @@
 #include <grp.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 namespace singularity::agent {
@@ -108,30 +104,6 @@ struct Descriptors {
     int null;
 };
 
-// Where the node's proxies meet for collectives of ranks on different devices: the first one serves it. The
-// others' connections wait in the socket until it does.
-struct Meeting {
-    UniqueFd socket;
-    std::string address; // as proxies are told it
-};
-
-Expected<Meeting> make_meeting() {
-    constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-    Meeting out;
-    out.socket = UniqueFd(socket(AF_UNIX, kType, 0));
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    socklen_t size = sizeof(name);
-    auto *const address = static_cast<sockaddr *>(static_cast<void *>(&name));
-    // Without a name the kernel finds a free one in the abstract namespace.
-    if (!out.socket || bind(out.socket.get(), address, sizeof(sa_family_t)) != 0 ||
-        listen(out.socket.get(), kBacklog) != 0 || getsockname(out.socket.get(), address, &size) != 0)
-        return std::unexpected(errno_error("make", "a socket for proxies to meet"));
-    const auto length = size - offsetof(sockaddr_un, sun_path);
-    out.address = "unix:@" + std::string(name.sun_path + 1, length - 1);
-    return out;
-}
-
 // A descriptor from which the key is read once.
 Expected<UniqueFd> readable(std::span<const std::byte> key) {
     auto pipe = make_pipe();
@@ -169,9 +141,9 @@ Expected<void> become_user(const node::Spec &spec) {
     return {};
 }
 
-// The process of one proxy, until it is one. The error goes to the ready pipe. meeting: see Meeting.
+// The process of one proxy, until it is one. The error goes to the ready pipe.
 Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const Descriptors &given,
-                            const std::string &meeting) {
+                            const Meeting &meeting) {
     // Until the agent has written down that we exist. Its death ends the wait as well.
     char allowed = 0;
     ssize_t got = 0;
@@ -203,11 +175,13 @@ Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const D
                                        "--ready-fd",
                                        std::to_string(kReady),
                                        "--rendezvous",
-                                       meeting,
+                                       meeting.rendezvous,
                                        "--job-key-fd",
                                        std::to_string(kJobKey)};
-    if (number == 0)
+    if (number == 0 && meeting.socket)
         arguments.insert(arguments.end(), {"--rendezvous-fd", std::to_string(kRendezvous)});
+    if (!meeting.host.empty())
+        arguments.insert(arguments.end(), {"--host-name", meeting.host, "--address", meeting.address});
     auto environment = environment_of(plan, number);
     const auto argument_list = exec_list(arguments);
     const auto environment_list = exec_list(environment);
@@ -216,7 +190,7 @@ Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const D
 }
 
 [[noreturn]] void run_proxy(const ProxyPlan &plan, std::uint32_t number, const Descriptors &given,
-                            const std::string &meeting) {
+                            const Meeting &meeting) {
     std::string trouble;
     try {
         if (auto become = become_proxy(plan, number, given, meeting); !become)
@@ -264,13 +238,9 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
     auto null = open_file("/dev/null", O_RDWR);
     if (!go || !null)
         return go ? propagate(null) : propagate(go);
-    auto meeting = make_meeting();
+    auto meeting = plan.meeting ? Expected<Meeting>(*plan.meeting) : meet_here();
     if (!meeting)
         return propagate(meeting);
-    // Who knows it is one of this node's proxies: it lives as long as they do.
-    std::array<std::byte, 32> secret{};
-    if (getrandom(secret.data(), secret.size(), 0) != std::ssize(secret))
-        return std::unexpected(errno_error("make", "a key for a node's proxies"));
     for (std::uint32_t number = 0; number < plan.count; ++number) {
         auto ready = make_pipe();
         if (!ready)
@@ -281,14 +251,15 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
         auto log = open_file(plan.room.proxy_log(number), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
         if (!log)
             return propagate(log);
-        const auto key = readable(secret);
+        const auto key = readable(meeting->key);
         if (!key)
             return std::unexpected(key.error());
         const Descriptors given{.go = go->reading.get(),
                                 .ready = ready->writing.get(),
                                 .control = control->get(),
                                 .key = key->get(),
-                                .rendezvous = number == 0 ? meeting->socket.get() : null->get(),
+                                .rendezvous =
+                                    number == 0 && meeting->socket ? meeting->socket->get() : null->get(),
                                 .log = log->get(),
                                 .null = null->get()};
         const pid_t pid = fork();
@@ -297,7 +268,7 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
         if (pid == 0) {
             // Or our own copy of the other end would keep us waiting for an agent that has died.
             go->writing.reset();
-            run_proxy(plan, number, given, meeting->address);
+            run_proxy(plan, number, given, *meeting);
         }
         One one;
         one.pidfd = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));

@@ -7,6 +7,7 @@
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
+#include "meeting.hpp"
 #include "node/process.hpp"
 #include "node/record.hpp"
 #include "surroundings.hpp"
@@ -25,9 +26,10 @@ namespace singularity::agent {
 struct ProxyPlan {
     Libraries libraries;
     node::Spec spec;
-    node::Room room;         // prepared
-    std::string cgroups;     // /proc/PID/cgroup of who asks
-    std::uint32_t count = 0; // proxies; with fewer than devices several of those share one
+    node::Room room;                // prepared
+    std::string cgroups;            // /proc/PID/cgroup of who asks
+    std::uint32_t count = 0;        // proxies; with fewer than devices several of those share one
+    std::optional<Meeting> meeting; // with those of other nodes of a job; else they meet each other
 };
 
 // Nothing blocks: step() is called when one of the descriptors that watch() names is readable.

@@ -85,8 +85,8 @@ class Server : private NodeKeeper {
     void create(const std::shared_ptr<Client> &client, Create request, const Asker &asker);
     [[nodiscard]] Expected<void> room_for_one_more(bool for_root, const node::Spec &spec) const;
     // A node of which is known that it may be made.
-    void make_checked(node::Spec spec, std::string cgroups, const std::shared_ptr<Client> &owner,
-                      const Asker &asker);
+    void make_checked(node::Spec spec, std::string cgroups, std::optional<Meeting> meeting,
+                      const std::shared_ptr<Client> &owner, const Asker &asker);
     void list(const std::shared_ptr<Client> &client, const Asker &asker) const;
     // The node, if there is one that the client may touch; else the asker has been told.
     [[nodiscard]] Held *find(const Client &client, const std::string &name, const Asker &asker);
@@ -94,7 +94,8 @@ class Server : private NodeKeeper {
     // server_jobs.cpp
     [[nodiscard]] Expected<void> open_jobs();
     void adopt_jobs();
-    void make_node(node::Spec spec, std::string cgroups, const Asker &asker) override;
+    void make_node(node::Spec spec, std::string cgroups, std::optional<Meeting> meeting,
+                   const Asker &asker) override;
     [[nodiscard]] LiveNode *find_node(const std::string &name) override;
     [[nodiscard]] std::shared_ptr<Job> find_job(const Client &client, const std::string &name,
                                                 const Asker &asker);

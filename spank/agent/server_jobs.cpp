@@ -41,7 +41,8 @@ void Server::adopt_jobs() {
             job_ties_[name] = {.owner = {}, .patience = Deadline::after(kTiePatience)};
 }
 
-void Server::make_node(node::Spec spec, std::string cgroups, const Asker &asker) {
+void Server::make_node(node::Spec spec, std::string cgroups, std::optional<Meeting> meeting,
+                       const Asker &asker) {
     if (cgroups.empty()) {
         auto own = proc::read("/proc/self/cgroup");
         if (!own)
@@ -50,7 +51,7 @@ void Server::make_node(node::Spec spec, std::string cgroups, const Asker &asker)
     }
     if (auto room = room_for_one_more(spec.uid == 0, spec); !room)
         return asker.refuse(room.error());
-    make_checked(std::move(spec), std::move(cgroups), {}, asker);
+    make_checked(std::move(spec), std::move(cgroups), std::move(meeting), {}, asker);
 }
 
 LiveNode *Server::find_node(const std::string &name) {

@@ -135,11 +135,11 @@ void Server::create(const std::shared_ptr<Client> &client, Create request, const
     auto cgroups = client->sender.cgroups();
     if (!cgroups)
         return asker.refuse(cgroups.error());
-    make_checked(std::move(spec), std::move(*cgroups), client, asker);
+    make_checked(std::move(spec), std::move(*cgroups), {}, client, asker);
 }
 
-void Server::make_checked(node::Spec spec, std::string cgroups, const std::shared_ptr<Client> &owner,
-                          const Asker &asker) {
+void Server::make_checked(node::Spec spec, std::string cgroups, std::optional<Meeting> meeting,
+                          const std::shared_ptr<Client> &owner, const Asker &asker) {
     if (auto checked = node::check_spec(spec); !checked)
         return asker.refuse(checked.error());
     if (nodes_.contains(spec.name))
@@ -155,7 +155,7 @@ void Server::make_checked(node::Spec spec, std::string cgroups, const std::share
                               .init = options_.places.libraries.init(),
                               .cgroups = std::move(cgroups)};
     auto prepared = plan.room.prepare(spec);
-    auto made = prepared ? LiveNode::make(plan, options_.places, asker)
+    auto made = prepared ? LiveNode::make(plan, std::move(meeting), options_.places, asker)
                          : Expected<LiveNode>(std::unexpected(prepared.error()));
     if (!made) {
         if (auto removed = plan.room.remove(); !removed)
