@@ -3,7 +3,7 @@
 read. Afterwards the program runs on, or the newest checkpoint restores, without a bit of difference; the store is whole and
 nothing is left behind. Steps are what the worker and its criu do to files, processes and sockets (steps.py).
 
-Of each operation and disturbance one step is tried, drawn by chance; SINGULARITY_TEST_POINTS=N: as many of them; =classes: up to
+Of each operation and disturbance two steps are tried, drawn by chance; SINGULARITY_TEST_POINTS=N: as many of them; =classes: up to
 three of each class of steps that are alike (alike.py), which is a complete run; =all: each step, which takes many hours.
 SINGULARITY_TEST_SHARD=I/N: of a complete run the part I of N, from 1; SINGULARITY_TEST_OPERATIONS=restore,...: only these;
 SINGULARITY_TEST_SEED: the same sample again."""
@@ -23,7 +23,7 @@ import steps
 from saved_nodes import SEED
 from scenes import OPERATIONS, PROGRAMS, Scene
 
-POINTS = os.environ.get("SINGULARITY_TEST_POINTS") or "1"
+POINTS = os.environ.get("SINGULARITY_TEST_POINTS") or "2"
 SHARD, SHARDS = map(int, (os.environ.get("SINGULARITY_TEST_SHARD") or "1/1").split("/"))
 ONLY = (os.environ.get("SINGULARITY_TEST_OPERATIONS") or ",".join(OPERATIONS)).split(",")
 
