@@ -7,7 +7,7 @@ import struct
 import subprocess
 
 import pytest
-from peering import EXPIRED, HOST, MESSAGE_LIMIT, PORT, Caller, ListeningAgent, Munged, message
+from peering import EXPIRED, HOST, MESSAGE_LIMIT, PORT, Caller, ListeningAgent, Munged, fields_of, message
 from virtualnode import ALICE, wait_for  # after peering, which says where it is
 
 
@@ -49,6 +49,55 @@ def test_a_request_that_it_does_not_know_is_answered(agent, munged):
         caller.introduce(munged).tell(message(f1=5, f999=b"whatever"))
         reply = caller.hear()
         assert reply[1] == 5 and 2 in reply
+
+
+JOB = "u1001-j00002a"
+PREPARE, CONNECT, START, FOLLOW, SIGNAL, END, CUT = range(5, 12)  # members of Envelope
+
+
+def prepare(job=JOB, vni=42, uid=ALICE, local=0, **more):
+    return message(f1=job, f2=vni, f3=local, f5=message(f1=uid, f2=uid), **more)
+
+
+@pytest.mark.parametrize("kind, body, why", [
+    (PREPARE, prepare(job="../../etc"), "names of uid 1001's jobs"),
+    (PREPARE, prepare(job="u1002-j00002a"), "names of uid 1001's jobs"),
+    (PREPARE, prepare(job="u1001-j00002a\0"), "names of uid 1001's jobs"),
+    (PREPARE, prepare(vni=0), "expected a number from 1"),
+    (PREPARE, prepare(vni=2**32 - 1), "expected a number from 1"),
+    (PREPARE, prepare(local=5, f4=b"\x05"), "the address of this host is none"),
+    (CONNECT, message(f1=JOB, f2=1400), "none of that name"),
+    (START, message(f1=JOB), "none of that name"),
+    (FOLLOW, message(f1=JOB), "none of that name"),
+    (SIGNAL, message(f1=JOB, f2=9), "none of that name"),
+    (END, message(f1=JOB), "none of that name"),
+    (CUT, message(f1=JOB), "none of that name"),
+])
+def test_requests_that_make_no_sense(agent, munged, kind, body, why):
+    """Even root of another host gets no more than a word."""
+    with Caller() as caller:
+        caller.introduce(munged).tell(message(f1=9, **{f"f{kind}": body}))
+        reply = caller.hear()
+        assert reply[1] == 9 and why in fields_of(reply[2])[3].decode(), reply
+        # What was begun of it can be ended.
+        caller.tell(message(f1=10, **{f"f{END}": message(f1=JOB)}))
+        assert caller.hear()[1] == 10
+
+
+def test_a_job_obeys_its_coordinator_alone(agent, munged):
+    with Caller() as caller, Caller(name="another") as other:
+        caller.introduce(munged).tell(message(f1=1, **{f"f{PREPARE}": prepare()}))
+        assert fields_of(caller.hear()[12])[1] == 1500  # prepared, with this MTU
+        other.introduce(munged)
+        for kind in (CONNECT, START, FOLLOW, SIGNAL, END, CUT):
+            other.tell(message(f1=1, **{f"f{kind}": message(f1=JOB)}))
+            assert "none of that name that another coordinates" in fields_of(other.hear()[2])[3].decode()
+        # Nodes that are not as they must be; what a user would have asked for is made by his own agent.
+        node = message(f1=1, f2=HOST, f4="u1001-j00002a-1", f5="10.64.42.1/24")
+        caller.tell(message(f1=2, **{f"f{CONNECT}": message(f1=JOB, f2=1500, f3=node)}))
+        assert "its node 1 is not as it must be" in fields_of(caller.hear()[2])[3].decode()
+        caller.tell(message(f1=3, **{f"f{END}": message(f1=JOB)}))
+        assert 14 in caller.hear()  # done
 
 
 def test_a_port_that_any_user_may_have(agent):

@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Hosts with a node agent each, and what jobs leave on them."""
 
+import json
 import os
 import signal
 import subprocess
+import sys
 
 from virtualcluster import Cluster
 from virtualcluster.errors import wait_for
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "node"))
+from virtualnode import Connection  # noqa: E402
+
+CUT_JOB = 90  # spank/agent/agent_messages.hpp
 TOP = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 BUILD = os.path.abspath(os.environ.get("CTEST_BINARY_DIR", os.path.join(TOP, "build", "release")))
 PATIENCE_OF_AGENTS = 6  # seconds
@@ -62,6 +68,15 @@ class RankHosts:
         line = self.host(name).command([CTL, "run", "--hosts", hosts, *options, "--", *command], user)
         return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                 start_new_session=True, preexec_fn=self.host(name).join_cgroups)
+
+    def connect(self, name):
+        """To the agent of a host, as root."""
+        return Connection(f"/proc/{self.host(name).pid()}/root/run/singularity/agent.sock")
+
+    def ports(self, name):
+        """{port: state} of the bridge of the one job that has nodes there."""
+        script = "nsenter --net=$(grep -l '^singularity-net' /proc/[0-9]*/comm | sed 's/comm$/ns\\/net/') bridge -j link"
+        return {port["ifname"]: port["state"] for port in json.loads(self.host(name).run(["sh", "-c", script]).stdout)}
 
     def jobs(self, name, user="alice"):
         """{job: line of ps}"""

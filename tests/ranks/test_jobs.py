@@ -5,8 +5,9 @@ import os
 import re
 
 import pytest
-from rankhosts import PATIENCE, end
+from rankhosts import CUT_JOB, PATIENCE, end
 from virtualcluster.errors import wait_for
+from virtualnode import text  # after rankhosts, which says where it is
 
 SHOW = ('echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $SLURM_PROCID/$SLURM_NTASKS '
         '$SLURM_LOCALID $SLURM_NODEID/$SLURM_NNODES $(hostname) $(id -u):$(id -g):$(id -G)"')
@@ -191,3 +192,80 @@ def test_a_large_world(hosts):
     done = hosts.run("n1", "n1,n2,n3,n1,n2,n3", "sh", "-c", "echo $RANK", options=["--ranks-per-node", "8"])
     assert done.returncode == 0, done.stderr
     assert sorted(int(line) for line in done.stdout.split()) == list(range(48))
+
+
+STREAM = """
+import os, socket, sys
+where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if os.environ["RANK"] == "0":
+    peer = socket.create_server(("", where[1])).accept()[0]
+    n = 0
+    while True:
+        got = peer.recv(4096)
+        n += len(got)
+        with open("/shared/progress", "w") as file:
+            file.write(str(n))
+else:
+    while True:
+        try:
+            peer = socket.create_connection(where)
+            break
+        except ConnectionRefusedError:
+            pass
+    while True:
+        peer.sendall(bytes(1024))
+"""
+
+
+def test_the_network_of_a_job_is_cut_and_opened(hosts):
+    """On all its hosts, by its coordinator; what it means is in tests/network."""
+    progress = os.path.join(hosts.cluster.directory, "shared", "progress")
+
+    def seen():
+        try:
+            with open(progress, encoding="ascii") as file:
+                return int(file.read() or 0)
+        except FileNotFoundError:
+            return 0
+
+    def grows():
+        before = seen()
+        wait_for(lambda: seen() > before, PATIENCE, "the stream to flow")
+
+    job = hosts.detach("n1", "n2,n3", "python3", "-c", STREAM)
+    grows()
+    with hosts.connect("n1") as connection:
+        connection.ask(CUT_JOB, text(job) + b"\0")
+        for name in ("n2", "n3"):
+            ports = hosts.ports(name)
+            assert len(ports) == 2 and set(ports.values()) == {"disabled"}, ports
+        connection.ask(CUT_JOB, text(job) + b"\1")
+        for name in ("n2", "n3"):
+            assert set(hosts.ports(name).values()) == {"forwarding"}
+    grows()
+    hosts.ctl("n1", "destroy", job)
+
+
+def test_each_node_has_its_devices(hosts):
+    done = hosts.run("n1", "n1,n2", "sh", "-c", "ls /run/singularity/devices", options=["--devices", "2", "--backend", "software", "--label"])
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"{rank}: {device}.sock" for rank in "01" for device in "01"]
+
+
+# Four ranks of an unmodified framework on two hosts agree on a sum.
+REDUCE = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+value = torch.full((1000,), float(dist.get_rank() + 1))
+dist.all_reduce(value)
+assert (value == 10).all()
+print(dist.get_rank(), "of", dist.get_world_size(), value[0].item())
+dist.destroy_process_group()
+"""
+
+
+def test_pytorch_ranks_reduce(hosts):
+    command = ["env", "USE_LIBUV=0", "OMP_NUM_THREADS=1", "python3", "-c", REDUCE]
+    done = hosts.run("n1", "n1,n2", *command, options=["--ranks-per-node", "2"], timeout=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"{rank} of 4 10.0" for rank in range(4)]
