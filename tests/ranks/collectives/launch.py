@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""launch.py RANKS PROGRAM [ARGUMENT...]: runs so many of a program, each with its RANK and the like, as torchrun does.
+"""launch.py RANKS PROGRAM [ARGUMENT...]: runs so many of a program, each with its RANK and the like, as torchrun does;
+with LAUNCH_AS=slurm in the environment as srun does.
 
 What they print comes out by lines with the rank in front. The status is the first that is not 0; then, and at the
 end of this program, the others are killed.
@@ -29,12 +30,15 @@ def relay(rank, stream, out, lock):
 
 def main():
     ranks = int(sys.argv[1])
-    shared = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    own, size = ("SLURM_PROCID", "SLURM_LOCALID"), "SLURM_NTASKS"
+    if os.environ.get("LAUNCH_AS") != "slurm":
+        own, size = ("RANK", "LOCAL_RANK"), "WORLD_SIZE"
+    shared = {size: str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     lock = threading.Lock()
     processes = []
     threads = []
     for rank in range(ranks):
-        environment = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), **shared)
+        environment = dict(os.environ, **shared, **{name: str(rank) for name in own})
         one = subprocess.Popen(sys.argv[2:], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
         processes.append(one)
         for stream, out in ((one.stdout, sys.stdout), (one.stderr, sys.stderr)):

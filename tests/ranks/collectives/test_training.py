@@ -24,3 +24,9 @@ def test_results_do_not_depend_on_devices(name, ranks):
             outputs[devices] = ranked.finished(ranked.command(ranks, devices, proxied.program("workloads", name)))
             assert outputs[devices].endswith("[0] PASSED\n"), outputs[devices]
     assert len(set(outputs.values())) == 1, outputs
+
+
+def test_ranks_come_from_slurm():
+    """Without RANK and WORLD_SIZE, from SLURM_PROCID and SLURM_NTASKS."""
+    program = proxied.program("workloads", "train_pipeline")
+    assert ranked.finished(ranked.command(4, 1, program, LAUNCH_AS="slurm")) == ranked.finished(ranked.command(4, 1, program))
