@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Virtual memory management.
+#include "common/deadline.hpp"
 #include "driver.hpp"
+
+#include <atomic>
+#include <chrono>
 
 using namespace singularity::test;
 
@@ -60,11 +64,52 @@ void map_and_unmap(void ** /*state*/) {
     expect_result(cuMemCreate(&all, 512U << 20U, &properties, 0), CUDA_ERROR_OUT_OF_MEMORY);
 }
 
+// Ranks that share a device have a context each: the one that unmaps may be the one that the other waits for.
+void unmapping_waits_for_no_other_context(void ** /*state*/) {
+    struct Hold {
+        std::atomic<bool> over = false;
+        std::atomic<bool> in_time = false;
+    } hold;
+    const Scope waits;
+    ok(cuLaunchHostFunc(
+        nullptr,
+        [](void *data) {
+            auto &one = *static_cast<Hold *>(data);
+            one.in_time = singularity::wait_until([&] { return one.over.load(); },
+                                                  singularity::Deadline::after(std::chrono::seconds(10)),
+                                                  "the other context's cuMemUnmap")
+                              .has_value();
+        },
+        &hold));
+    {
+        const Scope scope;
+        CUmemAllocationProp properties{};
+        properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+        const CUmemAccessDesc access{.location = properties.location,
+                                     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        CUdeviceptr address = 0;
+        CUmemGenericAllocationHandle memory = 0;
+        ok(cuMemAddressReserve(&address, kUnit, 0, 0, 0));
+        ok(cuMemCreate(&memory, kUnit, &properties, 0));
+        ok(cuMemMap(address, kUnit, 0, memory, 0));
+        ok(cuMemSetAccess(address, kUnit, &access, 1));
+        ok(cuMemUnmap(address, kUnit));
+        hold.over = true;
+        ok(cuMemRelease(memory));
+        ok(cuMemAddressFree(address, kUnit));
+    }
+    ok(cuCtxSetCurrent(waits.context));
+    ok(cuCtxSynchronize());
+    assert_true(hold.in_time);
+}
+
 } // namespace
 
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(map_and_unmap),
+        cmocka_unit_test(unmapping_waits_for_no_other_context),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
