@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "host_node.hpp"
 
+#include "node/process.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <set>
@@ -8,7 +10,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace singularity::worker {
@@ -36,7 +41,39 @@ bool is_in(const std::filesystem::path &process, std::uint64_t pid_namespace) {
     return stat((process / "ns/pid").c_str(), &about) == 0 && about.st_ino == pid_namespace;
 }
 
+// The kernel makes the end that accept(2) gives in the network of who connects.
+bool is_made_outside(const UniqueFd &process, int number, ino_t network) {
+    const UniqueFd socket(static_cast<int>(syscall(SYS_pidfd_getfd, process.get(), number, 0)));
+    const UniqueFd its(socket ? ioctl(socket.get(), SIOCGSKNS) : -1);
+    struct stat about{};
+    return its && fstat(its.get(), &about) == 0 && about.st_ino != network;
+}
+
+bool has_connection(const UniqueFd &process, pid_t pid) {
+    struct stat network{};
+    if (stat(fmt::format("/proc/{}/ns/net", pid).c_str(), &network) != 0)
+        return false;
+    std::error_code gone; // descriptors are closed while they are looked at
+    for (const auto &entry : std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid), gone)) {
+        const auto name = entry.path().filename().native();
+        int number = -1;
+        std::from_chars(name.data(), name.data() + name.size(), number);
+        if (std::filesystem::read_symlink(entry.path(), gone).native().starts_with("socket:[") &&
+            is_made_outside(process, number, network.st_ino))
+            return true;
+    }
+    return false;
+}
+
 } // namespace
+
+Expected<void> await_hang_up(const node::Record &record, const Deadline &deadline) {
+    const auto init = node::hold(record.init);
+    if (!init)
+        return std::unexpected(init.error());
+    return wait_until([&] { return !has_connection(*init, record.init.pid); }, deadline,
+                      fmt::format("the init of {} to close its connection", record.spec.name));
+}
 
 host::Context context_of(const node::Spec &spec, AgentLink &agent, const char *phase) {
     host::Context context;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "agent_link.hpp"
+#include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 #include "criu-hooks/host/node.hpp"
@@ -26,6 +27,10 @@ struct Outside {
 // At a dump, where they are in the node; at a restore, what is mounted there.
 [[nodiscard]] std::vector<host::OutsideMount> mounts_in(const node::Record &record, const node::Room &room);
 [[nodiscard]] std::vector<host::OutsideMount> mounts_from(const node::Record &record, const node::Room &room);
+
+// The agent closes its connection to the init, whose other end was made outside of the node and could not be
+// saved: until the init has found that out and has closed it.
+[[nodiscard]] Expected<void> await_hang_up(const node::Record &record, const Deadline &deadline);
 
 // The output of detached tasks so far, which belongs to the moment of the image.
 [[nodiscard]] Expected<void> copy_logs(const std::filesystem::path &from, const std::filesystem::path &to);

@@ -35,6 +35,7 @@ constexpr auto kDumpPatience = 600s;
 constexpr auto kStorePatience = 3600s;
 constexpr auto kEndPatience = 10s; // for the agent to do what takes it no time
 constexpr auto kMarkPatience = 10s;
+constexpr auto kHangUpPatience = 10s; // the init belongs to the user
 
 std::uint64_t microseconds(Clock::duration span) {
     return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(span).count());
@@ -99,6 +100,8 @@ Expected<agent::ImageReport> Saving::work() {
     if (!mark)
         return propagate(mark);
     mark_.emplace(std::move(*mark));
+    if (auto alone = await_hang_up(job_.record, Deadline::after(kHangUpPatience)); !alone)
+        return propagate(alone);
     agent::ImageReport report;
     report.node = job_.record.spec.name;
     if (auto done = cut_in_time(report); !done)

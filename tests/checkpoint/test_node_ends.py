@@ -140,6 +140,14 @@ def waits(pid):
     return any(number in ("7", "271") for number in found)
 
 
+def sleeps(pid):
+    """Whether its first thread is in clock_nanosleep(2): between two looks at something."""
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{pid}/syscall", encoding="utf-8") as call:
+            return call.read().split()[0] == "230"
+    return False
+
+
 # The step, what happens to the proxy there, and what is said. One that is stopped dies when the worker waits for its word that
 # clients are back.
 MOMENTS = {
@@ -199,3 +207,21 @@ def test_staging_behind_the_agent(scene):
     status, errors = scene.attempt("restore", plan)
     assert plan.reached and status == 1, errors
     scene.check("agent")
+
+
+@pytest.mark.parametrize("scene", ["shell"], indirect=True)
+def test_an_init_that_is_slow(scene):
+    """It has not closed its connection to the agent yet when the worker is there to save it."""
+    (init,) = scene.agent.init_pids()
+    plan = steps.Plan(has_effect, lambda call, _: call.name == "flock", lambda _: None)
+    os.kill(init, signal.SIGSTOP)
+    scene.agent.steps.arm(plan)
+    with saved_nodes.foreground(scene.agent, "checkpoint", "--continue", scene.node) as asking:
+        try:
+            virtualnode.wait_for(lambda: plan.reached or asking.poll() is not None, "the step", PATIENCE)
+            virtualnode.wait_for(lambda: asking.poll() is not None or any(map(sleeps, scene.agent.workers())), "the worker to wait", PATIENCE)
+        finally:
+            os.kill(init, signal.SIGCONT)
+        _, errors = asking.communicate(timeout=PATIENCE)
+    settled_by(scene, plan)
+    assert asking.returncode == 0, errors
