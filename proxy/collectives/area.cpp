@@ -58,7 +58,7 @@ Expected<std::shared_ptr<Area>> Area::map(const Shape &shape, UniqueFd memory) {
 }
 
 // Who rings writes its counter before it looks at `sleeping`; who sleeps sets that before it looks at
-// counters: one of the two sees the other.
+// counters, all of it in one order: one of the two sees the other.
 std::uint32_t Area::about_to_sleep() {
     const auto seen = head_->bell.load(std::memory_order_seq_cst);
     head_->sleeping.store(1, std::memory_order_seq_cst);
@@ -71,7 +71,6 @@ void Area::sleep(std::uint32_t seen, std::chrono::nanoseconds limit) {
 }
 
 void Area::ring() {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
     if (head_->sleeping.load(std::memory_order_seq_cst) == 0)
         return;
     head_->bell.fetch_add(1, std::memory_order_seq_cst);

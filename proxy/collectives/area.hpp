@@ -34,7 +34,7 @@ class Area {
     [[nodiscard]] std::span<std::byte> bytes(std::size_t at, std::size_t size) { return {base_ + at, size}; }
 
     [[nodiscard]] std::uint64_t read(std::uint32_t counter) const {
-        return counters_[counter].load(std::memory_order_acquire);
+        return counters_[counter].load(std::memory_order_seq_cst);
     }
     void write(std::uint32_t counter, std::uint64_t value) {
         counters_[counter].store(value, std::memory_order_seq_cst);

@@ -175,16 +175,17 @@ Expected<void> Connection::read_one() {
 }
 
 Expected<void> Connection::read_data(const FrameHead &head) {
-    const auto group = receiver_.group(peer_, head.instance, head.rank);
-    // Larger than any area: not data of a communicator that was left here.
-    if (group == nullptr)
-        return head.b > Shape::of(1).size + Shape::of(kMostMembers).size
-                   ? nonsense("it sends no member's data")
-                   : skip(head.b);
-    const auto &shape = group->shape();
+    const auto kept = receiver_.kept(peer_, head.instance, head.rank);
+    if (kept.area == nullptr) {
+        // Data of a communicator that was left here, unless it is larger than any area.
+        if (head.b > Shape::of(1).size + Shape::of(kMostMembers).size)
+            return nonsense("it sends no member's data");
+        return skip(head.b);
+    }
+    const auto &shape = kept.area->shape();
     if (head.a < shape.data_at || head.a > shape.size || head.b > shape.size - head.a)
         return nonsense(fmt::format("data at {:#x}+{:#x} lies outside of a member's area", head.a, head.b));
-    return socket_.receive(group->area(head.rank).bytes(head.a, head.b), Deadline::after(kToTake));
+    return socket_.receive(kept.area->bytes(head.a, head.b), Deadline::after(kToTake));
 }
 
 Expected<void> Connection::skip(std::uint64_t size) {
@@ -199,13 +200,16 @@ Expected<void> Connection::skip(std::uint64_t size) {
 }
 
 Expected<void> Connection::take_count(const FrameHead &head) {
-    const auto group = receiver_.group(peer_, head.instance, head.rank);
-    if (group == nullptr)
+    const auto kept = receiver_.kept(peer_, head.instance, head.rank);
+    if (kept.area == nullptr)
         return {};
-    if (head.a >= group->shape().counters() ||
-        head.b < group->read(head.rank, static_cast<std::uint32_t>(head.a)))
+    const auto counter = static_cast<std::uint32_t>(head.a);
+    if (head.a >= kept.area->shape().counters() || head.b < kept.area->read(counter))
         return nonsense(fmt::format("counter {} does not go to {}", head.a, head.b));
-    group->arrived(head.rank, static_cast<std::uint32_t>(head.a), head.b);
+    if (kept.group != nullptr)
+        kept.group->arrived(head.rank, counter, head.b);
+    else
+        kept.area->write(counter, head.b);
     return {};
 }
 

@@ -26,9 +26,13 @@ class Receiver {
     virtual ~Receiver() = default;
     virtual void here(const ProcessId &from, Instance instance) = 0;
     virtual void area(const ProcessId &from, Instance instance, std::uint32_t rank, UniqueFd memory) = 0;
-    // The group in which the rank is the process's, and distant; nullptr: there is none, or no more.
-    [[nodiscard]] virtual std::shared_ptr<Group> group(const ProcessId &from, Instance instance,
-                                                       std::uint32_t rank) = 0;
+    // Where what the rank writes is kept: it is the process's, and distant. Without an area there is none, or
+    // no more. The group comes later: a peer may be ready before this process is.
+    struct Kept {
+        std::shared_ptr<Area> area;
+        std::shared_ptr<Group> group;
+    };
+    [[nodiscard]] virtual Kept kept(const ProcessId &from, Instance instance, std::uint32_t rank) = 0;
     virtual void failed(const ProcessId &from, Instance instance, const std::string &text) = 0;
     // The last call.
     virtual void lost(const ProcessId &from, const std::string &why) = 0;

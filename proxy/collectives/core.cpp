@@ -205,6 +205,7 @@ Expected<void> Core::begin(Record &record, std::span<const std::shared_ptr<Membe
                 return propagate(made);
             place.area = std::move(*made);
         }
+        record.distant.push_back(place.where == Where::distant ? place.area : nullptr);
         record.places.push_back(std::move(place));
     }
     for (const auto &[id, process] : record.others) {
@@ -354,13 +355,18 @@ void Core::area(const ProcessId &from, Instance instance, std::uint32_t rank, Un
     }
 }
 
-std::shared_ptr<Group> Core::group(const ProcessId &from, Instance instance, std::uint32_t rank) {
+Receiver::Kept Core::kept(const ProcessId &from, Instance instance, std::uint32_t rank) {
     const std::scoped_lock lock(lock_);
     const auto found = records_.find(instance);
-    if (found == records_.end() || rank >= found->second.owners.size() || found->second.owners[rank] != from)
-        return nullptr;
-    auto group = found->second.group.lock();
-    return group != nullptr && group->where(rank) == Where::distant ? group : nullptr;
+    if (found == records_.end())
+        return {};
+    auto &record = found->second;
+    if (rank >= record.distant.size() || record.owners[rank] != from || record.over)
+        return {};
+    auto group = record.group.lock();
+    if (record.ready && group == nullptr)
+        record.distant.assign(record.distant.size(), nullptr); // everybody here has gone
+    return {.area = record.distant[rank], .group = std::move(group)};
 }
 
 void Core::failed(const ProcessId &from, Instance instance, const std::string &text) {

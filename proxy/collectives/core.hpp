@@ -46,8 +46,7 @@ class Core final : public Receiver, public RendezvousLine::Listener {
     // --- from connections
     void here(const ProcessId &from, Instance instance) override;
     void area(const ProcessId &from, Instance instance, std::uint32_t rank, UniqueFd memory) override;
-    [[nodiscard]] std::shared_ptr<Group> group(const ProcessId &from, Instance instance,
-                                               std::uint32_t rank) override;
+    [[nodiscard]] Kept kept(const ProcessId &from, Instance instance, std::uint32_t rank) override;
     void failed(const ProcessId &from, Instance instance, const std::string &text) override;
     void lost(const ProcessId &from, const std::string &why) override;
 
@@ -62,6 +61,7 @@ class Core final : public Receiver, public RendezvousLine::Listener {
         std::set<ProcessId> missing;                  // that do not know it yet
         std::set<std::uint32_t> missing_areas;        // of ranks beside
         std::vector<std::shared_ptr<Member>> members; // here, until it is ready
+        std::vector<std::shared_ptr<Area>> distant;   // by rank; nullptr: it is not
         std::weak_ptr<Group> group;
         bool ready = false; // it has had a group
         bool over = false;  // failed before it was ready

@@ -49,7 +49,7 @@ void Group::fail(Failure failure, bool tell) {
         if (failure_)
             return;
         failure_ = std::move(failure);
-        failed_.store(true, std::memory_order_release);
+        failed_.store(true, std::memory_order_seq_cst);
     }
     ring();
     if (tell && tell_)

@@ -72,7 +72,7 @@ class Group {
     void fail(Failure failure, bool tell = true);
     // How the others are told; before there is anything that fails.
     void on_failure(std::function<void(const std::string &text)> tell) { tell_ = std::move(tell); }
-    [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
+    [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_seq_cst); }
     [[nodiscard]] std::optional<Failure> failure() const;
 
   private:

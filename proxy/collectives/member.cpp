@@ -191,7 +191,7 @@ std::optional<Member::Work> Member::next(bool &stop) {
         if (failed) {
             changed_.notify_all();
             if (!patience_)
-                patience_ = Deadline::after(kPatience);
+                patience_ = Deadline::after(place_.patience);
             if (patience_->expired() && !released_) {
                 lock.unlock();
                 release(false);
@@ -215,7 +215,6 @@ std::optional<Member::Work> Member::next(bool &stop) {
 
 void Member::run(Mover &mover) {
     std::uint64_t rounds = 0;
-    bool prepared = false;
     {
         const std::scoped_lock lock(lock_);
         rounds = rounds_;
@@ -225,8 +224,6 @@ void Member::run(Mover &mover) {
         auto work = next(stop);
         if (!work)
             break;
-        if (!std::exchange(prepared, true))
-            mover.prepare(group_->area(place_.rank).all());
         if (auto done = carry_out(*work, mover, rounds); !done) {
             group_->fail({.remote = done.error().code == ECONNRESET, .text = done.error().message()});
             // Copies that have begun use memory of members.

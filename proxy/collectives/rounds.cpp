@@ -108,16 +108,16 @@ class Rounds final : public Task {
     }
     // Elements of a block in the operation's nth round.
     [[nodiscard]] std::uint64_t length(std::uint64_t nth) const {
-        return std::min<std::uint64_t>(most_, operation_.count - nth * most_);
+        return std::min<std::uint64_t>(most_, operation_.count - (nth * most_));
     }
     [[nodiscard]] std::uint64_t offset(std::uint64_t nth) const { return nth * most_ * element_; }
     // Where a block lies in the program's memory, by the number of the block.
     [[nodiscard]] std::uint64_t in_program(std::uint64_t memory, std::uint32_t block,
                                            std::uint64_t nth) const {
-        return memory + block * operation_.count * element_ + offset(nth);
+        return memory + (block * operation_.count * element_) + offset(nth);
     }
     [[nodiscard]] std::size_t staged_at(std::uint64_t nth, std::uint32_t block) const {
-        return desk_.group.shape().staged_at(base_ + nth) + kHead + block * stride_;
+        return desk_.group.shape().staged_at(base_ + nth) + kHead + (block * stride_);
     }
     // The part of a staged block that a member reduces: in bytes. With a block for each it is that block.
     struct Segment {
@@ -281,9 +281,11 @@ void Rounds::offer(std::uint64_t nth) {
     auto &group = desk_.group;
     group.offer(desk_.rank, staged_at(nth, 0) - kHead, kHead, Group::kEverybody);
     const auto whole = length(nth) * element_;
-    if (!pattern_.reduces && !pattern_.block_for_each)
-        return group.offer(desk_.rank, staged_at(nth, 0), whole,
-                           pattern_.takers == Who::root ? operation_.peer : Group::kEverybody);
+    if (!pattern_.reduces && !pattern_.block_for_each) {
+        group.offer(desk_.rank, staged_at(nth, 0), whole,
+                    pattern_.takers == Who::root ? operation_.peer : Group::kEverybody);
+        return;
+    }
     for (std::uint32_t member = 0; member < members_; ++member) {
         const auto part = segment(member, nth);
         group.offer(desk_.rank, staged_at(nth, 0) + part.at, part.size, member);
@@ -339,7 +341,7 @@ Expected<bool> Rounds::begin_taking() {
         if (auto there = has(operation_.peer, kStaged, value); !there || !*there)
             return there;
         taken = same_operation(operation_.peer, nth);
-        if (taken && !(stages_ && operation_.input == operation_.output))
+        if (taken && (!stages_ || operation_.input != operation_.output))
             taken = take(operation_.peer, staged_at(nth, 0), size, to(0));
         break;
     case Takes::blocks:

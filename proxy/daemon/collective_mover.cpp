@@ -21,8 +21,6 @@ CollectiveMover::~CollectiveMover() {
         static_cast<void>(driver_.cuEventDestroy_v2(event));
     if (stream_ != nullptr)
         static_cast<void>(driver_.cuStreamDestroy_v2(stream_));
-    if (!registered_.empty())
-        static_cast<void>(driver_.cuMemHostUnregister(registered_.data()));
 }
 
 Expected<void> CollectiveMover::check(CUresult result, const char *doing, std::uint64_t address,
@@ -107,14 +105,6 @@ Expected<void> CollectiveMover::wait(std::uint64_t mark) {
         marks_.pop_front();
     }
     return {};
-}
-
-// Only what makes copies faster: a driver that refuses copies through memory of its own.
-void CollectiveMover::prepare(std::span<std::byte> memory) {
-    if (driver_.cuMemHostRegister_v2 != nullptr && driver_.cuMemHostUnregister != nullptr &&
-        driver_.cuMemHostRegister_v2(memory.data(), memory.size(), CU_MEMHOSTREGISTER_PORTABLE) ==
-            CUDA_SUCCESS)
-        registered_ = memory;
 }
 
 } // namespace singularity::proxyd

@@ -29,7 +29,6 @@ class CollectiveMover final : public collectives::Mover {
     [[nodiscard]] Expected<std::uint64_t> mark() override;
     [[nodiscard]] Expected<bool> passed(std::uint64_t mark) override;
     [[nodiscard]] Expected<void> wait(std::uint64_t mark) override;
-    void prepare(std::span<std::byte> memory) override;
 
   private:
     [[nodiscard]] Expected<void> get_ready();
@@ -47,7 +46,6 @@ class CollectiveMover final : public collectives::Mover {
     std::vector<CUevent> spare_; // events
     std::uint64_t last_ = 0;
     bool copied_ = false; // since the last mark
-    std::span<std::byte> registered_;
 };
 
 } // namespace singularity::proxyd

@@ -19,6 +19,8 @@ namespace {
 
 constexpr log::Channel kLog("proxyd");
 constexpr std::size_t kMostCommunicators = 1024;
+// A thread of a collective stops when the copies that it has begun have ended.
+constexpr std::chrono::seconds kToStop{10};
 // Operations of one group, over all its messages.
 constexpr std::size_t kMostInGroup = std::size_t{1} << 17;
 
@@ -172,28 +174,35 @@ CUresult Communicators::issue(const protocol::IssueCollectives &request, CUstrea
         text = fmt::format("group {} of communicator {} comes out of turn", request.group, one->number);
         return CUDA_ERROR_INVALID_VALUE;
     }
+    std::unique_lock lock(lock_); // an image may be asked for
     if (!one->part.empty() && one->part_stream != request.stream) {
         text = "a group's parts are for different streams";
         return CUDA_ERROR_INVALID_VALUE;
     }
     // What the client's library has checked: whoever comes here past it fails for all.
     const auto give_up = [&](CUresult result, const std::string &why) {
+        if (lock)
+            lock.unlock();
         kLog.warning("{}: communicator {}: {}", session_.who(), one->number, why);
         member.abort("has issued what cannot be carried out: " + why);
         return result;
     };
+    lock.unlock();
     if (session_.capturing(stream))
         return give_up(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a stream that is being captured");
     for (const auto &operation : operations)
         if (const char *why = not_reached(operation, *one); why != nullptr)
             return give_up(CUDA_ERROR_INVALID_VALUE, why);
+    lock.lock();
     if (one->part.size() + operations.size() > kMostInGroup)
         return give_up(CUDA_ERROR_INVALID_VALUE, "too many operations in one group");
     one->part.insert(one->part.end(), operations.begin(), operations.end());
     one->part_stream = request.stream;
     if (request.more != 0)
         return CUDA_SUCCESS;
-    if (!member.issue(std::exchange(one->part, {})))
+    auto whole = std::exchange(one->part, {});
+    lock.unlock();
+    if (!member.issue(std::move(whole)))
         return CUDA_ERROR_LAUNCH_FAILED;
     auto *const ticket = ticket_for(one->member, request.group);
     auto result = session_.driver().cuLaunchHostFunc(stream, &Communicators::input_is_there, ticket);
@@ -218,11 +227,19 @@ CUresult Communicators::leave(std::uint64_t number, bool abort) {
         left_.push_back(one);
     }
     engine_->forget(*one->member);
-    if (abort)
-        one->member->abort("has aborted the communicator");
-    else
+    if (!abort) {
         one->member->leave();
-    return CUDA_SUCCESS;
+        return CUDA_SUCCESS;
+    }
+    one->member->abort("has aborted the communicator");
+    // What the program gives back next must not be copied to any more.
+    std::unique_lock lock(lock_);
+    const auto deadline = Deadline::after(kToStop);
+    auto waited = wait_until(lock, ended_, [&] { return !one->running; }, deadline, "an aborted collective");
+    if (waited)
+        return CUDA_SUCCESS;
+    kLog.error("{}: {}", session_.who(), waited.error().message());
+    return CUDA_ERROR_TIMEOUT;
 }
 
 // --- what streams call

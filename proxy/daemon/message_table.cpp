@@ -30,6 +30,7 @@ constexpr bool waits(Id id) {
     case Id::complete_link:
     case Id::finish_restore:
     case Id::communicator_state:
+    case Id::leave_communicator:
         return true;
     default:
         return false;

@@ -38,6 +38,8 @@ struct MemberPlace {
     std::uint32_t rank = 0;
     std::uint32_t size = 0;
     std::uint64_t completed = 0; // groups, before this member began: of a restored one
+    // When it has failed, what waits for it goes on waiting so long for its owner to abort it.
+    std::chrono::milliseconds patience = std::chrono::seconds(30);
 };
 
 // What the owner hears; from the member's thread, or from the one that aborts.
@@ -104,9 +106,6 @@ class Member {
     void fail(Failure failure);
     // After run() has ended for good.
     [[nodiscard]] bool over() const;
-
-    // A failed member's streams wait so long for the program to abort it.
-    static constexpr std::chrono::seconds kPatience{30};
 
   private:
     struct Work {

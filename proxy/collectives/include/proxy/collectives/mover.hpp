@@ -30,8 +30,6 @@ class Mover {
     [[nodiscard]] virtual Expected<std::uint64_t> mark() = 0;
     [[nodiscard]] virtual Expected<bool> passed(std::uint64_t mark) = 0;
     [[nodiscard]] virtual Expected<void> wait(std::uint64_t mark) = 0;
-    // Memory that copies will use often.
-    virtual void prepare(std::span<std::byte> /*memory*/) {}
 };
 
 // Between memory that this process reaches itself.

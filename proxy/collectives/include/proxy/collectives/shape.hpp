@@ -21,11 +21,11 @@ inline constexpr std::size_t kLine = 64;
 inline constexpr std::size_t kRoundBytes = std::size_t{512} << 10;
 
 // Each only grows, and only its area's member writes it.
-enum Counter : std::uint32_t {
-    kStaged = 0, // rounds
-    kReduced,
-    kConsumed,
-    kLeft,            // 1: the member has left, and does nothing more
+enum Counter : std::uint32_t { // NOLINT(performance-enum-size): as in frames
+    kStaged = 0,               // rounds
+    kReduced = 1,
+    kConsumed = 2,
+    kLeft = 3,        // 1: the member has left, and does nothing more
     kFirstOfPair = 8, // pieces sent to each member, then received from each
 };
 
@@ -50,26 +50,26 @@ struct Shape {
         const auto slot = kAllSlots / (std::size_t{kSlots} * members) / kPage * kPage;
         shape.slot = slot < kLargestSlot ? slot : kLargestSlot;
         shape.counters_at = kLine;
-        shape.data_at = up(shape.counters_at + shape.counters() * sizeof(std::uint64_t), kPage);
+        shape.data_at = up(shape.counters_at + (shape.counters() * sizeof(std::uint64_t)), kPage);
         shape.size = up(shape.slot_at(members, 0), kPage);
         return shape;
     }
 
-    [[nodiscard]] constexpr std::size_t counters() const { return kFirstOfPair + std::size_t{2} * members; }
-    [[nodiscard]] constexpr std::uint32_t sent_to(std::uint32_t rank) const { return kFirstOfPair + rank; }
+    [[nodiscard]] constexpr std::size_t counters() const { return kFirstOfPair + (std::size_t{2} * members); }
+    [[nodiscard]] static constexpr std::uint32_t sent_to(std::uint32_t rank) { return kFirstOfPair + rank; }
     [[nodiscard]] constexpr std::uint32_t received_from(std::uint32_t rank) const {
         return kFirstOfPair + members + rank;
     }
     // The head of what is staged in a round; the data lies behind it.
     [[nodiscard]] constexpr std::size_t staged_at(std::uint64_t round) const {
-        return data_at + round % kDepth * (kHead + kRoundBytes);
+        return data_at + (round % kDepth * (kHead + kRoundBytes));
     }
     [[nodiscard]] constexpr std::size_t reduced_at(std::uint64_t round) const {
-        return data_at + kDepth * (kHead + kRoundBytes) + round % kDepth * segment;
+        return data_at + (kDepth * (kHead + kRoundBytes)) + (round % kDepth * segment);
     }
     [[nodiscard]] constexpr std::size_t slot_at(std::uint32_t rank, std::uint64_t piece) const {
-        return data_at + kDepth * (kHead + kRoundBytes + segment) +
-               (std::size_t{rank} * kSlots + piece % kSlots) * (kHead + slot);
+        return data_at + (kDepth * (kHead + kRoundBytes + segment)) +
+               (((std::size_t{rank} * kSlots) + (piece % kSlots)) * (kHead + slot));
     }
 };
 
