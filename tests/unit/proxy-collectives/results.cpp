@@ -65,7 +65,7 @@ void check(Ranks &ranks, std::mt19937_64 &random, CollectiveOperation operation,
         auto extent = collectives::extent(operation, rank, size);
         inputs.push_back(values(random, operation.type, extent.input / size_of(operation.type)));
         scalars.push_back(values(random, operation.type, 1));
-        memory.emplace_back(bytes * size * 2 + 64, std::byte{0xA5});
+        memory.emplace_back((bytes * size * 2) + 128, std::byte{0xA5});
         auto mine = operation;
         const auto overlap =
             share ? in_place(static_cast<CollectiveKind>(operation.kind), rank, operation.peer, bytes)
