@@ -50,6 +50,8 @@ class JobKeeper : private HostAsker {
         std::string cgroups;
     };
     [[nodiscard]] Expected<std::shared_ptr<Job>> run(Wish wish);
+    // Whether this host has a part of the job.
+    [[nodiscard]] bool is_member(const std::string &name) const { return members_.contains(name); }
     // Null if there is none.
     [[nodiscard]] std::shared_ptr<Job> find(const std::string &name) const;
     [[nodiscard]] const std::map<std::string, std::shared_ptr<Job>> &all() const { return jobs_; }

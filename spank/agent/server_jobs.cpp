@@ -36,6 +36,12 @@ Expected<void> Server::open_jobs() {
 
 void Server::adopt_jobs() {
     jobs_->adopt_all();
+    // Of a job whose record was lost nobody would ever ask.
+    for (auto &[name, held] : nodes_)
+        if (const auto &job = held.node->record().spec.job; !job.empty() && !jobs_->is_member(job)) {
+            kLog.warning("{}: nothing is known of its job, {}; it ends", name, job);
+            held.node->destroy(std::nullopt);
+        }
     for (const auto &[name, job] : jobs_->all())
         if (job->record().tied())
             job_ties_[name] = {.owner = {}, .patience = Deadline::after(kTiePatience)};

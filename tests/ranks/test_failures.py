@@ -118,6 +118,18 @@ def test_a_coordinator_that_does_not_come_again(hosts, gate):
     assert "has none of that name" in line
 
 
+def test_a_record_is_lost(hosts, gate):
+    """What nobody can ask for any more does not live on."""
+    job = hosts.detach("n1", "n1,n2", "sh", "-c", gate.script)
+    wait_up(hosts, "n1", job, 2)
+    hosts.kill_agent("n2")
+    hosts.host("n2").run(["sh", "-c", "echo nothing >/run/singularity/members/*/record"])
+    hosts.start_agent("n2")
+    assert "n2 has none of that name" in ended(hosts, "n1", job)
+    assert f"{job}-1: nothing is known of its job" in hosts.log("n2")
+    hosts.assert_clean(detached=[job])
+
+
 def test_a_host_dies(hosts, gate):
     job = hosts.detach("n1", "n1,n2", "sh", "-c", gate.script)
     wait_up(hosts, "n1", job, 2)
