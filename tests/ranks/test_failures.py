@@ -123,7 +123,7 @@ def test_a_record_is_lost(hosts, gate):
     job = hosts.detach("n1", "n1,n2", "sh", "-c", gate.script)
     wait_up(hosts, "n1", job, 2)
     hosts.kill_agent("n2")
-    hosts.host("n2").run(["sh", "-c", "echo nothing >/run/singularity/members/*/record"])
+    hosts.host("n2").run(["sh", "-c", "for record in /run/singularity/members/*/record; do echo nothing >$record; done"])
     hosts.start_agent("n2")
     assert "n2 has none of that name" in ended(hosts, "n1", job)
     assert f"{job}-1: nothing is known of its job" in hosts.log("n2")
