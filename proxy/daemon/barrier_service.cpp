@@ -100,6 +100,8 @@ Expected<void> BarrierService::begin(UniqueFd socket) {
 }
 
 void BarrierService::run() {
+    // A process that began now would not stand at its gate, and nobody would ask it.
+    static_cast<void>(keeper_.hold());
     for (;;) {
         Round round;
         UniqueFd descriptor;
@@ -117,6 +119,7 @@ void BarrierService::run() {
         }
     }
     open_gates();
+    keeper_.release();
     shutdown(socket_.get(), SHUT_RDWR);
     busy_ = false;
 }
@@ -159,7 +162,7 @@ Expected<void> BarrierService::serve_round(const Round &round, int descriptor) {
     const auto patience =
         std::chrono::milliseconds(std::min<std::uint64_t>(round.within, kLongestPatience.count()));
     std::vector<std::shared_ptr<Session>> asked;
-    for (const auto &session : one_of_each(sessions_())) {
+    for (const auto &session : one_of_each(keeper_.all())) {
         const auto &process = session->place().client.process;
         const auto &message = messages->at(messages->contains(process) ? process : decltype(process){});
         // Who cannot be told has hung up, or will be found to have.
@@ -193,7 +196,7 @@ void BarrierService::open_gates() {
     const auto message =
         barrier::encode({.action = barrier::Request::Action::release, .barrier = barrier_, .targets = {}});
     // Nobody waits for their answers; who cannot be told has hung up.
-    for (const auto &session : one_of_each(sessions_()))
+    for (const auto &session : one_of_each(keeper_.all()))
         static_cast<void>(ask(*session, message, {}));
 }
 

@@ -6,11 +6,10 @@
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 #include "proxy/control/messages.hpp"
-#include "session.hpp"
+#include "session_keeper.hpp"
 
 #include <atomic>
 #include <cstddef>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,9 +21,7 @@ namespace singularity::proxyd {
 
 class BarrierService {
   public:
-    // sessions: all that live, from any thread.
-    using Sessions = std::function<std::vector<std::shared_ptr<Session>>()>;
-    explicit BarrierService(Sessions sessions) : sessions_(std::move(sessions)) {}
+    explicit BarrierService(SessionKeeper &keeper) : keeper_(keeper) {}
     BarrierService(const BarrierService &) = delete;
     BarrierService &operator=(const BarrierService &) = delete;
     BarrierService(BarrierService &&) = delete;
@@ -43,7 +40,7 @@ class BarrierService {
     [[nodiscard]] static Expected<Messages> read(const proxy_control::Round &round, int descriptor);
     void open_gates();
 
-    Sessions sessions_;
+    SessionKeeper &keeper_;
     std::mutex lock_; // begin() and the end
     std::thread thread_;
     UniqueFd socket_;

@@ -164,7 +164,7 @@ void Daemon::hear_guest(int fd) {
     auto &guest = guests_.at(fd);
     {
         const std::scoped_lock lock(lock_);
-        if (holding_) {
+        if (holds_ != 0) {
             // Not read and not watched until release().
             guest.held = epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr) == 0;
             return;
@@ -341,7 +341,7 @@ std::optional<channel::Refusal> Daemon::attach(Guest &guest, const channel::Atta
 
 std::vector<std::shared_ptr<Session>> Daemon::hold() {
     const std::scoped_lock lock(hearing_, lock_);
-    holding_ = true;
+    ++holds_;
     std::vector<std::shared_ptr<Session>> held;
     held.reserve(sessions_.size());
     for (const auto &[fd, session] : sessions_)
@@ -361,7 +361,7 @@ std::vector<std::shared_ptr<Session>> Daemon::all() {
 void Daemon::release() {
     {
         const std::scoped_lock lock(lock_);
-        holding_ = false;
+        --holds_;
     }
     tell_closed()(); // wakes the main thread
 }
@@ -374,7 +374,7 @@ void Daemon::set_moved(bool moved) {
 void Daemon::hear_held() {
     {
         const std::scoped_lock lock(lock_);
-        if (holding_)
+        if (holds_ != 0)
             return;
     }
     for (auto &[fd, guest] : guests_)

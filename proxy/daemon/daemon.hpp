@@ -92,7 +92,7 @@ class Daemon final : public SessionKeeper {
     // What the thread of the control socket uses as well: windows, numbers, sessions, those that wait.
     std::mutex lock_;
     WindowArea windows_;
-    bool holding_ = false;
+    unsigned holds_ = 0; // who does not want sessions to begin
     bool moved_ = false;
     struct Awaited {
         std::shared_ptr<Session> session;

@@ -72,7 +72,7 @@ class Holding {
 ImageService::ImageService(Listener listener, SessionKeeper &keeper, const BackEnd &back_end,
                            std::uint64_t window_size)
     : listener_(std::move(listener)), keeper_(keeper), back_end_(back_end), window_size_(window_size),
-      barriers_([&keeper] { return keeper.all(); }), stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      barriers_(keeper), stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     thread_ = std::thread([this] { run(); });
 }
 

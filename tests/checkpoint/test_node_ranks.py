@@ -8,7 +8,6 @@ import sys
 import time
 
 import pytest
-import saved_nodes
 from saved_nodes import SEED, TOP, built
 
 sys.path.append(os.path.join(TOP, "tests", "ranks", "collectives"))

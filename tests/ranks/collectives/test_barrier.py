@@ -86,12 +86,15 @@ def test_ranks_are_moved(name, ranks):
         while program.poll() is None and moves < 5:
             time.sleep(chance.uniform(0, span / 5))
             with barrier(place) as cut:
+                # One that begins would be a new client of the new proxy, which agents do not let it be.
+                if cut["processes"] < ranks:
+                    continue
                 place.save(f"image.{moves}", "--detach")
             place.kill()
             place.start()
             place.restore(f"image.{moves}")
             place.awaited()
-            moves += cut["processes"] > 0
+            moves += 1
         status, output, errors = program.result()
     print(f"seed {SEED}: {name}: {moves} moves")
     assert status == 0, errors

@@ -177,9 +177,8 @@ CUresult unmap(CUdeviceptr address, std::size_t size) {
     // Only the caller's own work, where that is known: another context's may wait for what the caller does
     // next, as that of ranks which share a device.
     const auto current = current_context();
-    for (const auto &context : contexts().all([&](const Context &one) {
-             return one.active.load() && (!current || current->get() == &one);
-         }))
+    for (const auto &context : contexts().all(
+             [&](const Context &one) { return one.active.load() && (!current || current->get() == &one); }))
         if (std::ranges::any_of(*range, [&](const Allocation &one) { return visible(one, *context); }))
             for (const CompletionPtr &work : context->outstanding())
                 work->wait();
