@@ -10,8 +10,8 @@ import subprocess
 
 import nodes
 import pytest
-from hostile import (ACCESS, BLOB, CALL, CLIENT, CLIENT_END, CODE, CODE_DATA, CONTENT, EVENT, HUGE, PLACE, SLAB, STREAM, Record, changed, first,
-                     put)
+from hostile import (ACCESS, BLOB, CALL, CLIENT, CLIENT_END, CODE, CODE_DATA, COMMUNICATOR, CONTENT, EVENT, HUGE, PLACE, SLAB, STREAM, Record,
+                     changed, first, put)
 
 
 # --- Device images
@@ -116,6 +116,8 @@ STREAMS = {
     "an event of nobody": (before_end(Record(EVENT, struct.pack("=QQ", 0x7777, 0))), "(event)", "is no event"),
     "a blob of 2^63 bytes": (before_end(Record(BLOB, struct.pack("=QQQ", 1, HUGE, 0))), "(blob)", "is not possible"),
     "a blob that holds more than it has": (before_end(Record(BLOB, struct.pack("=QQQ", 1, 8, 16))), "(blob)", "is not possible"),
+    "a communicator without a rank": (before_end(Record(COMMUNICATOR, struct.pack("=QQQQIIQ", 1, 0, 1, 1, 2, 2, 0))), "(communicator)"),
+    "a communicator in no context": (before_end(Record(COMMUNICATOR, struct.pack("=QQQQIIQ", 1, 0x7777, 1, 1, 0, 2, 0))), "(communicator)"),
     "a record of no type": (before_end(Record(99, b"x" * 100)), "(unknown)", "no place inside"),
     "a stream in the stream": (before_end(Record(STREAM, b"x" * 16)), "(stream)", "no place inside"),
     "counts that are wrong": (changed(CLIENT_END, "Q", 0, HUGE), "(client_end)", "counts other records"),

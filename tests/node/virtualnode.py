@@ -174,7 +174,8 @@ class Connection:
             name = fields.text()
             _ = [fields.text(), fields.text(), fields.take("II"), fields.list("I")]  # host name, address, ids, groups
             _ = [[fields.text() for _ in range(fields.take("I"))] for _ in ("sockets", "environment")]
-            _ = [fields.take("?I"), fields.text(), fields.take("I")]  # tied and devices, backend, every
+            _ = [fields.take("?I"), fields.text(), fields.take("I"), fields.text()]  # tied and devices, backend, every, job
+            _ = [(fields.text(), fields.text()) for _ in range(fields.take("I"))]  # neighbours
             _ = [fields.take("iQQQ"), fields.take("q")]  # init, made
             _ = [(fields.text(), fields.take("II")) for _ in range(fields.take("I"))]  # given
             _ = [fields.list("iQQQ"), fields.text(), fields.text()]  # proxies, checkpoint, periodic
