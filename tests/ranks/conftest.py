@@ -9,8 +9,8 @@ from rankhosts import RankHosts  # noqa: E402
 
 
 @pytest.fixture(scope="module", name="shared_hosts")
-def three_hosts():
-    hosts = RankHosts(3)
+def three_hosts(request):
+    hosts = RankHosts(3, **getattr(request.module, "HOSTS", {}))
     yield hosts
     hosts.close()
 

@@ -19,15 +19,15 @@ BUILD = os.path.abspath(os.environ.get("CTEST_BINARY_DIR", os.path.join(TOP, "bu
 PATIENCE_OF_AGENTS = 6  # seconds
 PATIENCE = 60  # for whatever does not end by itself
 LOG = "/var/log/singularityd.log"
-YAML = f"agents:\n  address: 0.0.0.0\n  patience: {PATIENCE_OF_AGENTS}s\n"
 CTL = os.path.join(BUILD, "spank", "singularityctl")
 
 
 class RankHosts:
     """Hosts n1, n2, ...; n0 of Slurm's harness, ctl, has an agent as well."""
 
-    def __init__(self, nodes):
-        self.cluster = Cluster.up(nodes=nodes, gpus=0, plugin=False, daemons=False, singularity_yaml=YAML, owner=os.getpid())
+    def __init__(self, nodes, patience=PATIENCE_OF_AGENTS):
+        yaml = f"agents:\n  address: 0.0.0.0\n  patience: {patience}s\n"
+        self.cluster = Cluster.up(nodes=nodes, gpus=0, plugin=False, daemons=False, singularity_yaml=yaml, owner=os.getpid())
         self.names = [f"n{number}" for number in range(1, nodes + 1)]
         for name in self.names:
             self.start_agent(name)
