@@ -21,7 +21,7 @@ namespace {
 
 // For the proxy itself, beyond what its clients are given.
 constexpr std::chrono::seconds kMargin{10};
-constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20U;
+constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20U;
 
 void append(std::vector<std::byte> &bytes, const barrier::Key &process, std::span<const std::byte> message) {
     const RoundEntry entry{.process = process.words, .bytes = message.size()};

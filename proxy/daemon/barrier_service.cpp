@@ -29,7 +29,7 @@ constexpr std::chrono::seconds kToSend{5};
 constexpr std::chrono::milliseconds kLongestPatience{600'000};
 // For a client that is where it shall be, or out of patience, to say so.
 constexpr std::chrono::seconds kToSay{3};
-constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20U;
+constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20U;
 
 // One session of each process.
 std::vector<std::shared_ptr<Session>> one_of_each(std::vector<std::shared_ptr<Session>> sessions) {
@@ -165,8 +165,11 @@ Expected<void> BarrierService::serve_round(const Round &round, int descriptor) {
     for (const auto &session : one_of_each(keeper_.all())) {
         const auto &process = session->place().client.process;
         const auto &message = messages->at(messages->contains(process) ? process : decltype(process){});
-        // Who cannot be told has hung up, or will be found to have.
-        if (ask(*session, message, patience))
+        auto told = ask(*session, message, patience);
+        // Whoever lives and is not asked would go on issuing.
+        if (!told && !session->ending())
+            return failure("ask", session->who(), told.error().message(), told.error().code);
+        if (told)
             asked.push_back(session);
     }
     const auto deadline = Deadline::after(patience + kToSay);
@@ -174,7 +177,7 @@ Expected<void> BarrierService::serve_round(const Round &round, int descriptor) {
     std::uint64_t clients = 0;
     for (const auto &session : asked) {
         auto report = session->reports().wait(deadline, "the client to say what it has issued");
-        if (!report && session->ending())
+        if (!report && session->ending() && !has_another(session->place().client.process))
             continue;
         if (!report)
             return failure("ask", session->who(), report.error().message(), report.error().code);
@@ -190,6 +193,13 @@ Expected<void> BarrierService::serve_round(const Round &round, int descriptor) {
     return answer(socket_.get(),
                   {.kind = std::to_underlying(AnswerKind::done), .bytes = reports.size(), .clients = clients},
                   file->get());
+}
+
+// A process may lose one device and go on with another.
+bool BarrierService::has_another(const std::array<std::uint64_t, 2> &process) const {
+    return std::ranges::any_of(keeper_.all(), [&](const auto &session) {
+        return !session->ending() && session->place().client.process == process;
+    });
 }
 
 void BarrierService::open_gates() {

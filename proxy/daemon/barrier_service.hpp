@@ -8,6 +8,7 @@
 #include "proxy/control/messages.hpp"
 #include "session_keeper.hpp"
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <map>
@@ -38,6 +39,7 @@ class BarrierService {
     void run();
     [[nodiscard]] Expected<void> serve_round(const proxy_control::Round &round, int descriptor);
     [[nodiscard]] static Expected<Messages> read(const proxy_control::Round &round, int descriptor);
+    [[nodiscard]] bool has_another(const std::array<std::uint64_t, 2> &process) const;
     void open_gates();
 
     SessionKeeper &keeper_;
