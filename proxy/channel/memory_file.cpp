@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -33,6 +34,9 @@ Expected<std::vector<std::byte>> from_memory_file(int file, std::uint64_t size, 
     };
     if (size > limit)
         return refuse(fmt::format("it has {} bytes; {} are allowed", size, limit));
+    // Only files in memory have seals: reading one of a file system of its sender's could wait for ever.
+    if (fcntl(file, F_GET_SEALS) < 0)
+        return refuse("it is in a file that is not in memory");
     struct stat about{};
     if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode) || std::cmp_less(about.st_size, size))
         return refuse("it is shorter than its sender says");

@@ -13,7 +13,8 @@
 namespace singularity::channel {
 
 [[nodiscard]] Expected<UniqueFd> to_memory_file(std::span<const std::byte> bytes);
-// The first bytes of a regular file that somebody else may change meanwhile: what was read counts.
+// The first bytes of a file in memory that somebody else may change meanwhile: what was read counts. Refuses
+// every other file.
 [[nodiscard]] Expected<std::vector<std::byte>> from_memory_file(int file, std::uint64_t size,
                                                                 std::uint64_t limit);
 
