@@ -10,6 +10,9 @@ namespace singularity::barrier {
 
 namespace {
 
+// Lines of one message; a job may have thousands.
+constexpr std::size_t kMostTold = 16;
+
 std::string text(const Key &key) { return fmt::format("{:016x}", key.words[0]); }
 
 // What is compared: the collectives of a communicator, or what goes from one of its ranks to another.
@@ -103,7 +106,11 @@ Request Coordinator::release() const {
     return {.action = Request::Action::release, .barrier = barrier_, .round = round_, .targets = {}};
 }
 
-std::string Coordinator::behind() const { return fmt::format("{}", fmt::join(behind_, "; ")); }
+std::string Coordinator::behind() const {
+    const auto told = std::span(behind_).first(std::min(behind_.size(), kMostTold));
+    const auto more = behind_.size() - told.size();
+    return fmt::format("{}{}", fmt::join(told, "; "), more == 0 ? "" : fmt::format("; and {} more", more));
+}
 
 Expected<Coordinator::Decision> Coordinator::decide(std::span<const Report> reports) {
     auto communicators = communicators_of(reports);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "proxy/barrier/gate.hpp"
 
-#include <utility>
-
 #include <unistd.h>
 
 namespace singularity::barrier {
@@ -53,7 +51,7 @@ Report Gate::serve(const Request &request, const Deadline &deadline) {
     auto report = state_.report(held(), passing_);
     report.process = process_;
     report.pid = getpid();
-    report.doing = doing_;
+    report.doing = doing();
     return report;
 }
 
@@ -65,9 +63,10 @@ void Gate::open() {
     changed_.notify_all();
 }
 
-void Gate::set_doing(std::string text) {
-    const std::scoped_lock lock(lock_);
-    doing_ = std::move(text);
+std::string Gate::doing() const {
+    if (passing_ > 0)
+        return "issues a group, or waits in one for the others";
+    return held() ? "stands at its gate" : "is outside of NCCL";
 }
 
 } // namespace singularity::barrier

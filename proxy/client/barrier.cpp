@@ -93,9 +93,11 @@ void barrier_arrived(Session &session, std::uint64_t ticket, channel::Packet pac
     const auto request = bytes ? barrier::decode_request(*bytes) : std::unexpected(bytes.error());
     if (!request)
         return kLog.error("{}", request.error().message());
-    // A release must not wait behind a round that waits for threads.
-    if (request->action == barrier::Request::Action::release)
+    // It must not wait behind a round that waits for threads, and nobody waits for an answer.
+    if (request->action == barrier::Request::Action::release) {
         static_cast<void>(gate().serve(*request, Deadline::after({})));
+        return;
+    }
     const auto patience = std::min<std::uint64_t>(head->within, static_cast<std::uint64_t>(kLongest.count()));
     answering.add({.session = &session,
                    .ticket = ticket,

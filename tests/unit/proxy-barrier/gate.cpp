@@ -66,10 +66,12 @@ void an_answer_waits_for_who_is_passing(void ** /*state*/) {
     gate.enter(group);
     auto report = gate.serve(hold(1), Deadline::after({}));
     assert_false(report.settled);
+    test::expect_contains(report.doing, "issues a group");
     std::thread program([&] { gate.exit(); });
     report = gate.serve(hold(2), Deadline::after(kPatience));
     program.join();
     assert_true(report.settled);
+    test::expect_contains(report.doing, "outside of NCCL");
 }
 
 void an_opened_gate_lets_everybody_through(void ** /*state*/) {

@@ -36,11 +36,9 @@ class Gate {
     [[nodiscard]] Report serve(const Request &request, const Deadline &deadline);
     void open();
 
-    // What the process does in NCCL just now, for people; empty: nothing.
-    void set_doing(std::string text);
-
   private:
     [[nodiscard]] bool held() const { return waiting_ > 0; }
+    [[nodiscard]] std::string doing() const; // for people
 
     Key process_;
     std::mutex lock_;
@@ -48,7 +46,6 @@ class Gate {
     GateState state_;
     std::size_t waiting_ = 0; // threads at the gate
     std::size_t passing_ = 0; // threads between enter() and exit()
-    std::string doing_;
 };
 
 } // namespace singularity::barrier
