@@ -161,42 +161,33 @@ void Job::follow(FollowJob request, bool holds_back, const Asker &asker) {
     look_at_watchers();
 }
 
-void Job::signal(std::int32_t number, const Asker &asker) {
+void Job::ask_each(const wire::Envelope &request, std::string_view doing, const Asker &asker) {
     if (record_.state() != wire::JobRecord::RUNNING)
         return asker.refuse(
-            {"send a signal to", record_.name(), fmt::format("it is {}", words(record_.state())), EAGAIN});
+            {std::string(doing), record_.name(), fmt::format("it is {}", words(record_.state())), EAGAIN});
     auto all = when_all(where_.size(), [asker](const Expected<void> &outcome) {
         if (outcome)
             asker.tell(Done{});
         else
             asker.refuse(outcome.error());
     });
-    for (const auto &[host, about] : where_) {
-        wire::Envelope request;
-        request.mutable_signal_job()->set_job(record_.name());
-        request.mutable_signal_job()->set_number(number);
-        hosts_->ask(host, std::move(request), setting_->patience,
+    for (const auto &[host, about] : where_)
+        hosts_->ask(host, request, setting_->patience,
                     [all](Expected<wire::Envelope> reply) { all(outcome_of(reply)); });
-    }
+}
+
+void Job::signal(std::int32_t number, const Asker &asker) {
+    wire::Envelope request;
+    request.mutable_signal_job()->set_job(record_.name());
+    request.mutable_signal_job()->set_number(number);
+    ask_each(request, "send a signal to", asker);
 }
 
 void Job::cut(bool open, const Asker &asker) {
-    if (record_.state() != wire::JobRecord::RUNNING)
-        return asker.refuse({open ? "open the network of" : "cut the network of", record_.name(),
-                             fmt::format("it is {}", words(record_.state())), EAGAIN});
-    auto all = when_all(where_.size(), [asker](const Expected<void> &outcome) {
-        if (outcome)
-            asker.tell(Done{});
-        else
-            asker.refuse(outcome.error());
-    });
-    for (const auto &[host, about] : where_) {
-        wire::Envelope request;
-        request.mutable_cut_job()->set_job(record_.name());
-        request.mutable_cut_job()->set_open(open);
-        hosts_->ask(host, std::move(request), setting_->patience,
-                    [all](Expected<wire::Envelope> reply) { all(outcome_of(reply)); });
-    }
+    wire::Envelope request;
+    request.mutable_cut_job()->set_job(record_.name());
+    request.mutable_cut_job()->set_open(open);
+    ask_each(request, open ? "open the network of" : "cut the network of", asker);
 }
 
 void Job::destroy(std::optional<Asker> asker) {

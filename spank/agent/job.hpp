@@ -95,6 +95,8 @@ class Job : public std::enable_shared_from_this<Job> {
     [[nodiscard]] bool write();
     [[nodiscard]] bool enter(State state); // false: it is ending, or does so now
     [[nodiscard]] const std::string &host_of(std::uint32_t rank) const;
+    // All hosts of a job that runs; `asker` hears when all have done it, or the first error.
+    void ask_each(const peers::wire::Envelope &request, std::string_view doing, const Asker &asker);
 
     // job_start.cpp
     using Request = std::function<peers::wire::Envelope(const std::string &host)>;
