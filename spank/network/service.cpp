@@ -62,15 +62,18 @@ void Service::accept() {
 
 bool Service::read(const UniqueFd &client) {
     node::Packet packet;
+    bool listens = true;
     for (;;) {
         const auto received = node::receive_packet(client.get(), packet);
         if (received == node::Received::nothing)
-            return true;
+            return listens;
         if (received != node::Received::packet)
             return false;
         const auto reply = answer(packet);
-        if (!reply || node::send_packet(client.get(), *reply) != 0)
+        if (!reply)
             return false;
+        // Who has hung up may have said before that this is to end: all of it is read.
+        listens = node::send_packet(client.get(), *reply) == 0 && listens;
     }
 }
 
