@@ -7,10 +7,12 @@
 #include "proxy/control/connection.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 namespace singularity::proxyd {
@@ -30,6 +32,11 @@ constexpr std::chrono::milliseconds kLongestPatience{600'000};
 // For a client that is where it shall be, or out of patience, to say so.
 constexpr std::chrono::seconds kToSay{3};
 constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20U;
+
+bool has_hung_up(const UniqueFd &socket) {
+    pollfd one{.fd = socket.get(), .events = POLLIN | POLLRDHUP, .revents = 0};
+    return poll(&one, 1, 0) == 1 && (one.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
 
 // One session of each process.
 std::vector<std::shared_ptr<Session>> one_of_each(std::vector<std::shared_ptr<Session>> sessions) {
@@ -83,6 +90,8 @@ BarrierService::~BarrierService() {
 
 Expected<void> BarrierService::begin(UniqueFd socket) {
     const std::scoped_lock lock(lock_);
+    if (busy_ && has_hung_up(socket_)) // it ends with its round, if it is in one
+        thread_.join();
     if (busy_.exchange(true)) {
         Error busy{"begin", "a barrier", "another one is under way with this device proxy", EBUSY};
         static_cast<void>(answer(socket.get(), failed(busy), -1)); // or it sees a hang-up
@@ -167,7 +176,7 @@ Expected<void> BarrierService::serve_round(const Round &round, int descriptor) {
         const auto &message = messages->at(messages->contains(process) ? process : decltype(process){});
         auto told = ask(*session, message, patience);
         // Whoever lives and is not asked would go on issuing.
-        if (!told && !session->ending())
+        if (!told && !has_ended(*session, told.error()))
             return failure("ask", session->who(), told.error().message(), told.error().code);
         if (told)
             asked.push_back(session);
@@ -177,7 +186,7 @@ Expected<void> BarrierService::serve_round(const Round &round, int descriptor) {
     std::uint64_t clients = 0;
     for (const auto &session : asked) {
         auto report = session->reports().wait(deadline, "the client to say what it has issued");
-        if (!report && session->ending() && !has_another(session->place().client.process))
+        if (!report && has_ended(*session, report.error()))
             continue;
         if (!report)
             return failure("ask", session->who(), report.error().message(), report.error().code);
@@ -195,11 +204,13 @@ Expected<void> BarrierService::serve_round(const Round &round, int descriptor) {
                   file->get());
 }
 
-// A process may lose one device and go on with another.
-bool BarrierService::has_another(const std::array<std::uint64_t, 2> &process) const {
-    return std::ranges::any_of(keeper_.all(), [&](const auto &session) {
-        return !session->ending() && session->place().client.process == process;
-    });
+// A process may lose one device and go on with another: then it has not.
+bool BarrierService::has_ended(const Session &asked, const Error &error) const {
+    const bool gone = asked.ending() || error.code == EPIPE || error.code == ECONNRESET;
+    return gone && std::ranges::none_of(keeper_.all(), [&](const auto &session) {
+               return session.get() != &asked && !session->ending() &&
+                      session->place().client.process == asked.place().client.process;
+           });
 }
 
 void BarrierService::open_gates() {

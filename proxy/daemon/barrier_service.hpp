@@ -39,7 +39,8 @@ class BarrierService {
     void run();
     [[nodiscard]] Expected<void> serve_round(const proxy_control::Round &round, int descriptor);
     [[nodiscard]] static Expected<Messages> read(const proxy_control::Round &round, int descriptor);
-    [[nodiscard]] bool has_another(const std::array<std::uint64_t, 2> &process) const;
+    // Whether that is why a session could not be asked: nothing of its process is left.
+    [[nodiscard]] bool has_ended(const Session &asked, const Error &error) const;
     void open_gates();
 
     SessionKeeper &keeper_;
