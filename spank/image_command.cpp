@@ -30,7 +30,9 @@ struct ImageOptions {
     std::string what;
     bool go_on = false;
     std::uint32_t proxies = 0;
+    std::vector<std::string> hosts;
     bool detach = false;
+    bool label = false;
     bool json = false;
 };
 
@@ -116,6 +118,8 @@ Expected<int> restore(ImageOptions &options) {
         {.socket = options.socket,
          .what = options.what,
          .proxies = options.proxies,
+         .hosts = options.hosts,
+         .label = options.label,
          .detach = options.detach,
          .on_news = [&](const agent::Progress &news) { line.show(news); },
          .on_restored =
@@ -137,10 +141,12 @@ Expected<int> restore(ImageOptions &options) {
 }
 
 constexpr const char *kCheckpointHelp =
-    "save a virtual node, processes and devices, in the checkpoint store; it ends once it is there.\n"
+    "save a virtual node or a job, processes and devices, in the checkpoint store; it ends once it is "
+    "there.\n"
     "Prints the checkpoint's id. If anything fails, the program runs on.";
-constexpr const char *kRestoreHelp = "continue a virtual node from the checkpoint store where it was saved.\n"
-                                     "Prints the node's name, which is that of before.";
+constexpr const char *kRestoreHelp =
+    "continue a virtual node or a job from the checkpoint store where it was saved.\n"
+    "Prints its name, which is that of before.";
 
 } // namespace
 
@@ -156,17 +162,26 @@ void add_image_commands(CLI::App &app, int &status) {
 
     CLI::App *command = add("checkpoint", kCheckpointHelp, checkpoint);
     command->add_flag("--continue", options->go_on, "let the program run on");
-    command->add_option("NODE", options->what, "its name")->required();
+    command->add_option("NAME", options->what, "of a virtual node or a job")->required();
 
     command = add("restore", kRestoreHelp, restore);
     command->add_option(
         "--devices", options->proxies,
-        "real devices for the node's virtual ones: at most as many, several can share one; as "
-        "many if not given");
+        "real devices for the virtual ones of the node, or of each node of a job: at most as many, several "
+        "can share one; as many if not given");
+    command
+        ->add_option(
+            "--hosts", options->hosts,
+            "for the nodes of a job, at most as many; without it where they were. The first share of "
+            "them goes to the first host, and so on")
+        ->delimiter(',')
+        ->allow_extra_args(false);
+    command->add_flag("--label", options->label, "begin each line of a job's output with its rank");
     command->add_flag(
         "--detach", options->detach,
         "refuse a program that had run in the foreground, unless it had a terminal, which it keeps");
-    command->add_option("ID", options->what, "a checkpoint, or a virtual node: its newest")->required();
+    command->add_option("ID", options->what, "a checkpoint, or a virtual node or job: its newest")
+        ->required();
 }
 
 } // namespace singularity::spank

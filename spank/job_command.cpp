@@ -31,8 +31,10 @@ constexpr std::size_t kLineLimit = std::size_t{64} << 10;
 // A job that runs in the foreground, and the connection to the agent that coordinates it.
 class Follower {
   public:
-    Follower(Client client, const RunJobOptions &options, std::string job)
-        : client_(std::move(client)), socket_(options.socket), job_(std::move(job)), output_(options.label) {}
+    Follower(Client client, const RunJobOptions &options, std::string job,
+             std::vector<std::uint64_t> read = {})
+        : client_(std::move(client)), socket_(options.socket), job_(std::move(job)),
+          output_(options.label, std::move(read)) {}
 
     Expected<agent::JobNews> follow(const UniqueFd &signals) {
         if (auto asked = ask(); !asked)
@@ -118,6 +120,18 @@ class Follower {
     std::uint32_t asked_ = 0;
 };
 
+// To its end, and the end of what is left of it.
+Expected<int> accompany(Follower follower, const UniqueFd &signals, const std::string &job) {
+    auto news = follower.follow(signals);
+    if (!news)
+        return propagate(news);
+    if (auto destroyed = follower.destroy(); !destroyed && destroyed.error().code != ENOENT)
+        std::cerr << "singularityctl: " << destroyed.error().message() << '\n';
+    if (!news->trouble.empty())
+        std::cerr << fmt::format("singularityctl: the job {} has ended: {}\n", job, news->trouble);
+    return news->status;
+}
+
 } // namespace
 
 void RankOutput::print(const std::vector<agent::JobOutput> &output) {
@@ -166,7 +180,8 @@ Expected<int> run_job(const RunJobOptions &options, std::uint32_t devices, const
                       .devices = devices,
                       .backend = backend,
                       .program = std::move(*program),
-                      .tied = !options.detach});
+                      .tied = !options.detach,
+                      .every = options.every});
     if (!made)
         return propagate(made);
     const auto job = made->reply.job;
@@ -174,15 +189,15 @@ Expected<int> run_job(const RunJobOptions &options, std::uint32_t devices, const
         std::cout << job << '\n';
         return EXIT_SUCCESS;
     }
-    Follower follower(std::move(*client), options, job);
-    auto news = follower.follow(*signals);
-    if (!news)
-        return propagate(news);
-    if (auto destroyed = follower.destroy(); !destroyed && destroyed.error().code != ENOENT)
-        std::cerr << "singularityctl: " << destroyed.error().message() << '\n';
-    if (!news->trouble.empty())
-        std::cerr << fmt::format("singularityctl: the job {} has ended: {}\n", job, news->trouble);
-    return news->status;
+    return accompany(Follower(std::move(*client), options, job), *signals, job);
+}
+
+Expected<int> accompany_job(Client client, const RunJobOptions &options, const agent::Imaged &restored) {
+    auto signals = readable_signals();
+    if (!signals)
+        return propagate(signals);
+    const auto &job = restored.report.node;
+    return accompany(Follower(std::move(client), options, job, restored.read), *signals, job);
 }
 
 Expected<void> show_job_log(Client &client, const std::string &job, std::int32_t only, bool label) {

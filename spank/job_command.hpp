@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace singularity::spank {
@@ -20,16 +21,23 @@ struct RunJobOptions {
     std::uint32_t ranks_per_node = 0; // 0: not given
     bool label = false;               // each line begins with its rank
     bool detach = false;
+    std::uint32_t every = 0; // seconds between checkpoints that nobody asks for; 0: none
 };
 
 // The highest exit status of all ranks. The job has ended, unless detached.
 [[nodiscard]] Expected<int> run_job(const RunJobOptions &options, std::uint32_t devices,
                                     const std::string &backend, const std::vector<std::string> &command);
 
+// A job that was restored, tied to this connection, to its end.
+[[nodiscard]] Expected<int> accompany_job(agent::Client client, const RunJobOptions &options,
+                                          const agent::Imaged &restored);
+
 // What ranks have written, in the order in which it comes, to our standard output.
 class RankOutput {
   public:
-    explicit RankOutput(bool label) : label_(label) {}
+    // read: of each rank, what has been printed already.
+    explicit RankOutput(bool label, std::vector<std::uint64_t> read = {})
+        : label_(label), read_(std::move(read)) {}
     void print(const std::vector<agent::JobOutput> &output);
     // Lines that have not come to their end.
     void finish();

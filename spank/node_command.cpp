@@ -56,6 +56,7 @@ Expected<int> run(NodeOptions &options) {
         return run_in_node(options.run);
     options.job.socket = options.run.socket;
     options.job.detach = options.run.detach;
+    options.job.every = options.run.spec.every;
     return run_job(options.job, options.run.spec.devices, options.run.spec.backend, options.run.command);
 }
 
@@ -181,7 +182,7 @@ void add_node_commands(CLI::App &app, int &status) {
                          "start it so often in each node of a job; without --hosts on this host")
             ->check(CLI::Range(1U, 256U));
     command->add_flag("--label", options->job.label, "begin each line of a job's output with its rank");
-    for (const char *single : {"--terminal", "--name", "--hostname", "--address", "--every"})
+    for (const char *single : {"--terminal", "--name", "--hostname", "--address"})
         for (CLI::Option *const of_job : {hosts, ranks})
             of_job->excludes(command->get_option(single));
     command->add_option("PROGRAM", options->run.command, "the program and its arguments, after --")

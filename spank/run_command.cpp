@@ -2,6 +2,7 @@
 #include "run_command.hpp"
 
 #include "agent/client.hpp"
+#include "job_command.hpp"
 #include "relay.hpp"
 
 #include <algorithm>
@@ -358,14 +359,20 @@ Expected<int> restore_in_node(const RestoreInNode &options) {
         for (const auto &inner : pipes.inner)
             given.push_back(inner.get());
     }
-    auto imaged = client->follow<agent::Imaged, agent::Progress>(
-        agent::Restore{.what = options.what, .proxies = options.proxies}, options.on_news, given);
+    auto imaged = client->follow<agent::Imaged, agent::Progress>(agent::Restore{.what = options.what,
+                                                                                .proxies = options.proxies,
+                                                                                .hosts = options.hosts,
+                                                                                .detach = options.detach},
+                                                                 options.on_news, given);
     if (!imaged)
         return propagate(imaged);
     const auto &report = imaged->reply.report;
     options.on_restored(report, imaged->reply.tied);
     if (!imaged->reply.tied)
         return EXIT_SUCCESS;
+    if (imaged->reply.job)
+        return accompany_job(std::move(*client),
+                             {.socket = options.socket, .hosts = {}, .label = options.label}, imaged->reply);
     for (auto &inner : pipes.inner)
         inner.reset();
     const auto task = imaged->reply.task;

@@ -35,15 +35,18 @@ struct RunInNode {
 
 struct RestoreInNode {
     std::filesystem::path socket;
-    std::string what;          // a checkpoint's id or a node's name
-    std::uint32_t proxies = 0; // 0: one for each device
-    bool detach = false;       // nobody waits for the program, even if somebody did
+    std::string what;               // a checkpoint's id, or the name of a node or a job
+    std::uint32_t proxies = 0;      // 0: one for each device of a node
+    std::vector<std::string> hosts; // for the nodes of a job; empty: where they were
+    bool label = false;             // each line of a job's output begins with its rank
+    bool detach = false;            // nobody waits for the program, even if somebody did
     std::function<void(const agent::Progress &)> on_news;
     // tied: the program is waited for from now on.
     std::function<void(const agent::ImageReport &, bool tied)> on_restored;
 };
 
-// Continues a saved node. A program that somebody had waited for is waited for, as by run_in_node; else 0.
+// Continues a saved node or job. A program that somebody had waited for is waited for, as by run_in_node;
+// else 0.
 [[nodiscard]] Expected<int> restore_in_node(const RestoreInNode &options);
 
 } // namespace singularity::spank

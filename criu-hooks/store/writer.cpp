@@ -121,6 +121,14 @@ Expected<std::vector<std::byte>> Writer::finish_part() {
 
 Expected<void> Writer::add_part(std::span<const std::byte> part) { return state_->add_part(part); }
 
+Expected<std::string> Writer::leave_part() {
+    auto name = state_->leave_part();
+    state_->abort();
+    return name;
+}
+
+Expected<void> Writer::take_part(const std::string &name) { return state_->take_part(name); }
+
 namespace {
 
 // Sorts by time, also within a second, and nobody else has it.

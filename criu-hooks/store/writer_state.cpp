@@ -15,6 +15,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 namespace singularity::store {
 namespace {
@@ -460,6 +461,37 @@ Expected<std::vector<std::byte>> WriterState::finish_part() {
     if (part.empty())
         return failure(kWrite, id_, "a name or an attribute is too long", EINVAL);
     return part;
+}
+
+// Beside the chunks on their way, where a collection finds it if nobody takes it.
+Expected<std::string> WriterState::leave_part() {
+    auto part = finish_part();
+    if (!part)
+        return propagate(part);
+    auto name = fmt::format("{}.part.{}", id_, random_name());
+    if (auto left = publish_file(space_->temporary, space_->temporary, name, *part); !left)
+        return propagate(left);
+    return name;
+}
+
+Expected<void> WriterState::take_part(const std::string &name) {
+    if (!name.starts_with(id_ + ".part."))
+        return failure(kWrite, id_, fmt::format("{} is no part of it", quote(name)), EINVAL);
+    auto file = space_->temporary.open_file(name);
+    if (!file)
+        return propagate(file);
+    struct stat about{};
+    if (fstat(file->get(), &about) != 0)
+        return std::unexpected(errno_error("look at", space_->temporary.path_of(name)));
+    std::vector<std::byte> part(static_cast<std::size_t>(about.st_size));
+    auto size = read_all(*file, part, 0, space_->temporary.path_of(name));
+    if (!size)
+        return propagate(size);
+    part.resize(*size);
+    if (auto added = add_part(part); !added)
+        return added;
+    auto removed = space_->temporary.remove(name);
+    return removed ? Expected<void>() : propagate(removed);
 }
 
 } // namespace singularity::store

@@ -48,6 +48,8 @@ class WriterState {
     [[nodiscard]] Expected<void> describe(const std::string &node, const std::string &device,
                                           const Attributes &attributes);
     [[nodiscard]] Expected<void> add_part(std::span<const std::byte> part);
+    [[nodiscard]] Expected<std::string> leave_part();
+    [[nodiscard]] Expected<void> take_part(const std::string &name);
 
     // The chunk that `content` is becomes the image's next. The buffer is the pipeline's then.
     [[nodiscard]] Expected<void> add_chunk(OpenImage &image, std::vector<std::byte> content);

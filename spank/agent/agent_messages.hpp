@@ -154,15 +154,17 @@ struct Failed {
 
 struct Checkpoint {
     static constexpr auto kType = Message::checkpoint;
-    std::string node;
-    bool go_on = false; // else the node ends, once it is saved
+    std::string node;   // or job
+    bool go_on = false; // else it ends, once it is saved
     static void fields(auto &self, auto &visit) { visit(self.node, self.go_on); }
 };
 struct Restore {
     static constexpr auto kType = Message::restore;
-    std::string what;          // a checkpoint's id, or a node's name: its newest
-    std::uint32_t proxies = 0; // for its devices; 0: one for each
-    static void fields(auto &self, auto &visit) { visit(self.what, self.proxies); }
+    std::string what;               // a checkpoint's id, or the name of a node or job: its newest
+    std::uint32_t proxies = 0;      // for the devices of a node; 0: one for each
+    std::vector<std::string> hosts; // for the nodes of a job, in equal shares; empty: where they were
+    bool detach = false;            // a job that ran in the foreground does not any more
+    static void fields(auto &self, auto &visit) { visit(self.what, self.proxies, self.hosts, self.detach); }
 };
 struct Progress {
     static constexpr auto kType = Message::progress;
@@ -189,9 +191,13 @@ struct ImageReport {
 struct Imaged {
     static constexpr auto kType = Message::imaged;
     ImageReport report;
-    std::uint32_t task = 0; // of a restore: the first that runs; 0: none
-    bool tied = false;      // the node ends with this connection
-    static void fields(auto &self, auto &visit) { visit(self.report, self.task, self.tied); }
+    std::uint32_t task = 0;          // of a restore: the first that runs; 0: none
+    bool tied = false;               // the node, or the job, ends with this connection
+    bool job = false;                // of several nodes
+    std::vector<std::uint64_t> read; // then: so much of each rank's output was there when it was saved
+    static void fields(auto &self, auto &visit) {
+        visit(self.report, self.task, self.tied, self.job, self.read);
+    }
 };
 
 // Its user, group and groups are those of who asks, as the kernel knows them.
@@ -202,9 +208,11 @@ struct RunJob {
     std::uint32_t devices = 0; // of each node
     std::string backend;
     node::Program program;
-    bool tied = false; // to this connection
+    bool tied = false;       // to this connection
+    std::uint32_t every = 0; // seconds between checkpoints that nobody asks for; 0: none
     static void fields(auto &self, auto &visit) {
-        visit(self.hosts, self.ranks_per_node, self.devices, self.backend, self.program, self.tied);
+        visit(self.hosts, self.ranks_per_node, self.devices, self.backend, self.program, self.tied,
+              self.every);
     }
 };
 struct JobMade {

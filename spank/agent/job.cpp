@@ -47,17 +47,10 @@ std::string_view words(wire::JobRecord::State state) {
 
 Expected<std::shared_ptr<Job>> Job::make(HostAsker &hosts, const Setting &setting, wire::JobRecord record) {
     std::shared_ptr<Job> out(new Job(hosts, setting, std::move(record)));
-    if (auto made = make_job_directory(out->directory()); !made)
-        return propagate(made);
     auto opened = out->open_outputs();
     if (opened)
         opened = write_record(out->directory(), out->record_);
-    if (!opened) {
-        if (auto removed = remove_job_directory(out->directory()); !removed)
-            kLog.error("{}", removed.error().message());
-        return propagate(opened);
-    }
-    return out;
+    return opened ? Expected<std::shared_ptr<Job>>(out) : propagate(opened);
 }
 
 Expected<std::shared_ptr<Job>> Job::adopt(HostAsker &hosts, const Setting &setting, const std::string &name) {
@@ -98,6 +91,7 @@ void Job::begin() {
     case wire::JobRecord::REACHING:
         return reach();
     case wire::JobRecord::RUNNING:
+        settle();
         return follow_all();
     case wire::JobRecord::ENDED:
         return;
@@ -199,6 +193,11 @@ void Job::destroy(std::optional<Asker> asker) {
     handle();
 }
 
+void Job::watch(std::vector<pollfd> &fds) const {
+    if (saving_)
+        saving_->watch(fds);
+}
+
 std::optional<Deadline> Job::next_deadline() const {
     std::optional<Deadline> out;
     const auto consider = [&](const std::optional<Deadline> &other) {
@@ -209,6 +208,9 @@ std::optional<Deadline> Job::next_deadline() const {
         consider(about.again);
     for (const auto &watcher : watchers_)
         consider(watcher.until);
+    consider(next_save_);
+    if (saving_)
+        consider(saving_->next_deadline());
     return out;
 }
 
@@ -218,6 +220,10 @@ void Job::handle() {
             about.again.reset();
             follow_host(host);
         }
+    if (next_save_ && next_save_->expired())
+        save_periodically();
+    if (const auto saving = saving_) // which it may end
+        saving->handle();
     look_at_watchers();
     if (!destroy_ || gone_ || record_.state() != wire::JobRecord::ENDED)
         return;

@@ -9,6 +9,8 @@
 #include "agent_messages.hpp"
 #include "common/deadline.hpp"
 #include "common/error.hpp"
+#include "host_asker.hpp"
+#include "job_save.hpp"
 #include "live_node.hpp"
 #include "peers/peers.hpp"
 #include "spool.hpp"
@@ -26,25 +28,17 @@
 
 namespace singularity::agent {
 
-// Where other agents are asked, and our own as if it were one of them.
-class HostAsker {
-  public:
-    virtual ~HostAsker() = default;
-    virtual void ask(const std::string &host, peers::wire::Envelope request,
-                     std::chrono::milliseconds patience, peers::Peers::OnReply on_reply) = 0;
-    [[nodiscard]] virtual std::optional<peers::Peers::Addresses> addresses(const std::string &host) const = 0;
-    [[nodiscard]] virtual const std::string &own_host() const = 0;
-};
-
 class Job : public std::enable_shared_from_this<Job> {
   public:
     using State = peers::wire::JobRecord::State;
     struct Setting {
         std::filesystem::path jobs; // directory of all
+        Libraries libraries;
         std::chrono::milliseconds patience{};
     };
 
-    // A new one, of which record has everything that was asked for.
+    // A new one, of which record has everything that was asked for, or that is to be restored. Its directory
+    // is there.
     [[nodiscard]] static Expected<std::shared_ptr<Job>> make(HostAsker &hosts, const Setting &setting,
                                                              peers::wire::JobRecord record);
     // One of an earlier agent's.
@@ -59,15 +53,19 @@ class Job : public std::enable_shared_from_this<Job> {
 
     void follow(FollowJob request, bool holds_back, const Asker &asker);
     void signal(std::int32_t number, const Asker &asker);
-    // Between its nodes no packet passes any more, or they do again. What it is for, a checkpoint of the
-    // whole job, is to come.
+    // Between its nodes no packet passes any more, or they do again.
     void cut(bool open, const Asker &asker);
+    // job_images.cpp. It ends, once it is saved, unless it is to go on.
+    void checkpoint(bool go_on, const Asker &asker);
+    // Who wants it restored: hears when it runs.
+    void tell_when_restored(Asker asker) { imager_ = std::move(asker); }
     // It ends everywhere, for this reason if there was no other before.
     void end(const std::string &trouble);
     // The same, and its files go. Nobody is told if there is no asker.
     void destroy(std::optional<Asker> asker);
     [[nodiscard]] bool gone() const { return gone_; }
 
+    void watch(std::vector<pollfd> &fds) const;
     [[nodiscard]] std::optional<Deadline> next_deadline() const;
     void handle();
 
@@ -125,6 +123,17 @@ class Job : public std::enable_shared_from_this<Job> {
     void look_at_watchers();
     [[nodiscard]] JobNews news(const FollowJob &request) const;
 
+    // job_images.cpp
+    [[nodiscard]] Expected<void> save(bool go_on, bool periodic);
+    [[nodiscard]] JobSave::Plan save_plan(bool go_on, bool periodic) const;
+    [[nodiscard]] JobSave::Owner save_owner(bool go_on, bool periodic);
+    void saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic);
+    void settle();
+    void save_again_later();
+    void save_periodically();
+    void has_been_restored();
+    void answer_imager();
+
     HostAsker *hosts_;
     const Setting *setting_;
     peers::wire::JobRecord record_;
@@ -132,6 +141,10 @@ class Job : public std::enable_shared_from_this<Job> {
     std::map<std::string, Host> where_;
     std::vector<Watcher> watchers_;
     std::vector<Asker> destroyers_;
+    std::shared_ptr<JobSave> saving_;
+    std::optional<Asker> imager_;       // hears of a checkpoint, or a restore
+    std::optional<ImageReport> report_; // what there is to hear once the job has ended
+    std::optional<Deadline> next_save_;
     std::string meeting_;        // where its device proxies meet; while they are made
     std::size_t hosts_left_ = 0; // that have not ended
     bool held_back_ = false;     // somebody reads all output: it waits for him

@@ -5,7 +5,6 @@
 #include "common/error.hpp"
 #include "peers/peer_messages.pb.h"
 
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -22,9 +21,5 @@ namespace singularity::agent {
                                           const google::protobuf::MessageLite &record);
 [[nodiscard]] Expected<void> read_record(const std::filesystem::path &directory,
                                          google::protobuf::MessageLite &record);
-[[nodiscard]] inline std::filesystem::path rank_file(const std::filesystem::path &directory,
-                                                     std::uint32_t rank) {
-    return directory / ("rank." + std::to_string(rank));
-}
 
 } // namespace singularity::agent

@@ -28,7 +28,9 @@ constexpr std::ptrdiff_t kMembersLimit = 1024;
 } // namespace
 
 JobKeeper::JobKeeper(const JobKeeperOptions &options, NodeKeeper &nodes)
-    : nodes_(&nodes), job_setting_{.jobs = options.place / "jobs", .patience = options.agents.patience},
+    : nodes_(&nodes), job_setting_{.jobs = options.place / "jobs",
+                                   .libraries = options.libraries,
+                                   .patience = options.agents.patience},
       member_setting_{.libraries = options.libraries,
                       .members = options.place / "members",
                       .host = options.host,
@@ -104,12 +106,18 @@ std::uint32_t JobKeeper::free_number() const {
     }
 }
 
-Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
+Expected<void> JobKeeper::room_for_one_more(std::uint32_t uid) const {
     const auto of_same = std::ranges::count_if(
-        jobs_, [&](const auto &entry) { return entry.second->record().user().uid() == wish.uid; });
-    if (wish.uid != 0 && of_same >= kJobsOfOne)
-        return failure("make a job", "",
-                       fmt::format("uid {} has {} already; destroy some", wish.uid, of_same), EDQUOT);
+        jobs_, [&](const auto &entry) { return entry.second->record().user().uid() == uid; });
+    if (uid != 0 && of_same >= kJobsOfOne)
+        return failure("make a job", "", fmt::format("uid {} has {} already; destroy some", uid, of_same),
+                       EDQUOT);
+    return {};
+}
+
+Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
+    if (auto room = room_for_one_more(wish.uid); !room)
+        return propagate(room);
     auto &request = wish.request;
     wire::JobRecord record;
     record.set_vni(free_number());
@@ -134,10 +142,20 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
     record.set_tied(request.tied);
     record.set_made(std::time(nullptr));
     record.set_cgroups(wish.cgroups);
+    record.set_every(request.every);
+    if (auto made = make_job_directory(job_setting_.jobs / record.name()); !made)
+        return propagate(made);
+    return begin(std::move(record));
+}
+
+// Its directory is there; it goes if the job does not come to be.
+Expected<std::shared_ptr<Job>> JobKeeper::begin(wire::JobRecord record) {
     const auto name = record.name();
     auto job = Job::make(*this, job_setting_, std::move(record));
-    if (!job)
+    if (!job) {
+        give_up(name);
         return propagate(job);
+    }
     jobs_.emplace(name, *job);
     later_.emplace_back([one = *job] { one->begin(); });
     return job;
@@ -183,6 +201,8 @@ void JobKeeper::serve(const std::string &coordinator, wire::Envelope request,
             return one.end_job().job();
         case wire::Envelope::kCutJob:
             return one.cut_job().job();
+        case wire::Envelope::kSaveJob:
+            return one.save_job().job();
         default:
             return {};
         }
@@ -219,6 +239,8 @@ void JobKeeper::watch(std::vector<pollfd> &fds) const {
     peers_->watch(fds);
     for (const auto &[name, member] : members_)
         member->watch(fds);
+    for (const auto &[name, job] : jobs_)
+        job->watch(fds);
 }
 
 std::optional<Deadline> JobKeeper::next_deadline() const {

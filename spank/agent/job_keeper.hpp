@@ -50,6 +50,22 @@ class JobKeeper : private HostAsker {
         std::string cgroups;
     };
     [[nodiscard]] Expected<std::shared_ptr<Job>> run(Wish wish);
+
+    // job_restore.cpp. A job as it was when it was saved, and where it is to run: the directory for what goes
+    // with it. Then either begin() or give_up() is called with the same record.
+    struct Restoring {
+        peers::wire::JobRecord record;
+        std::filesystem::path directory;
+    };
+    struct RestoreWish {
+        const Restore *request = nullptr;
+        const WorkFoundJob *found = nullptr;
+        std::string cgroups; // of who asks
+        std::uint32_t uid = 0;
+    };
+    [[nodiscard]] Expected<Restoring> prepare_restore(const RestoreWish &wish);
+    [[nodiscard]] Expected<std::shared_ptr<Job>> begin(peers::wire::JobRecord record);
+    void give_up(const std::string &name);
     // Whether this host has a part of the job.
     [[nodiscard]] bool is_member(const std::string &name) const { return members_.contains(name); }
     // Null if there is none.
@@ -70,6 +86,7 @@ class JobKeeper : private HostAsker {
     void serve(const std::string &coordinator, peers::wire::Envelope request,
                const peers::Peers::Answer &answer);
     [[nodiscard]] std::uint32_t free_number() const;
+    [[nodiscard]] Expected<void> room_for_one_more(std::uint32_t uid) const;
 
     NodeKeeper *nodes_;
     Job::Setting job_setting_;

@@ -36,6 +36,8 @@ std::string words_of(std::int32_t status) {
 } // namespace
 
 void Job::follow_all() {
+    if (!next_save_)
+        save_again_later();
     for (auto &[host, about] : where_)
         about.lost = Deadline::after(setting_->patience);
     for (auto &[host, about] : where_)
@@ -151,6 +153,9 @@ void Job::end(const std::string &trouble) {
         (record_.state() == wire::JobRecord::ENDING && hosts_left_ != 0))
         return;
     const bool ran = record_.state() == wire::JobRecord::RUNNING;
+    if (const auto saving = std::exchange(saving_, nullptr))
+        saving->drop();
+    next_save_.reset();
     if (!trouble.empty() && record_.trouble().empty()) {
         kLog.info("{} ends: {}", record_.name(), trouble);
         record_.set_trouble(trouble);
@@ -203,6 +208,7 @@ void Job::host_has_ended() {
         return;
     static_cast<void>(enter(wire::JobRecord::ENDED));
     kLog.info("{} has ended with status {}", record_.name(), record_.status());
+    answer_imager();
     look_at_watchers();
 }
 

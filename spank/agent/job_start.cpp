@@ -20,6 +20,7 @@ using namespace std::chrono_literals;
 namespace wire = peers::wire;
 
 constexpr auto kConnectPatience = 90s; // nodes and their device proxies are made; longer than an agent waits
+constexpr auto kRestorePatience = 2600s; // longer than the workers have
 constexpr auto kStartPatience = 60s;
 
 } // namespace
@@ -108,7 +109,8 @@ void Job::connect() {
     if (record_.devices() != 0 && meeting_.empty())
         return end(fmt::format("host {} does not say where device proxies meet", record_.nodes(0).host()));
     ask_all(
-        "make nodes on", wire::JobRecord::CONNECTING, kConnectPatience,
+        record_.restore().empty() ? "make nodes on" : "restore nodes on", wire::JobRecord::CONNECTING,
+        record_.restore().empty() ? kConnectPatience : kRestorePatience,
         [this, key = *key](const std::string & /*host*/) {
             wire::Envelope request;
             auto &connect = *request.mutable_connect_job();
@@ -119,10 +121,17 @@ void Job::connect() {
             connect.set_backend(record_.backend());
             connect.set_meeting(meeting_);
             connect.set_meeting_key(key.data(), key.size());
+            connect.set_checkpoint(record_.restore());
+            connect.set_proxies(record_.proxies());
             return request;
         },
         [](const std::string & /*host*/, const wire::Envelope & /*reply*/) {},
-        [self = shared_from_this()] { self->start(); });
+        [self = shared_from_this()] {
+            if (self->record_.restore().empty())
+                self->start();
+            else
+                self->has_been_restored();
+        });
 }
 
 void Job::start() {

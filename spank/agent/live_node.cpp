@@ -122,6 +122,10 @@ Expected<LiveNode> LiveNode::adopt(node::Room room, const Surroundings &surround
     }
     out.pidfd_ = std::move(*pidfd);
     out.state_ = State::joining;
+    if (out.record_.in_doubt) {
+        out.state_ = State::saving; // its worker leaves it so
+        return out;
+    }
     // A worker was at it, or still is.
     if (access(out.room_.mark().c_str(), F_OK) == 0) {
         if (auto recovering = out.recover(); !recovering)
@@ -331,6 +335,7 @@ void LiveNode::finish() {
     answer_imager();
     if (auto imager = std::exchange(imager_, std::nullopt))
         imager->refuse(ended);
+    answer_step(std::unexpected(ended));
     for (const auto &waiter : std::exchange(waiters_, {}))
         waiter.asker.tell(Ended{.status = SIGKILL, .node_ended = true});
     for (const auto &destroyer : std::exchange(destroyers_, {})) {

@@ -62,6 +62,7 @@ class LiveNode {
         node::Room room; // prepared
         std::string cgroups;
         std::uint32_t proxies = 0;
+        std::optional<Meeting> meeting; // of its proxies with those of other nodes
         Worker worker;
         node::Descriptors given;
     };
@@ -88,6 +89,19 @@ class LiveNode {
     [[nodiscard]] bool output_is_lost(std::uint32_t task) const;
     // live_node_images.cpp
     void checkpoint(bool go_on, const Asker &asker);
+    // live_node_part.cpp: its part of a checkpoint of its job, step by step (worker_messages.hpp). One step
+    // at a time; what the worker has answered is told, or why it has not.
+    using OnStep = std::function<void(Expected<std::string> packet)>;
+    struct PartPlan {
+        std::string checkpoint; // of the job
+        bool go_on = false;
+        std::vector<char> ranks;
+    };
+    void begin_part(PartPlan plan, OnStep on_step);
+    void round(const WorkRound &round, OnStep on_step);
+    void step(PartStep step, OnStep on_step);
+    // It runs as before, whatever has been done.
+    void let_go(OnStep on_step);
 
     // Its network namespace and its init, for who connects it.
     struct Ends {
@@ -157,7 +171,7 @@ class LiveNode {
 
     // live_node_images.cpp
     [[nodiscard]] Workplace workplace() const;
-    [[nodiscard]] Expected<void> begin_saving(bool go_on, bool periodic);
+    [[nodiscard]] Expected<void> begin_saving(bool go_on, bool periodic, const PartPlan *part = nullptr);
     void save_again_later();
     void save_periodically();
     [[nodiscard]] Expected<void> begin_restoring();
@@ -170,6 +184,11 @@ class LiveNode {
     void work_finished(const ImageReport &report);
     void work_failed(const Error &error, bool lost);
     void answer_imager();
+    // Whether the packet is the answer to a step.
+    [[nodiscard]] bool take_step(const node::Packet &packet);
+    void answer_step(Expected<std::string> packet);
+    [[nodiscard]] Expected<void> set_in_doubt(bool in_doubt);
+    void ask_worker(const std::string &packet, OnStep on_step);
     void clear_staging();
     static void end_strays(const node::Room &room);
 
@@ -189,7 +208,9 @@ class LiveNode {
     bool periodic_ = false;             // nobody has asked for it
     unsigned recoveries_ = 0;           // one after the other, without one that has come to its end
     std::optional<Deadline> next_save_;
-    node::Descriptors given_; // for a restore
+    OnStep on_step_;           // of a part of a checkpoint
+    std::optional<bool> part_; // the worker is at one; whether the node goes on
+    node::Descriptors given_;  // for a restore
     std::optional<node::Making> making_;
     std::optional<Asker> maker_;       // hears how the making went
     std::optional<Deadline> patience_; // for making, joining, ending

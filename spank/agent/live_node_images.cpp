@@ -36,7 +36,7 @@ void LiveNode::checkpoint(bool go_on, const Asker &asker) {
         asker.refuse(begun.error());
 }
 
-Expected<void> LiveNode::begin_saving(bool go_on, bool periodic) {
+Expected<void> LiveNode::begin_saving(bool go_on, bool periodic, const PartPlan *part) {
     const auto refuse = [&](std::string why, int code) {
         return failure("save", record_.spec.name, std::move(why), code);
     };
@@ -48,12 +48,19 @@ Expected<void> LiveNode::begin_saving(bool go_on, bool periodic) {
         return refuse(fmt::format("it is {}; try again later", line().state), EAGAIN);
     if (!record_.spec.sockets.empty())
         return refuse("it was given sockets of this machine, whose other ends cannot be saved", EOPNOTSUPP);
-    auto worker = Worker::start(surroundings_->libraries,
-                                WorkSave{.place = workplace(),
-                                         .record = record_,
-                                         .go_on = go_on,
-                                         .periodic = periodic,
-                                         .superseded = periodic ? record_.periodic : std::string()});
+    WorkSave job{.place = workplace(),
+                 .record = record_,
+                 .go_on = go_on,
+                 .periodic = periodic,
+                 .superseded = periodic ? record_.periodic : std::string(),
+                 .part_of = {},
+                 .ranks = {}};
+    if (part != nullptr) {
+        job.go_on = part->go_on;
+        job.part_of = part->checkpoint;
+        job.ranks = part->ranks;
+    }
+    auto worker = Worker::start(surroundings_->libraries, job);
     if (!worker)
         return propagate(worker);
     worker_ = std::make_unique<Worker>(std::move(*worker));
@@ -114,7 +121,7 @@ Expected<LiveNode> LiveNode::restore(RestorePlan plan, const Surroundings &surro
     out.worker_ = std::make_unique<Worker>(std::move(plan.worker));
     out.given_ = std::move(plan.given);
     if (plan.proxies != 0) {
-        if (auto started = out.start_proxies(plan.cgroups, plan.proxies, {}); !started)
+        if (auto started = out.start_proxies(plan.cgroups, plan.proxies, std::move(plan.meeting)); !started)
             return propagate(started);
     } else {
         if (auto written = out.room_.write(out.record_); !written)
@@ -175,6 +182,7 @@ void LiveNode::read_worker() {
 // Whatever it was at, nobody hears of it from itself.
 void LiveNode::worker_died() {
     worker_.reset();
+    part_.reset();
     const auto died = [&](std::string_view consequence) {
         return Error{"go on with", record_.spec.name,
                      fmt::format("the process that saves or restores it has died{}", consequence), ECHILD};
@@ -186,6 +194,11 @@ void LiveNode::worker_died() {
             end_strays(room_);
         return work_failed(died(pidfd_ ? "; it runs on" : ", and what it did is undone"), !pidfd_);
     }
+    if (record_.in_doubt) { // it goes on when its coordinator says so
+        kLog.warning("{}", died(", and it stands still").message());
+        return answer_step(std::unexpected(died(", and it stands still")));
+    }
+    answer_step(std::unexpected(died(", and what it did is undone")));
     if (auto recovering = recover(); !recovering)
         return work_failed(recovering.error(), true);
     undone_ = died(", and what it did is undone");
@@ -204,6 +217,8 @@ bool LiveNode::take_news(node::Packet &packet) {
             imager_->tell(*progress);
         return true;
     }
+    if (take_step(packet))
+        return true;
     if (node::decode<WorkRunning>(packet.bytes) && state_ == State::saving) {
         state_ = State::joining;
         retry_ = Deadline::after(0s);
@@ -243,6 +258,7 @@ Expected<void> LiveNode::take_born(std::int32_t pid, UniqueFd pidfd) {
 
 void LiveNode::work_finished(const ImageReport &report) {
     recoveries_ = 0;
+    part_.reset();
     if (const auto undone = std::exchange(undone_, std::nullopt))
         if (const auto imager = std::exchange(imager_, std::nullopt))
             imager->refuse(*undone);
@@ -265,15 +281,20 @@ void LiveNode::work_finished(const ImageReport &report) {
         retry_ = Deadline::after(0s);
     }
     answer_imager();
+    answer_step(std::string());
 }
 
 void LiveNode::work_failed(const Error &error, bool lost) {
     worker_.reset();
     undone_.reset();
+    part_.reset();
+    if (auto written = set_in_doubt(false); !written) // the worker has undone it
+        kLog.error("{}", written.error().message());
     save_again_later();
     kLog.error("{}: {}", record_.spec.name, error.message());
     if (auto imager = std::exchange(imager_, std::nullopt))
         imager->refuse(error);
+    answer_step(std::unexpected(error));
     if (lost) {
         end();
         return;

@@ -33,6 +33,8 @@ Asker asker_for(std::function<void(Expected<Reply>)> then) {
             .answer = [then = std::move(then)](const std::string &packet, std::span<const int> /*fds*/) {
                 if (auto reply = node::decode<Reply>(packet))
                     return then(std::move(*reply));
+                if (node::decode<Progress>(packet)) // nobody looks at
+                    return;
                 auto failed = node::decode<Failed>(packet);
                 then(failed ? Expected<Reply>(std::unexpected(
                                   Error{failed->doing, failed->on, failed->why, failed->code}))
@@ -199,7 +201,9 @@ void Member::serve(const wire::Envelope &request, const Answer &answer) {
     else if (request.has_signal_job())
         signal(request.signal_job(), answer);
     else if (request.has_cut_job())
-        cut(request.cut_job().open(), answer);
+        set_cut(!request.cut_job().open(), [answer](const Expected<void> &cut) { answer(done(cut)); });
+    else if (request.has_save_job())
+        save(request.save_job(), answer);
     else if (request.has_follow_job()) {
         if (following_) // by one who does not wait for it any longer
             following_->answer(fault({"follow", job(), "another does", ECANCELED}));
@@ -239,15 +243,58 @@ void Member::make_nodes(const Answer &answer) {
         return answer(fault({"make the nodes of", job(), "it is ending", ECHILD}));
     const auto own = own_nodes();
     auto all = when_all(own.size(), [answer](const Expected<void> &outcome) { answer(done(outcome)); });
-    for (const auto *const one : own)
-        nodes_->make_node(
-            spec_of(*one), record_.prepare().cgroups(), meeting_of(*one),
-            asker_for<Created>([self = shared_from_this(), one, all](Expected<Created> created) {
-                if (!created)
-                    return all(propagate(created));
-                self->attach(*one, all);
-            }));
+    for (const auto *const one : own) {
+        if (record_.connect().checkpoint().empty())
+            nodes_->make_node(
+                spec_of(*one), record_.prepare().cgroups(), meeting_of(*one),
+                asker_for<Created>([self = shared_from_this(), one, all](Expected<Created> created) {
+                    if (!created)
+                        return all(propagate(created));
+                    self->attach(*one, all);
+                }));
+        else
+            restore(*one, all);
+    }
     meeting_.reset(); // its proxies have it
+}
+
+// Its peers are not connected before it has all of its sockets: nothing that they send is refused.
+void Member::restore(const wire::JobNode &one, std::function<void(Expected<void>)> then) {
+    const auto &connect = record_.connect();
+    nodes_->restore_node(
+        {.checkpoint = connect.checkpoint(),
+         .spec = spec_of(one),
+         .cgroups = record_.prepare().cgroups(),
+         .proxies = connect.proxies(),
+         .meeting = meeting_of(one),
+         .on_found = [self = shared_from_this(),
+                      &one](const std::vector<char> &ranks) { return self->take_ranks(one, ranks); }},
+        asker_for<Imaged>([self = shared_from_this(), &one, then = std::move(then)](Expected<Imaged> imaged) {
+            if (!imaged)
+                return then(propagate(imaged));
+            for (const auto &[rank, about] : self->ranks_)
+                if (about.node == one.name() && !about.status)
+                    self->watch_rank(rank);
+            self->attach(one, then);
+        }));
+}
+
+Expected<void> Member::take_ranks(const wire::JobNode &one, const std::vector<char> &ranks) {
+    wire::NodeRanks saved;
+    if (!saved.ParseFromArray(ranks.data(), static_cast<int>(ranks.size())) || saved.tasks().empty())
+        return failure("restore", one.name(), "it has no record of its ranks", EBADMSG);
+    for (const auto &task : saved.tasks()) {
+        if (task.node() != one.number())
+            return failure("restore", one.name(), "its record of ranks is another node's", EBADMSG);
+        ranks_[task.rank()] = {.node = one.name(), .task = task.task(), .status = {}};
+        *record_.add_tasks() = task;
+    }
+    for (const auto &end : saved.ends())
+        if (const auto found = ranks_.find(end.rank()); found != ranks_.end()) {
+            found->second.status = end.status();
+            *record_.add_ends() = end;
+        }
+    return write();
 }
 
 std::optional<Meeting> Member::meeting_of(const wire::JobNode &one) const {
@@ -348,14 +395,14 @@ void Member::signal(const wire::SignalJob &request, const Answer &answer) {
     }
 }
 
-void Member::cut(bool open, const Answer &answer) {
-    const auto then = [answer](Expected<network::Done> cut) {
-        answer(done(cut ? Expected<void>() : propagate(cut)));
+void Member::set_cut(bool cut, std::function<void(Expected<void>)> done) {
+    const auto then = [done = std::move(done)](Expected<network::Done> set) {
+        done(set ? Expected<void>() : propagate(set));
     };
-    if (open)
-        network_.ask<network::Done>(network::OpenRequest{}, then);
-    else
+    if (cut)
         network_.ask<network::Done>(network::CutRequest{}, then);
+    else
+        network_.ask<network::Done>(network::OpenRequest{}, then);
 }
 
 wire::NewsOfJob Member::news(const wire::FollowJob &request) {

@@ -28,6 +28,17 @@ class NodeKeeper {
     // An empty list of cgroups: the agent's own.
     virtual void make_node(node::Spec spec, std::string cgroups, std::optional<Meeting> meeting,
                            const Asker &asker) = 0;
+    // From a checkpoint of the node's job. on_found: hears what its job had kept with it, before it lives; an
+    // error ends the attempt. The answer: Imaged.
+    struct Restoring {
+        std::string checkpoint;
+        node::Spec spec; // as it must be
+        std::string cgroups;
+        std::uint32_t proxies = 0;
+        std::optional<Meeting> meeting;
+        std::function<Expected<void>(const std::vector<char> &)> on_found;
+    };
+    virtual void restore_node(Restoring restoring, const Asker &asker) = 0;
     // Null if there is none. What is asked of it is done in the next round.
     [[nodiscard]] virtual LiveNode *find_node(const std::string &name) = 0;
 };
@@ -90,7 +101,13 @@ class Member : public std::enable_shared_from_this<Member> {
     void start(const peers::wire::StartJob &request, const Answer &answer);
     void watch_rank(std::uint32_t rank);
     void signal(const peers::wire::SignalJob &request, const Answer &answer);
-    void cut(bool open, const Answer &answer);
+    void set_cut(bool cut, std::function<void(Expected<void>)> done);
+    void restore(const peers::wire::JobNode &one, std::function<void(Expected<void>)> then);
+    [[nodiscard]] Expected<void> take_ranks(const peers::wire::JobNode &one, const std::vector<char> &ranks);
+    // member_save.cpp
+    void save(const peers::wire::SaveJob &request, const Answer &answer);
+    void save_nodes(const peers::wire::SaveJob &request, const Answer &answer);
+    [[nodiscard]] std::vector<char> ranks_of(const peers::wire::JobNode &one) const;
     [[nodiscard]] peers::wire::NewsOfJob news(const peers::wire::FollowJob &request);
     void look_at_following();
     void look_at_end();

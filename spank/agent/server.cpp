@@ -288,10 +288,13 @@ void Server::end_ties() {
 void Server::collect() {
     std::erase_if(clients_, [](const auto &client) { return client->gone; });
     // Whose client has left counts as his until its process has ended.
-    std::erase_if(findings_, [](const auto &finding) {
-        if (finding->client->gone)
+    std::erase_if(findings_, [this](const auto &finding) {
+        const bool left = finding->client && finding->client->gone;
+        if (left)
             finding->worker.hang_up();
-        return finding->over || (finding->client->gone && finding->worker.ended());
+        if (left && !finding->over && finding->worker.ended())
+            give_up(*finding, {"restore", finding->request.what, "who wanted it has left", ECANCELED});
+        return finding->over;
     });
     std::erase_if(nodes_,
                   [](const auto &entry) { return entry.second.node->state() == LiveNode::State::gone; });

@@ -53,14 +53,16 @@ class Server : private NodeKeeper {
             tie_patience; // a tied node of an earlier agent: its owner comes again, or it ends
         bool woken = false;
     };
-    // A restore whose worker looks for the checkpoint: which node it will be is not known yet.
+    // A restore whose worker looks for the checkpoint: which node or job it will be is not known yet.
     struct Finding {
         Worker worker;
-        std::shared_ptr<Client> client;
+        std::shared_ptr<Client> client; // null: for a job of ours
         Asker asker;
+        Restore request;
         std::string cgroups;
-        std::uint32_t proxies = 0;
         node::Descriptors given;
+        std::optional<Restoring> of_job;         // what it must be
+        std::optional<JobKeeper::Restoring> job; // what it is
         bool over = false;
     };
     // A job that ends with its client, or after an agent's death if he does not come again.
@@ -88,6 +90,7 @@ class Server : private NodeKeeper {
     void make_checked(node::Spec spec, std::string cgroups, std::optional<Meeting> meeting,
                       const std::shared_ptr<Client> &owner, const Asker &asker);
     void list(const std::shared_ptr<Client> &client, const Asker &asker) const;
+    void checkpoint(const Client &client, const Checkpoint &request, const Asker &asker);
     // The node, if there is one that the client may touch; else the asker has been told.
     [[nodiscard]] Held *find(const Client &client, const std::string &name, const Asker &asker);
 
@@ -96,6 +99,7 @@ class Server : private NodeKeeper {
     void adopt_jobs();
     void make_node(node::Spec spec, std::string cgroups, std::optional<Meeting> meeting,
                    const Asker &asker) override;
+    void restore_node(Restoring restoring, const Asker &asker) override;
     [[nodiscard]] LiveNode *find_node(const std::string &name) override;
     [[nodiscard]] std::shared_ptr<Job> find_job(const Client &client, const std::string &name,
                                                 const Asker &asker);
@@ -111,6 +115,12 @@ class Server : private NodeKeeper {
     void read_finding(Finding &finding);
     // The node, or why it cannot be restored.
     [[nodiscard]] Expected<void> restore_found(Finding &finding, WorkFound &&found);
+    // Whether it may be restored for who asks.
+    [[nodiscard]] Expected<void> check_found(const Finding &finding, const WorkFound &found) const;
+    // A job: its worker goes on with what its coordinator needs.
+    [[nodiscard]] Expected<void> restore_found_job(Finding &finding, const WorkFoundJob &found);
+    [[nodiscard]] Expected<void> begin_found_job(Finding &finding);
+    void give_up(Finding &finding, const Error &error);
 
     ServerOptions options_;
     UniqueFd lock_; // on the state directory: one agent at a time

@@ -90,9 +90,12 @@ bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet)
             }
         return body.has_value();
     }
-    case Message::checkpoint:
-        return about_node(
-            +[](Held &held, Checkpoint &body, const Asker &to) { held.node->checkpoint(body.go_on, to); });
+    case Message::checkpoint: {
+        const auto body = node::decode<Checkpoint>(packet.bytes);
+        if (body)
+            checkpoint(*client, *body, asker);
+        return body.has_value();
+    }
     case Message::restore: {
         const auto body = node::decode<Restore>(packet.bytes);
         if (body)
@@ -169,6 +172,23 @@ void Server::make_checked(node::Spec spec, std::string cgroups, std::optional<Me
     if (spec.tied)
         held.tied_to = owner;
     nodes_.emplace(spec.name, std::move(held));
+}
+
+void Server::checkpoint(const Client &client, const Checkpoint &request, const Asker &asker) {
+    if (jobs_->find(request.node)) {
+        if (const auto job = find_job(client, request.node, asker))
+            job->checkpoint(request.go_on, asker);
+        return;
+    }
+    Held *const held = find(client, request.node, asker);
+    if (held == nullptr)
+        return;
+    if (const auto &job = held->node->record().spec.job; !job.empty())
+        return asker.refuse({"save", quote(request.node),
+                             fmt::format("it is a node of the job {}, which is saved as a whole", job),
+                             EINVAL});
+    held->node->checkpoint(request.go_on, asker);
+    held->woken = true;
 }
 
 void Server::list(const std::shared_ptr<Client> &client, const Asker &asker) const {

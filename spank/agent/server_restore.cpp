@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A node that a client wants from a checkpoint: a worker finds out which it is.
 #include "common/log.hpp"
+#include "common/proc.hpp"
 #include "common/text.hpp"
 #include "server.hpp"
 
@@ -18,6 +19,11 @@ namespace {
 constexpr log::Channel kLog("agent");
 constexpr std::ptrdiff_t kFindingsOfOne = 8; // each is a process of root's
 
+// /proc/PID/cgroup of who asks for a job is only known on his own host.
+Expected<std::string> own_or(const std::string &cgroups) {
+    return cgroups.empty() ? proc::read("/proc/self/cgroup") : Expected<std::string>(cgroups);
+}
+
 } // namespace
 
 void Server::restore(const std::shared_ptr<Client> &client, const Restore &request, node::Descriptors given,
@@ -26,8 +32,8 @@ void Server::restore(const std::shared_ptr<Client> &client, const Restore &reque
         return asker.refuse({"restore", quote(request.what),
                              fmt::format("{} descriptors came with it", given.size()), EINVAL});
     const auto uid = client->sender.uid();
-    const auto of_same =
-        std::ranges::count_if(findings_, [&](const auto &one) { return one->client->sender.uid() == uid; });
+    const auto of_same = std::ranges::count_if(
+        findings_, [&](const auto &one) { return one->client && one->client->sender.uid() == uid; });
     if (!client->sender.is_root() && of_same >= kFindingsOfOne)
         return asker.refuse(
             {"restore", quote(request.what),
@@ -35,17 +41,49 @@ void Server::restore(const std::shared_ptr<Client> &client, const Restore &reque
     auto cgroups = client->sender.cgroups();
     if (!cgroups)
         return asker.refuse(cgroups.error());
-    auto worker =
-        Worker::start(options_.places.libraries,
-                      WorkRestore{.what = request.what, .uid = client->sender.uid(), .cgroups = *cgroups});
+    auto worker = Worker::start(
+        options_.places.libraries,
+        WorkRestore{.what = request.what, .node = {}, .uid = client->sender.uid(), .cgroups = *cgroups});
     if (!worker)
         return asker.refuse(worker.error());
     findings_.push_back(std::make_unique<Finding>(Finding{.worker = std::move(*worker),
                                                           .client = client,
                                                           .asker = asker,
+                                                          .request = request,
                                                           .cgroups = std::move(*cgroups),
-                                                          .proxies = request.proxies,
-                                                          .given = std::move(given)}));
+                                                          .given = std::move(given),
+                                                          .of_job = {},
+                                                          .job = {}}));
+}
+
+void Server::restore_node(Restoring restoring, const Asker &asker) {
+    auto cgroups = own_or(restoring.cgroups);
+    if (!cgroups)
+        return asker.refuse(cgroups.error());
+    auto worker = Worker::start(options_.places.libraries, WorkRestore{.what = restoring.checkpoint,
+                                                                       .node = restoring.spec.name,
+                                                                       .uid = restoring.spec.uid,
+                                                                       .cgroups = *cgroups});
+    if (!worker)
+        return asker.refuse(worker.error());
+    Restore request;
+    request.what = restoring.checkpoint;
+    request.proxies = restoring.proxies;
+    findings_.push_back(std::make_unique<Finding>(Finding{.worker = std::move(*worker),
+                                                          .client = {},
+                                                          .asker = asker,
+                                                          .request = std::move(request),
+                                                          .cgroups = std::move(*cgroups),
+                                                          .given = {},
+                                                          .of_job = std::move(restoring),
+                                                          .job = {}}));
+}
+
+void Server::give_up(Finding &finding, const Error &error) {
+    finding.over = true;
+    if (const auto job = std::exchange(finding.job, std::nullopt))
+        jobs_->give_up(job->record.name());
+    finding.asker.refuse(error);
 }
 
 void Server::read_finding(Finding &finding) {
@@ -54,59 +92,112 @@ void Server::read_finding(Finding &finding) {
         const auto received = finding.worker.receive(packet);
         if (received == node::Received::nothing)
             return;
-        if (received == node::Received::packet) {
-            if (const auto progress = node::decode<Progress>(packet.bytes)) {
+        if (received != node::Received::packet)
+            return give_up(finding, {"restore", quote(finding.request.what),
+                                     "the process that looks for the checkpoint has died", ECHILD});
+        if (const auto progress = node::decode<Progress>(packet.bytes)) {
+            if (finding.client)
                 finding.asker.tell(*progress);
-                continue;
-            }
-            if (auto found = node::decode<WorkFound>(packet.bytes)) {
-                if (auto restored = restore_found(finding, std::move(*found)); !restored)
-                    finding.asker.refuse(restored.error());
-            } else if (const auto failed = node::decode<WorkFailed>(packet.bytes)) {
-                finding.asker.tell(failed->error);
-            }
+        } else if (const auto failed = node::decode<WorkFailed>(packet.bytes)) {
+            give_up(finding, {failed->error.doing, failed->error.on, failed->error.why, failed->error.code});
+        } else if (auto found = node::decode<WorkFound>(packet.bytes)) {
+            if (auto restored = restore_found(finding, std::move(*found)); !restored)
+                give_up(finding, restored.error());
+            finding.over = true;
+        } else if (const auto job = node::decode<WorkFoundJob>(packet.bytes)) {
+            if (auto prepared = restore_found_job(finding, *job); !prepared)
+                give_up(finding, prepared.error());
+        } else if (node::decode<WorkFinished>(packet.bytes) && finding.job) {
+            if (auto begun = begin_found_job(finding); !begun)
+                give_up(finding, begun.error());
+            finding.over = true;
         } else {
-            finding.asker.refuse(
-                {"restore", "", "the process that looks for the checkpoint has died", ECHILD});
+            give_up(finding,
+                    {"restore", quote(finding.request.what), "its worker says something else", EPROTO});
         }
-        finding.over = true;
     }
 }
 
-Expected<void> Server::restore_found(Finding &finding, WorkFound &&found) {
-    node::Spec &spec = found.record.spec;
+Expected<void> Server::restore_found_job(Finding &finding, const WorkFoundJob &found) {
+    if (!finding.client || finding.job)
+        return failure("restore", found.checkpoint, "it is not the checkpoint of one virtual node", EPROTO);
+    auto prepared = jobs_->prepare_restore({.request = &finding.request,
+                                            .found = &found,
+                                            .cgroups = finding.cgroups,
+                                            .uid = finding.client->sender.uid()});
+    if (!prepared)
+        return propagate(prepared);
+    finding.job = std::move(*prepared);
+    return finding.worker.tell(WorkOutputs{.directory = finding.job->directory});
+}
+
+Expected<void> Server::begin_found_job(Finding &finding) {
+    auto found = std::exchange(finding.job, std::nullopt);
+    const bool tied = found->record.tied();
+    auto job = jobs_->begin(std::move(found->record));
+    if (!job)
+        return propagate(job);
+    if (tied)
+        job_ties_[(*job)->record().name()] = {.owner = finding.client, .patience = {}};
+    (*job)->tell_when_restored(finding.asker);
+    return {};
+}
+
+Expected<void> Server::check_found(const Finding &finding, const WorkFound &found) const {
+    const node::Spec &spec = found.record.spec;
     const auto refuse = [&](std::string why, int code) {
         return failure("restore", quote(spec.name), std::move(why), code);
     };
     if (auto checked = node::check_spec(spec); !checked)
         return checked;
+    if (nodes_.contains(spec.name))
+        return refuse("there is a virtual node of that name", EEXIST);
+    if (finding.request.proxies > spec.devices)
+        return refuse(
+            fmt::format("it has {} devices: {} proxies are more", spec.devices, finding.request.proxies),
+            EINVAL);
+    if (const auto &wanted = finding.of_job) {
+        if (spec.name != wanted->spec.name || spec.job != wanted->spec.job || spec.uid != wanted->spec.uid ||
+            spec.gid != wanted->spec.gid || spec.address != wanted->spec.address)
+            return refuse("it is not the node that the job has there", EPROTO);
+        return room_for_one_more(spec.uid == 0, spec);
+    }
     const auto &sender = finding.client->sender;
     if (auto may = sender.may_make(spec); !may)
         return may;
-    if (nodes_.contains(spec.name))
-        return refuse("there is a virtual node of that name", EEXIST);
     if (auto room = room_for_one_more(sender.is_root(), spec); !room)
         return room;
-    if (finding.proxies > spec.devices)
-        return refuse(fmt::format("it has {} devices: {} proxies are more", spec.devices, finding.proxies),
-                      EINVAL);
     if (spec.tied && finding.given.size() == 0 && !found.record.given.empty())
         return refuse("its program runs in the foreground: restore it without --detach", EINVAL);
+    return {};
+}
+
+Expected<void> Server::restore_found(Finding &finding, WorkFound &&found) {
+    if (auto checked = check_found(finding, found); !checked)
+        return checked;
+    if (finding.of_job)
+        if (auto taken = finding.of_job->on_found(found.ranks); !taken)
+            return taken;
+    node::Spec &spec = found.record.spec;
     // A program that nobody has waited for does not begin to be waited for.
     spec.tied = spec.tied && finding.given.size() != 0;
     found.record.checkpoint = found.checkpoint;
     found.record.periodic = found.periodic ? found.checkpoint : std::string();
+    found.record.in_doubt = false;
     const node::Room room(options_.places.state, spec.name);
     const std::string name = spec.name;
+    const auto proxies = finding.request.proxies != 0 ? finding.request.proxies : spec.devices;
     auto prepared = room.prepare(spec);
     auto restored = prepared
-                        ? LiveNode::restore({.record = std::move(found.record),
-                                             .room = room,
-                                             .cgroups = finding.cgroups,
-                                             .proxies = finding.proxies != 0 ? finding.proxies : spec.devices,
-                                             .worker = std::move(finding.worker),
-                                             .given = std::move(finding.given)},
-                                            options_.places, finding.asker)
+                        ? LiveNode::restore(
+                              {.record = std::move(found.record),
+                               .room = room,
+                               .cgroups = finding.cgroups,
+                               .proxies = proxies,
+                               .meeting = finding.of_job ? std::move(finding.of_job->meeting) : std::nullopt,
+                               .worker = std::move(finding.worker),
+                               .given = std::move(finding.given)},
+                              options_.places, finding.asker)
                         : Expected<LiveNode>(std::unexpected(prepared.error()));
     if (!restored) {
         if (auto removed = room.remove(); !removed)

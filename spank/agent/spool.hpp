@@ -38,4 +38,10 @@ class Spool {
     std::uint64_t end_;
 };
 
+// Of a rank, in the directory of its job at the coordinator.
+[[nodiscard]] inline std::filesystem::path rank_file(const std::filesystem::path &directory,
+                                                     std::uint32_t rank) {
+    return directory / ("rank." + std::to_string(rank));
+}
+
 } // namespace singularity::agent

@@ -30,6 +30,7 @@ class Worker {
     [[nodiscard]] Expected<void> tell(const Body &body, std::span<const int> descriptors = {}) const {
         return send(node::encode(body), descriptors);
     }
+    [[nodiscard]] Expected<void> pass_on(const std::string &packet) const { return send(packet, {}); }
     [[nodiscard]] node::Received receive(node::Packet &packet) const {
         return socket_ ? node::receive_packet(socket_.get(), packet) : node::Received::hung_up;
     }

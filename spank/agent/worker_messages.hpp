@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What the agent and singularity-worker say to each other: one worker for each checkpoint, restore or
 // recovery, one socket (SOCK_SEQPACKET) between the two. The agent's hang-up means: undo what is not done.
+//
+// A checkpoint of a job of several nodes has a worker for each of its nodes, which does a step when it is
+// told to, and one for the checkpoint as a whole.
 #pragma once
 
 #include "agent_messages.hpp"
@@ -25,6 +28,19 @@ enum class WorkMessage : std::uint16_t { // NOLINT(performance-enum-size): as on
     running, // the node runs again, or what is left of it does; the rest of the work does not touch it
     finished,
     failed,
+    // Of a node of a job, after `save` with the id of a checkpoint.
+    stepped, // it is prepared, or held
+    round,   // -> reports
+    reports,
+    step, // hold -> stepped; resume -> running; store -> part; let_go -> finished; each or failed
+    part,
+    // Of a job.
+    save_job, // -> begun; after `parts` finished or failed
+    begun,
+    parts,
+    settle_job, // -> finished: with the id, if the checkpoint is there
+    found_job,  // answer of `restore`; after `outputs` finished or failed
+    outputs,
 };
 
 // Where a job's node is, and where its images lie while they are made.
@@ -38,19 +54,22 @@ struct WorkSave {
     static constexpr auto kType = WorkMessage::save;
     Workplace place;
     node::Record record;
-    bool go_on = false;     // the node runs on
-    bool periodic = false;  // nobody has asked for this one
-    std::string superseded; // a checkpoint that goes when the new one is there; may be empty
+    bool go_on = false;      // the node runs on
+    bool periodic = false;   // nobody has asked for this one
+    std::string superseded;  // a checkpoint that goes when the new one is there; may be empty
+    std::string part_of;     // the id of a job's checkpoint; empty: the node is all of it
+    std::vector<char> ranks; // of the job: kept with the node
     static void fields(auto &self, auto &visit) {
-        visit(self.place, self.record, self.periodic, self.go_on, self.superseded);
+        visit(self.place, self.record, self.periodic, self.go_on, self.superseded, self.part_of, self.ranks);
     }
 };
 struct WorkRestore {
     static constexpr auto kType = WorkMessage::restore;
     std::string what;      // a checkpoint's id, or a node's name: its newest
+    std::string node;      // of a job's checkpoint; empty: the only one, or else the job
     std::uint32_t uid = 0; // only this user's; 0: anybody's
     std::string cgroups;   // /proc/PID/cgroup of who asks: the node's as well
-    static void fields(auto &self, auto &visit) { visit(self.what, self.uid, self.cgroups); }
+    static void fields(auto &self, auto &visit) { visit(self.what, self.node, self.uid, self.cgroups); }
 };
 struct WorkRecover {
     static constexpr auto kType = WorkMessage::recover;
@@ -75,7 +94,10 @@ struct WorkFound {
     node::Record record;
     std::string checkpoint;
     bool periodic = false;
-    static void fields(auto &self, auto &visit) { visit(self.record, self.checkpoint, self.periodic); }
+    std::vector<char> ranks; // as WorkSave had them
+    static void fields(auto &self, auto &visit) {
+        visit(self.record, self.checkpoint, self.periodic, self.ranks);
+    }
 };
 struct WorkBorn {
     static constexpr auto kType = WorkMessage::born;
@@ -96,6 +118,88 @@ struct WorkFailed {
     Failed error;
     bool lost = false; // the node is of no use any more and must be ended
     static void fields(auto &self, auto &visit) { visit(self.error, self.lost); }
+};
+
+struct WorkStepped {
+    static constexpr auto kType = WorkMessage::stepped;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+// To or from one process: what proxy/barrier has encoded.
+struct ProcessMessage {
+    std::uint64_t high = 0; // which
+    std::uint64_t low = 0;
+    std::vector<char> bytes;
+    static void fields(auto &self, auto &visit) { visit(self.high, self.low, self.bytes); }
+};
+struct WorkRound {
+    static constexpr auto kType = WorkMessage::round;
+    std::vector<ProcessMessage> requests;
+    std::vector<char> otherwise;   // to all others
+    std::uint64_t patience_ms = 0; // for the answers
+    static void fields(auto &self, auto &visit) { visit(self.requests, self.otherwise, self.patience_ms); }
+};
+struct WorkReports {
+    static constexpr auto kType = WorkMessage::reports;
+    std::vector<ProcessMessage> reports;
+    static void fields(auto &self, auto &visit) { visit(self.reports); }
+};
+enum class PartStep : std::uint8_t { hold, resume, store, let_go };
+struct WorkStep {
+    static constexpr auto kType = WorkMessage::step;
+    PartStep step = PartStep::let_go;
+    static void fields(auto &self, auto &visit) { visit(self.step); }
+};
+struct WorkPart {
+    static constexpr auto kType = WorkMessage::part;
+    std::string name; // in the store
+    ImageReport report;
+    static void fields(auto &self, auto &visit) { visit(self.name, self.report); }
+};
+
+struct WorkSaveJob {
+    static constexpr auto kType = WorkMessage::save_job;
+    std::string job;
+    std::uint32_t uid = 0;
+    std::uint32_t gid = 0;
+    std::string directory; // of the job's files
+    std::string parent;
+    bool periodic = false;
+    std::string superseded;
+    std::vector<char> record;
+    static void fields(auto &self, auto &visit) {
+        visit(self.job, self.uid, self.gid, self.directory, self.parent, self.periodic, self.superseded,
+              self.record);
+    }
+};
+struct WorkBegun {
+    static constexpr auto kType = WorkMessage::begun;
+    std::string checkpoint;
+    static void fields(auto &self, auto &visit) { visit(self.checkpoint); }
+};
+struct WorkParts {
+    static constexpr auto kType = WorkMessage::parts;
+    std::vector<std::string> names;
+    std::vector<std::uint64_t> outputs; // of each rank: so much of what is written down of it belongs to it
+    static void fields(auto &self, auto &visit) { visit(self.names, self.outputs); }
+};
+struct WorkSettleJob {
+    static constexpr auto kType = WorkMessage::settle_job;
+    std::uint32_t uid = 0;
+    std::string directory;
+    std::string checkpoint;
+    static void fields(auto &self, auto &visit) { visit(self.uid, self.directory, self.checkpoint); }
+};
+struct WorkFoundJob {
+    static constexpr auto kType = WorkMessage::found_job;
+    std::vector<char> record;
+    std::string checkpoint;
+    bool periodic = false;
+    static void fields(auto &self, auto &visit) { visit(self.record, self.checkpoint, self.periodic); }
+};
+struct WorkOutputs {
+    static constexpr auto kType = WorkMessage::outputs;
+    std::string directory;
+    static void fields(auto &self, auto &visit) { visit(self.directory); }
 };
 
 } // namespace singularity::agent

@@ -77,8 +77,12 @@ struct Record {
     // The last one that it was saved in or restored from; may be empty.
     std::string checkpoint;
     std::string periodic; // the last one that nobody has asked for: it goes when there is another
+    // It stands still and must not go on by itself: it is a part of a checkpoint of its job of which only the
+    // job's coordinator knows whether it exists.
+    bool in_doubt = false;
     static void fields(auto &self, auto &visit) {
-        visit(self.spec, self.init, self.made, self.given, self.proxies, self.checkpoint, self.periodic);
+        visit(self.spec, self.init, self.made, self.given, self.proxies, self.checkpoint, self.periodic,
+              self.in_doubt);
     }
 };
 // As bytes, which only this release reads: for files, and for whoever keeps a record elsewhere.

@@ -168,7 +168,7 @@ Expected<void> Devices::prepare(int into, AgentLink &agent, const Deadline &dead
     });
 }
 
-Expected<proxy_control::NodeBarrier> Devices::stop_ranks(AgentLink &agent) const {
+Expected<proxy_control::NodeBarrier> Devices::barrier(const Deadline &deadline) const {
     auto control = directory(room_.control());
     if (!control)
         return propagate(control);
@@ -176,9 +176,13 @@ Expected<proxy_control::NodeBarrier> Devices::stop_ranks(AgentLink &agent) const
     sockets.reserve(proxies());
     for (std::uint32_t proxy = 0; proxy < proxies(); ++proxy)
         sockets.push_back(control_socket(*control, proxy));
+    return proxy_control::NodeBarrier::open(sockets, deadline);
+}
+
+Expected<proxy_control::NodeBarrier> Devices::stop_ranks(AgentLink &agent) const {
     agent.progress("stopping ranks");
     const auto deadline = Deadline::after(kBarrierPatience);
-    auto barrier = proxy_control::NodeBarrier::open(sockets, deadline);
+    auto barrier = this->barrier(deadline);
     if (!barrier)
         return propagate(barrier);
     auto cut = barrier->acquire(kRoundPatience, deadline, [&] { return agent.still_wanted(); });

@@ -38,6 +38,8 @@ class Devices {
     // The files for a save, in the directory `into`, with the memory that it will need, while everything
     // runs.
     [[nodiscard]] Expected<void> prepare(int into, AgentLink &agent, const Deadline &deadline) const;
+    // To ask the ranks among the clients, in rounds.
+    [[nodiscard]] Expected<proxy_control::NodeBarrier> barrier(const Deadline &deadline) const;
     // The ranks among the clients stop where no collective is half issued, and stay there as long as what is
     // returned lives.
     [[nodiscard]] Expected<proxy_control::NodeBarrier> stop_ranks(AgentLink &agent) const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "host_node.hpp"
 
+#include "job_output.hpp"
 #include "node/process.hpp"
 
 #include <algorithm>
@@ -139,11 +140,8 @@ Expected<void> copy_logs(const std::filesystem::path &from, const std::filesyste
         const auto name = entry.path().filename();
         if (!is_log(name.native()))
             continue;
-        if (!std::filesystem::copy_file(entry.path(), to / name,
-                                        std::filesystem::copy_options::overwrite_existing, error))
-            break;
-        if (chmod((to / name).c_str(), 0600) != 0)
-            return std::unexpected(errno_error("set the mode of", (to / name).native()));
+        if (auto copied = copy_with_holes(entry.path(), to / name); !copied)
+            return copied;
     }
     if (error)
         return failure("copy the output of tasks from", from.native(), error.message(), error.value());

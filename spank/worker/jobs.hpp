@@ -18,6 +18,11 @@ namespace singularity::worker {
 
 // Attribute of a checkpoint that goes when the next one of its node is there.
 inline constexpr const char *kPeriodic = "periodic";
+// Attributes of its virtual nodes: node::encoded(), and what a job keeps with each.
+inline constexpr const char *kRecord = "record";
+inline constexpr const char *kRanks = "ranks";
+// Attribute of a checkpoint of a job, which has the output of its ranks as a node of the job's name.
+inline constexpr const char *kJob = "job";
 
 // The store of singularity.yaml, with its quota; made if it is not there and is to be.
 [[nodiscard]] Expected<store::Store> open_store(bool create);
@@ -26,6 +31,9 @@ inline constexpr const char *kPeriodic = "periodic";
 class Mark {
   public:
     [[nodiscard]] static Expected<Mark> make(const node::Room &room, const Deadline &deadline);
+    // In the directory of a job.
+    [[nodiscard]] static Expected<Mark> make(const std::filesystem::path &path, const std::string &whose,
+                                             const Deadline &deadline);
     Mark(Mark &&) = default;
     Mark &operator=(Mark &&) = delete;
     Mark(const Mark &) = delete;
@@ -47,6 +55,11 @@ struct Outcome {
 };
 
 [[nodiscard]] Outcome save(const agent::WorkSave &job, AgentLink &agent);
+// A node of a job, with the others and when it is told.
+[[nodiscard]] Outcome save_part(const agent::WorkSave &job, AgentLink &agent);
+// The job's checkpoint, of which nodes make the parts; and whether there is one, after the death of an agent.
+[[nodiscard]] Outcome save_job(const agent::WorkSaveJob &job, AgentLink &agent);
+[[nodiscard]] Outcome settle_job(const agent::WorkSettleJob &job, AgentLink &agent);
 [[nodiscard]] Outcome restore(const agent::WorkRestore &job, AgentLink &agent);
 // After the death of a worker: the node runs as if it had never been asked.
 [[nodiscard]] Outcome recover(const agent::WorkRecover &job, AgentLink &agent);

@@ -28,12 +28,16 @@ Expected<store::Store> open_store(bool create) {
 }
 
 Expected<Mark> Mark::make(const node::Room &room, const Deadline &deadline) {
-    const auto path = room.mark();
+    return make(room.mark(), "the virtual node", deadline);
+}
+
+Expected<Mark> Mark::make(const std::filesystem::path &path, const std::string &whose,
+                          const Deadline &deadline) {
     auto file = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
     if (!file)
         return propagate(file);
     if (auto locked = wait_until([&] { return flock(file->get(), LOCK_EX | LOCK_NB) == 0; }, deadline,
-                                 "another worker at the virtual node");
+                                 "another worker at " + whose);
         !locked)
         return propagate(locked);
     return Mark(path, std::move(*file));
@@ -60,7 +64,11 @@ Expected<worker::Outcome> work(worker::AgentLink &agent) {
     if (!packet)
         return propagate(packet);
     if (const auto job = node::decode<agent::WorkSave>(packet->bytes))
-        return worker::save(*job, agent);
+        return job->part_of.empty() ? worker::save(*job, agent) : worker::save_part(*job, agent);
+    if (const auto job = node::decode<agent::WorkSaveJob>(packet->bytes))
+        return worker::save_job(*job, agent);
+    if (const auto job = node::decode<agent::WorkSettleJob>(packet->bytes))
+        return worker::settle_job(*job, agent);
     if (const auto job = node::decode<agent::WorkRestore>(packet->bytes))
         return worker::restore(*job, agent);
     if (const auto job = node::decode<agent::WorkRecover>(packet->bytes))

@@ -6,6 +6,7 @@
 #include "criu-hooks/host/transfer.hpp"
 #include "devices.hpp"
 #include "host_node.hpp"
+#include "job_output.hpp"
 #include "jobs.hpp"
 #include "node/cgroups.hpp"
 #include "node/network.hpp"
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <csignal>
 #include <optional>
+#include <string_view>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -67,25 +69,38 @@ Expected<Choice> choose(const store::Store &opened, const agent::WorkRestore &jo
     return *newest;
 }
 
-Expected<node::Record> record_of(const store::Manifest &manifest) {
+const std::string *attribute(const store::Attributes &attributes, std::string_view wanted) {
+    const auto found = std::ranges::find(attributes, wanted, [](const auto &one) { return one.first; });
+    return found == attributes.end() ? nullptr : &found->second;
+}
+
+// name: of a node of a job; empty: the only one.
+Expected<const store::VirtualNode *> node_in(const store::Manifest &manifest, const std::string &name) {
+    if (name.empty() && manifest.nodes.size() != 1)
+        return failure("restore", manifest.id, "it has not exactly one virtual node", EPROTO);
+    const auto found = std::ranges::find_if(
+        manifest.nodes, [&](const auto &one) { return name.empty() || one.name == name; });
+    if (found == manifest.nodes.end())
+        return failure("restore", manifest.id, fmt::format("it has no virtual node {}", quote(name)), ENOENT);
+    return &*found;
+}
+
+Expected<node::Record> record_of(const store::Manifest &manifest, const store::VirtualNode &saved) {
     const auto refuse = [&](const char *why) { return failure("restore", manifest.id, why, EPROTO); };
-    if (manifest.nodes.size() != 1)
-        return refuse("it has not exactly one virtual node");
-    for (const auto &[name, value] : manifest.nodes.front().attributes)
-        if (name == "record") {
-            auto record = node::decoded(value);
-            if (!record)
-                return refuse("its record of the virtual node is of another release");
-            if (record->spec.name != manifest.nodes.front().name || record->spec.uid != manifest.uid ||
-                record->spec.gid != manifest.gid)
-                return refuse("its record is of another virtual node or user");
-            return std::move(*record);
-        }
-    return refuse("it has no record of its virtual node");
+    const auto *const text = attribute(saved.attributes, kRecord);
+    if (text == nullptr)
+        return refuse("it has no record of its virtual node");
+    auto record = node::decoded(*text);
+    if (!record)
+        return refuse("its record of the virtual node is of another release");
+    if (record->spec.name != saved.name || record->spec.uid != manifest.uid ||
+        record->spec.gid != manifest.gid)
+        return refuse("its record is of another virtual node or user");
+    return std::move(*record);
 }
 
 bool is_periodic(const store::Manifest &manifest) {
-    return std::ranges::any_of(manifest.attributes, [](const auto &one) { return one.first == kPeriodic; });
+    return attribute(manifest.attributes, kPeriodic) != nullptr;
 }
 
 template <class Body>
@@ -121,6 +136,26 @@ class NewNode {
     pid_t init_;
 };
 
+// Its nodes are for others: what the coordinator needs.
+Expected<agent::ImageReport> restore_job(const store::Checkpoint &checkpoint, const std::string &record,
+                                         AgentLink &agent) {
+    const auto &manifest = checkpoint.manifest();
+    if (auto told = agent.tell(agent::WorkFoundJob{.record = {record.begin(), record.end()},
+                                                   .checkpoint = manifest.id,
+                                                   .periodic = is_periodic(manifest)});
+        !told)
+        return propagate(told);
+    auto outputs = await<agent::WorkOutputs>(agent, nullptr);
+    if (!outputs)
+        return propagate(outputs);
+    if (auto loaded = load_outputs(checkpoint, outputs->directory); !loaded)
+        return propagate(loaded);
+    agent::ImageReport report;
+    report.node = manifest.job;
+    report.checkpoint = manifest.id;
+    return report;
+}
+
 Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agent) {
     const auto begin = Clock::now();
     auto opened = open_store(false);
@@ -133,12 +168,22 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
     auto checkpoint = opened->read(choice->uid, choice->id);
     if (!checkpoint)
         return propagate(checkpoint);
-    auto saved = record_of(checkpoint->manifest());
+    if (const auto *const record = attribute(checkpoint->manifest().attributes, kJob);
+        record != nullptr && job.node.empty())
+        return restore_job(*checkpoint, *record, agent);
+    auto of_node = node_in(checkpoint->manifest(), job.node);
+    if (!of_node)
+        return propagate(of_node);
+    auto saved = record_of(checkpoint->manifest(), **of_node);
     if (!saved)
         return propagate(saved);
-    if (auto told = agent.tell(agent::WorkFound{
-            .record = *saved, .checkpoint = choice->id, .periodic = is_periodic(checkpoint->manifest())});
-        !told)
+    agent::WorkFound found{.record = *saved,
+                           .checkpoint = choice->id,
+                           .periodic = is_periodic(checkpoint->manifest()),
+                           .ranks = {}};
+    if (const auto *const ranks = attribute((*of_node)->attributes, kRanks))
+        found.ranks.assign(ranks->begin(), ranks->end());
+    if (auto told = agent.tell(found); !told)
         return propagate(told);
     std::vector<UniqueFd> given;
     auto go = await<agent::WorkGo>(agent, &given);
@@ -200,7 +245,7 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
     made.keep();
     if (auto attached = devices.await_clients(*init, agent); !attached)
         return propagate(attached);
-    for (const auto &image : checkpoint->manifest().nodes.front().images)
+    for (const auto &image : (*of_node)->images)
         report.host_bytes += image.size();
     report.pause_us = static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - stopped).count());

@@ -391,6 +391,33 @@ void quota_of_the_configuration(void ** /*state*/) {
                      std::uint64_t{500} << 30U);
 }
 
+// And what nobody takes, a collection finds.
+void parts_go_through_the_store(void ** /*state*/) {
+    const TemporaryDirectory directory;
+    const Store store = make(directory);
+    const auto temporary = directory.path() / "store/users/1001/temporary";
+    auto writer = must(store.begin(request_of(kAlice)));
+    const auto leave = [&](const std::string &node) {
+        auto joined = must(store.join(kAlice, writer.id()));
+        write_image(joined, {node, "", "pages"}, noise(5 * kMiB, 7));
+        return must(joined.leave_part());
+    };
+    const auto name = leave("node1");
+    must(writer.take_part(name));
+    assert_false(std::filesystem::exists(temporary / name));
+    assert_int_equal(must_fail(writer.take_part(name)).code, ENOENT);
+    auto other = must(store.begin(request_of(kAlice)));
+    const auto left = leave("node2");
+    expect_contains(must_fail(other.take_part(left)).message(), "no part of it");
+    expect_contains(must_fail(writer.take_part(writer.id() + ".part./../x")).message(), "");
+    other.abort();
+    const auto manifest = must(writer.commit());
+    assert_int_equal(manifest.nodes.size(), 1);
+    assert_true(std::filesystem::exists(temporary / left));
+    collect_all(directory);
+    assert_false(std::filesystem::exists(temporary / left));
+}
+
 // What is known of use without reading manifests again is what reading them all says.
 void use_is_known_without_reading_everything(void ** /*state*/) {
     const TemporaryDirectory directory;
@@ -526,6 +553,7 @@ int main() {
         cmocka_unit_test(any_part_can_be_read_by_several_threads),
         cmocka_unit_test(several_threads_write_one_checkpoint),
         cmocka_unit_test(parts_of_several_hosts_are_one_checkpoint),
+        cmocka_unit_test(parts_go_through_the_store),
         cmocka_unit_test(what_is_not_committed_is_not_there),
         cmocka_unit_test(removal_and_collection),
         cmocka_unit_test(collection_can_be_cancelled),

@@ -104,6 +104,9 @@ class Writer {
     // the writer that began the checkpoint, which must not have ended in between.
     [[nodiscard]] Expected<std::vector<std::byte>> finish_part();
     [[nodiscard]] Expected<void> add_part(std::span<const std::byte> part);
+    // The same through a file in the store: leave_part's result is the name for take_part, which checks it.
+    [[nodiscard]] Expected<std::string> leave_part();
+    [[nodiscard]] Expected<void> take_part(const std::string &name);
 
     void abort();
 

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#pragma once
+
+#include "peers/peers.hpp"
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+namespace singularity::agent {
+
+// Where other agents are asked, and our own as if it were one of them.
+class HostAsker {
+  public:
+    virtual ~HostAsker() = default;
+    virtual void ask(const std::string &host, peers::wire::Envelope request,
+                     std::chrono::milliseconds patience, peers::Peers::OnReply on_reply) = 0;
+    [[nodiscard]] virtual std::optional<peers::Peers::Addresses> addresses(const std::string &host) const = 0;
+    [[nodiscard]] virtual const std::string &own_host() const = 0;
+};
+
+} // namespace singularity::agent

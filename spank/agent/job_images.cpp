@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Checkpoints of a job, and the end of its restore.
+#include "common/log.hpp"
+#include "job.hpp"
+
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace singularity::agent {
+
+namespace {
+
+using namespace std::chrono_literals;
+namespace wire = peers::wire;
+
+constexpr log::Channel kLog("agent");
+
+} // namespace
+
+void Job::checkpoint(bool go_on, const Asker &asker) {
+    if (auto begun = save(go_on, false); begun)
+        imager_ = asker;
+    else
+        asker.refuse(begun.error());
+}
+
+Expected<void> Job::save(bool go_on, bool periodic) {
+    if (record_.state() != wire::JobRecord::RUNNING)
+        return failure("save", record_.name(), fmt::format("it is {}", words(record_.state())), EAGAIN);
+    if (saving_)
+        return failure("save", record_.name(), "it is being saved already", EBUSY);
+    auto saving = JobSave::start(*hosts_, save_plan(go_on, periodic), save_owner(go_on, periodic));
+    if (!saving)
+        return propagate(saving);
+    saving_ = std::move(*saving);
+    next_save_.reset();
+    return {};
+}
+
+JobSave::Plan Job::save_plan(bool go_on, bool periodic) const {
+    const auto record = record_.SerializeAsString();
+    JobSave::Plan plan{.libraries = setting_->libraries,
+                       .begin = {.job = record_.name(),
+                                 .uid = record_.user().uid(),
+                                 .gid = record_.user().gid(),
+                                 .directory = directory(),
+                                 .parent = record_.checkpoint(),
+                                 .periodic = periodic,
+                                 .superseded = periodic ? record_.periodic() : std::string(),
+                                 .record = {record.begin(), record.end()}},
+                       .hosts = {},
+                       .go_on = go_on,
+                       .patience = setting_->patience};
+    for (const auto &[host, about] : where_)
+        plan.hosts.push_back(host);
+    return plan;
+}
+
+JobSave::Owner Job::save_owner(bool go_on, bool periodic) {
+    return {.on_begun = [self = weak_from_this(), go_on](const std::string &checkpoint) -> Expected<void> {
+                const auto job = self.lock();
+                if (!job)
+                    return failure("save", "a job", "it has ended", ECHILD);
+                job->record_.set_saving(checkpoint);
+                job->record_.set_saving_goes_on(go_on);
+                if (!job->write())
+                    return failure("save", job->record_.name(), "its record could not be written", EIO);
+                return {};
+            },
+            .outputs =
+                [self = weak_from_this()] {
+                    std::vector<std::uint64_t> out;
+                    if (const auto job = self.lock())
+                        for (const auto &rank : job->ranks_)
+                            out.push_back(rank.output.end());
+                    return out;
+                },
+            .on_progress =
+                [self = weak_from_this()](const Progress &news) {
+                    if (const auto job = self.lock(); job && job->imager_)
+                        job->imager_->tell(news);
+                },
+            .on_end =
+                [self = weak_from_this(), go_on, periodic](const Expected<ImageReport> &outcome) {
+                    if (const auto job = self.lock())
+                        job->saved(outcome, go_on, periodic);
+                }};
+}
+
+void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic) {
+    saving_.reset();
+    record_.clear_saving();
+    if (outcome) {
+        record_.set_checkpoint(outcome->checkpoint);
+        if (periodic)
+            record_.set_periodic(outcome->checkpoint);
+    }
+    static_cast<void>(write());
+    if (!outcome) {
+        kLog.error("{}", outcome.error().message());
+        if (const auto imager = std::exchange(imager_, std::nullopt))
+            imager->refuse(outcome.error());
+        if (outcome.error().code == ENOTRECOVERABLE)
+            return end(outcome.error().message());
+        return save_again_later();
+    }
+    kLog.info("{}: saved in {}", record_.name(), outcome->checkpoint);
+    report_ = outcome.value();
+    if (!go_on)
+        return end(fmt::format("it was saved in {}", outcome->checkpoint));
+    answer_imager();
+    save_again_later();
+}
+
+// An earlier agent has died while it made a checkpoint. What the nodes are to do depends on whether it
+// exists.
+void Job::settle() {
+    if (record_.saving().empty())
+        return;
+    const bool go_on = record_.saving_goes_on();
+    auto saving =
+        JobSave::settle(*hosts_, save_plan(go_on, false), save_owner(go_on, false), record_.saving());
+    if (saving)
+        saving_ = std::move(*saving);
+    else
+        end(saving.error().message());
+}
+
+// Between the end of one and the begin of the next.
+void Job::save_again_later() {
+    if (record_.every() != 0)
+        next_save_ = Deadline::after(std::chrono::seconds(record_.every()));
+}
+
+void Job::save_periodically() {
+    next_save_.reset();
+    if (saving_)
+        return;
+    if (auto begun = save(true, true); !begun) {
+        kLog.warning("{}", begun.error().message());
+        save_again_later();
+    }
+}
+
+void Job::has_been_restored() {
+    ImageReport report;
+    report.node = record_.name();
+    report.checkpoint = record_.restore();
+    record_.clear_restore();
+    if (!enter(wire::JobRecord::RUNNING))
+        return;
+    report_ = report;
+    answer_imager();
+    follow_all();
+}
+
+// One that is to end hears of it at its end, and one that was to be restored why it is not.
+void Job::answer_imager() {
+    const auto imager = std::exchange(imager_, std::nullopt);
+    const auto report = std::exchange(report_, std::nullopt);
+    if (!imager)
+        return;
+    if (report) {
+        Imaged answer{.report = *report, .task = 0, .tied = record_.tied(), .job = true, .read = {}};
+        for (const auto &rank : ranks_)
+            answer.read.push_back(rank.output.end());
+        imager->tell(answer);
+    } else
+        imager->refuse({"save or restore", record_.name(), record_.trouble(), ECHILD});
+}
+
+} // namespace singularity::agent

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A host's part of a checkpoint of a job: its nodes do the same step, all at once.
+#include "member.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace singularity::agent {
+
+namespace {
+
+namespace wire = peers::wire;
+
+// Whether a worker has answered what this step is answered with.
+bool is_answer_to(wire::SaveJob::Step step, const std::string &packet) {
+    switch (step) {
+    case wire::SaveJob::BEGIN:
+    case wire::SaveJob::HOLD:
+        return node::decode<WorkStepped>(packet).has_value();
+    case wire::SaveJob::ROUND:
+        return node::decode<WorkReports>(packet).has_value();
+    case wire::SaveJob::RESUME:
+        return node::decode<WorkRunning>(packet).has_value();
+    case wire::SaveJob::STORE:
+        return node::decode<WorkPart>(packet).has_value();
+    default:
+        return packet.empty();
+    }
+}
+
+void add(wire::SavedJob &to, const std::string &packet) {
+    if (const auto reports = node::decode<WorkReports>(packet))
+        for (const auto &report : reports->reports) {
+            auto *const out = to.add_reports();
+            out->set_high(report.high);
+            out->set_low(report.low);
+            out->set_text(report.bytes.data(), report.bytes.size());
+        }
+    if (const auto part = node::decode<WorkPart>(packet)) {
+        to.add_parts(part->name);
+        to.set_processes(to.processes() + part->report.processes);
+        to.set_host_bytes(to.host_bytes() + part->report.host_bytes);
+        to.set_devices_bytes(to.devices_bytes() + part->report.devices_bytes);
+        to.set_pause_us(std::max(to.pause_us(), part->report.pause_us));
+    }
+}
+
+WorkRound round_of(const wire::SaveJob &request) {
+    WorkRound out{.requests = {},
+                  .otherwise = {request.otherwise().begin(), request.otherwise().end()},
+                  .patience_ms = request.patience_ms()};
+    for (const auto &one : request.requests())
+        out.requests.push_back(
+            {.high = one.high(), .low = one.low(), .bytes = {one.text().begin(), one.text().end()}});
+    return out;
+}
+
+} // namespace
+
+// What the next host that has this node must know of its ranks.
+std::vector<char> Member::ranks_of(const wire::JobNode &one) const {
+    wire::NodeRanks out;
+    for (const auto &task : record_.tasks())
+        if (task.node() == one.number())
+            *out.add_tasks() = task;
+    for (const auto &end : record_.ends())
+        if (std::ranges::any_of(out.tasks(), [&](const auto &task) { return task.rank() == end.rank(); }))
+            *out.add_ends() = end;
+    const auto bytes = out.SerializeAsString();
+    return {bytes.begin(), bytes.end()};
+}
+
+void Member::save(const wire::SaveJob &request, const Answer &answer) {
+    // The job's packets go nowhere from before its first node is saved until all of them run again.
+    const auto step = request.step();
+    if (step != wire::SaveJob::HOLD && step != wire::SaveJob::RESUME && step != wire::SaveJob::LET_GO)
+        return save_nodes(request, answer);
+    set_cut(step == wire::SaveJob::HOLD,
+            [self = shared_from_this(), request, answer](const Expected<void> &cut) {
+                if (!cut)
+                    return answer(fault(cut.error()));
+                self->save_nodes(request, answer);
+            });
+}
+
+void Member::save_nodes(const wire::SaveJob &request, const Answer &answer) {
+    const auto own = own_nodes();
+    auto reply = std::make_shared<wire::Envelope>();
+    reply->mutable_saved_job();
+    auto all = when_all(own.size(), [reply, answer](const Expected<void> &outcome) {
+        answer(outcome ? std::move(*reply) : fault(outcome.error()));
+    });
+    for (const auto *const one : own) {
+        LiveNode *const node = nodes_->find_node(one->name());
+        if (node == nullptr) {
+            all(failure("save", one->name(), "there is no such node", ENOENT));
+            continue;
+        }
+        LiveNode::OnStep then = [all, reply, step = request.step(),
+                                 name = one->name()](const Expected<std::string> &packet) {
+            if (!packet)
+                return all(std::unexpected(packet.error()));
+            if (!is_answer_to(step, *packet))
+                return all(failure("save", name, "its part of the checkpoint was given up", ECANCELED));
+            add(*reply->mutable_saved_job(), *packet);
+            all({});
+        };
+        switch (request.step()) {
+        case wire::SaveJob::BEGIN:
+            node->begin_part(
+                {.checkpoint = request.checkpoint(), .go_on = request.go_on(), .ranks = ranks_of(*one)},
+                std::move(then));
+            break;
+        case wire::SaveJob::ROUND:
+            node->round(round_of(request), std::move(then));
+            break;
+        case wire::SaveJob::HOLD:
+            node->step(PartStep::hold, std::move(then));
+            break;
+        case wire::SaveJob::RESUME:
+            node->step(PartStep::resume, std::move(then));
+            break;
+        case wire::SaveJob::STORE:
+            node->step(PartStep::store, std::move(then));
+            break;
+        case wire::SaveJob::LET_GO:
+            node->let_go(std::move(then));
+            break;
+        default:
+            then(failure("save", one->name(),
+                         fmt::format("there is no step {}", static_cast<int>(request.step())), EPROTO));
+        }
+    }
+}
+
+} // namespace singularity::agent

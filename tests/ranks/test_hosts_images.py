@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Jobs of several nodes that are saved at random moments and restored on other hosts, on fewer and more devices: the results of a
+run that nobody disturbed.
+
+SINGULARITY_TEST_SEED: the same moments again. SINGULARITY_TEST_CUTS: how many in each run, 2 or more."""
+
+import contextlib
+import os
+import random
+import sys
+import time
+
+import pytest
+from rankhosts import PATIENCE, TOP
+from test_hosts_training import by_rank
+from virtualcluster.errors import wait_for
+
+COLLECTIVES = os.path.join(TOP, "tests", "ranks", "collectives")
+sys.path.append(COLLECTIVES)
+import ranked  # noqa: E402
+import test_training  # noqa: E402
+
+HOSTS = {"patience": 60}  # nobody dies here, and all processors are busy
+SEED = int(os.environ.get("SINGULARITY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+CUTS = int(os.environ.get("SINGULARITY_TEST_CUTS") or 10)
+# Where the two nodes run, and devices of each.
+PLACES = (("n1,n2", 4), ("n3", 2), ("n2,n3", 1), ("n3,n1", 2), ("n1", 1), ("n1,n2", 3))
+
+
+def ended(hosts, name, job):
+    wait_for(lambda: hosts.state(name, job) in ("ended", "gone"), 120, lambda: f"{job} to end: {hosts.log(name)}")
+    return hosts.jobs(name).get(job, "gone")
+
+
+class Run:
+    """A detached job, and where it is coordinated."""
+
+    def __init__(self, hosts, program, ranks, options=()):
+        self.hosts = hosts
+        self.coordinator = "n1"
+        options = ["--ranks-per-node", str(ranks // 2), "--devices", str(min(4, ranks // 2)), "--backend", "software", *options]
+        self.job = hosts.detach("n1", "n1,n2", *program, options=options)
+        self.devices = min(4, ranks // 2)
+
+    def state(self):
+        return self.hosts.state(self.coordinator, self.job)
+
+    def save(self, *options):
+        """Its id; None if the job has ended by itself before."""
+        done = self.hosts.ctl(self.coordinator, "checkpoint", *options, self.job, check=False)
+        if done.returncode == 0:
+            return done.stdout.strip()
+        wait_for(lambda: self.state() == "ended", PATIENCE, f"{self.job} to have ended: {done.stderr}{self.hosts.log(self.coordinator)}")
+        return None
+
+    def restore(self, checkpoint, where, devices, coordinator):
+        self.coordinator = coordinator
+        options = ["--hosts", where, "--devices", str(min(devices, self.devices)), "--detach"]
+        self.hosts.ctl(coordinator, "restore", *options, checkpoint)
+
+    def output(self):
+        """Of each rank, once it has ended."""
+        line = ended(self.hosts, self.coordinator, self.job)
+        output = by_rank(self.hosts.logs(self.coordinator, self.job, "--label"), ": ")
+        assert "exit 0" in line, f"{line}\n{output}\n{self.hosts.log(self.coordinator)}"
+        return output
+
+
+def training(name):
+    return ["env", f"WORKLOADS_DATA={os.path.join(TOP, 'tests', 'workloads', 'data')}", ranked.proxied.program("workloads", name)]
+
+
+def undisturbed(hosts, program, ranks):
+    began = time.monotonic()
+    output = Run(hosts, program, ranks).output()
+    return output, time.monotonic() - began
+
+
+def started(run):
+    wait_for(lambda: run.state() == "running", PATIENCE, f"{run.job} to run")
+
+
+@pytest.mark.parametrize("name, ranks", test_training.trainings())
+def test_migrated(hosts, name, ranks):
+    """To another place at each of some random moments."""
+    wanted, span = undisturbed(hosts, training(name), ranks)
+    chance = random.Random(f"{SEED} {name}")
+    run = Run(hosts, training(name), ranks)
+    started(run)
+    places = []
+    while len(places) < CUTS // 2:
+        time.sleep(chance.uniform(0, span / CUTS))
+        checkpoint = run.save()
+        if checkpoint is None:
+            break
+        assert "it was saved in" in ended(hosts, run.coordinator, run.job)
+        where, devices = PLACES[(len(places) + 1) % len(PLACES)]
+        run.restore(checkpoint, where, devices, chance.choice(hosts.names))
+        places.append(where)
+    print(f"seed {SEED}: {name}: moved to {places}")
+    assert run.output() == wanted
+    assert places
+
+
+@pytest.mark.parametrize("name, ranks", test_training.trainings())
+def test_goes_on(hosts, name, ranks):
+    """Saved while it runs; then the last one, and one by chance, are restored elsewhere."""
+    wanted, span = undisturbed(hosts, training(name), ranks)
+    chance = random.Random(f"{SEED} {name} goes on")
+    run = Run(hosts, training(name), ranks)
+    started(run)
+    saved = []
+    while len(saved) < CUTS // 2:
+        time.sleep(chance.uniform(0, span / CUTS))
+        checkpoint = run.save("--continue")
+        if checkpoint is None:
+            break
+        saved.append(checkpoint)
+    print(f"seed {SEED}: {name}: saved {len(saved)} times")
+    assert run.output() == wanted
+    assert saved
+    for checkpoint in {saved[-1], chance.choice(saved)}:
+        with contextlib.suppress(AssertionError):
+            hosts.ctl(run.coordinator, "destroy", run.job, check=False)
+        where, devices = chance.choice(PLACES)
+        run.restore(checkpoint, where, devices, chance.choice(hosts.names))
+        assert run.output() == wanted, f"{checkpoint} on {where}, {devices} devices"
