@@ -168,7 +168,9 @@ void Job::answer_imager() {
             answer.read.push_back(rank.output.end());
         imager->tell(answer);
     } else
-        imager->refuse({"save or restore", record_.name(), record_.trouble(), ECHILD});
+        imager->refuse({"save or restore", record_.name(),
+                        record_.trouble().empty() ? "all of its ranks have ended" : record_.trouble(),
+                        ECHILD});
 }
 
 } // namespace singularity::agent

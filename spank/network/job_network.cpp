@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "job_network.hpp"
 
+#include "common/deadline.hpp"
 #include "common/log.hpp"
 #include "common/name_space.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <chrono>
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -24,6 +27,7 @@ constexpr const char *kBridge = "bridge";
 constexpr const char *kVxlan = "vxlan";
 constexpr const char *kUplink = "uplink"; // in a node: ../node/network.hpp
 constexpr const char *kInNode = "eth0";
+constexpr std::chrono::seconds kOldPatience{10};
 constexpr std::uint32_t kAlone = 1500; // with nobody on another host
 
 // That the way to the host has, as the kernel's routes say.
@@ -113,13 +117,19 @@ Expected<void> JobNetwork::connect(const Connect &plan) {
     connected_ = true;
     if (plan_.hosts.empty())
         return {};
-    if (auto made = host_.make_vxlan({.name = kVxlan,
-                                      .vni = plan_.vni,
-                                      .port = plan_.port,
-                                      .local = plan_.local,
-                                      .mtu = mtu_,
-                                      .home = home_.get()});
-        !made)
+    // The kernel takes its time to remove that of a process that has just ended, which had the same network.
+    Expected<void> made;
+    const auto settled = [&] {
+        made = host_.make_vxlan({.name = kVxlan,
+                                 .vni = plan_.vni,
+                                 .port = plan_.port,
+                                 .local = plan_.local,
+                                 .mtu = mtu_,
+                                 .home = home_.get()});
+        return made || made.error().code != EEXIST;
+    };
+    static_cast<void>(wait_until(settled, Deadline::after(kOldPatience), "an older network to be gone"));
+    if (!made)
         return made;
     for (const auto to : plan_.hosts)
         if (auto told = own_.send_to(kVxlan, std::nullopt, to); !told)

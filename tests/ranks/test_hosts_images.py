@@ -23,6 +23,7 @@ import test_training  # noqa: E402
 HOSTS = {"patience": 60}  # nobody dies here, and all processors are busy
 SEED = int(os.environ.get("SINGULARITY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
 CUTS = int(os.environ.get("SINGULARITY_TEST_CUTS") or 10)
+STEPS = "60"  # some seconds
 # Where the two nodes run, and devices of each.
 PLACES = (("n1,n2", 4), ("n3", 2), ("n2,n3", 1), ("n3,n1", 2), ("n1", 1), ("n1,n2", 3))
 
@@ -50,6 +51,7 @@ class Run:
         done = self.hosts.ctl(self.coordinator, "checkpoint", *options, self.job, check=False)
         if done.returncode == 0:
             return done.stdout.strip()
+        print(done.stderr)
         wait_for(lambda: self.state() == "ended", PATIENCE, f"{self.job} to have ended: {done.stderr}{self.hosts.log(self.coordinator)}")
         return None
 
@@ -67,7 +69,7 @@ class Run:
 
 
 def training(name):
-    return ["env", f"WORKLOADS_DATA={os.path.join(TOP, 'tests', 'workloads', 'data')}", ranked.proxied.program("workloads", name)]
+    return ["env", f"WORKLOADS_DATA={os.path.join(TOP, 'tests', 'workloads', 'data')}", ranked.proxied.program("workloads", name), STEPS]
 
 
 def undisturbed(hosts, program, ranks):
@@ -116,7 +118,7 @@ def test_goes_on(hosts, name, ranks):
         if checkpoint is None:
             break
         saved.append(checkpoint)
-    print(f"seed {SEED}: {name}: saved {len(saved)} times")
+    print(f"seed {SEED}: {name}: saved {len(saved)} times, {span:.1f} s undisturbed")
     assert run.output() == wanted
     assert saved
     for checkpoint in {saved[-1], chance.choice(saved)}:
