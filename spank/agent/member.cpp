@@ -414,7 +414,7 @@ wire::NewsOfJob Member::news(const wire::FollowJob &request) {
     for (const auto &[rank, about] : ranks_) {
         if (!read.contains(rank)) // all of it has been told
             continue;
-        LiveNode *const node = nodes_->find_node(about.node);
+        LiveNode *const node = nodes_->look_at_node(about.node);
         TaskLog *const log = node != nullptr ? node->output(about.task) : nullptr;
         bool all = node == nullptr || node->output_is_lost(about.task);
         if (log != nullptr && log->spool() && !request.quiet()) {

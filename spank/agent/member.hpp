@@ -41,6 +41,8 @@ class NodeKeeper {
     virtual void restore_node(Restoring restoring, const Asker &asker) = 0;
     // Null if there is none. What is asked of it is done in the next round.
     [[nodiscard]] virtual LiveNode *find_node(const std::string &name) = 0;
+    // The same for who asks nothing of it: it has nothing to do because of that.
+    [[nodiscard]] virtual LiveNode *look_at_node(const std::string &name) = 0;
 };
 
 struct MemberSetting {

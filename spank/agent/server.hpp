@@ -101,6 +101,7 @@ class Server : private NodeKeeper {
                    const Asker &asker) override;
     void restore_node(Restoring restoring, const Asker &asker) override;
     [[nodiscard]] LiveNode *find_node(const std::string &name) override;
+    [[nodiscard]] LiveNode *look_at_node(const std::string &name) override;
     [[nodiscard]] std::shared_ptr<Job> find_job(const Client &client, const std::string &name,
                                                 const Asker &asker);
     [[nodiscard]] bool handle_job(const std::shared_ptr<Client> &client, const node::Packet &packet,

@@ -60,12 +60,18 @@ void Server::make_node(node::Spec spec, std::string cgroups, std::optional<Meeti
     make_checked(std::move(spec), std::move(cgroups), std::move(meeting), {}, asker);
 }
 
-LiveNode *Server::find_node(const std::string &name) {
+LiveNode *Server::look_at_node(const std::string &name) {
     const auto found = nodes_.find(name);
     if (found == nodes_.end() || found->second.node->state() == LiveNode::State::gone)
         return nullptr;
-    found->second.woken = true;
     return found->second.node.get();
+}
+
+LiveNode *Server::find_node(const std::string &name) {
+    LiveNode *const node = look_at_node(name);
+    if (node != nullptr)
+        nodes_.at(name).woken = true;
+    return node;
 }
 
 std::shared_ptr<Job> Server::find_job(const Client &client, const std::string &name, const Asker &asker) {
