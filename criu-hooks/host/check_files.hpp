@@ -25,6 +25,7 @@ struct NodeFacts {
     std::map<std::uint64_t, std::string> devices; // device number as the kernel has it -> one mount point
     std::map<std::uint64_t, std::uint64_t> unix_sockets; // in the node's network: inode -> its peer's, or 0
     std::set<std::string> outside;                       // Resource::inherit of what leads out with leave
+    std::set<std::string> neighbours;                    // addresses
 };
 
 [[nodiscard]] Expected<NodeFacts> facts_of(const DumpRequest &request);

@@ -44,6 +44,7 @@ int option(int socket, int name) {
 
 struct Address {
     in6_addr ip{};
+    std::string host;
     std::string text;
     bool loopback = false;
 };
@@ -57,8 +58,8 @@ std::optional<Address> address_of(const sockaddr_storage &from) {
         address.ip.s6_addr[10] = address.ip.s6_addr[11] = 0xff; // the same address in IPv6
         std::memcpy(&address.ip.s6_addr[12], &v4.sin_addr, sizeof(v4.sin_addr));
         address.loopback = (ntohl(v4.sin_addr.s_addr) >> 24U) == 127;
-        address.text = fmt::format("{}:{}", inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size()),
-                                   ntohs(v4.sin_port));
+        address.host = inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
+        address.text = fmt::format("{}:{}", address.host, ntohs(v4.sin_port));
         return address;
     }
     if (from.ss_family == AF_INET6) {
@@ -67,15 +68,17 @@ std::optional<Address> address_of(const sockaddr_storage &from) {
         address.ip = v6.sin6_addr;
         address.loopback = IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) ||
                            (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr) && v6.sin6_addr.s6_addr[12] == 127);
-        address.text = fmt::format("[{}]:{}", inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size()),
-                                   ntohs(v6.sin6_port));
+        address.host = IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)
+                           ? inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text.data(), text.size())
+                           : inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
+        address.text = fmt::format("[{}]:{}", address.host, ntohs(v6.sin6_port));
         return address;
     }
     return std::nullopt;
 }
 
 // A connection stays inside of the node if both ends have one address, or loopback's.
-Expected<void> check_connection(int socket, const std::string &what) {
+Expected<void> check_connection(const NodeFacts &facts, int socket, const std::string &what) {
     sockaddr_storage here{};
     sockaddr_storage there{};
     socklen_t size = sizeof(here);
@@ -86,7 +89,9 @@ Expected<void> check_connection(int socket, const std::string &what) {
         return {}; // not connected
     const auto local = address_of(here);
     const auto remote = address_of(there);
-    if (!local || !remote || remote->loopback || std::memcmp(&local->ip, &remote->ip, sizeof(local->ip)) == 0)
+    if (!local || !remote || remote->loopback ||
+        std::memcmp(&local->ip, &remote->ip, sizeof(local->ip)) == 0 ||
+        facts.neighbours.contains(remote->host))
         return {};
     return cannot_save(what, "it is a TCP connection to " + remote->text +
                                  ", outside of the node: the program must close it before a checkpoint");
@@ -183,7 +188,7 @@ Expected<void> check_socket(const NodeFacts &facts, int socket, const std::strin
         return cannot_save(what, "the socket was made outside of the node: declare it as a descriptor that "
                                  "leads outside, or close it");
     if (domain == AF_INET || domain == AF_INET6)
-        return protocol == IPPROTO_TCP ? check_connection(socket, what) : Expected<void>();
+        return protocol == IPPROTO_TCP ? check_connection(facts, socket, what) : Expected<void>();
     if (domain != AF_UNIX || fstat(socket, &status) != 0)
         return {};
     const auto self = facts.unix_sockets.find(status.st_ino);

@@ -235,6 +235,7 @@ void JobSave::store() {
             parts_.names.insert(parts_.names.end(), reply.parts().begin(), reply.parts().end());
             sums_.processes += reply.processes();
             sums_.host_bytes += reply.host_bytes();
+            sums_.stored_bytes += reply.stored_bytes();
             sums_.devices_bytes += reply.devices_bytes();
             sums_.pause_us = std::max(sums_.pause_us, reply.pause_us());
             return Expected<void>();
@@ -279,6 +280,7 @@ void JobSave::finished(ImageReport report) {
     report.node = plan_.begin.job;
     report.processes = sums_.processes;
     report.host_bytes = sums_.host_bytes;
+    report.stored_bytes += sums_.stored_bytes;
     report.devices_bytes = sums_.devices_bytes;
     report.pause_us = sums_.pause_us;
     if (!plan_.go_on)
@@ -294,7 +296,8 @@ void JobSave::fail(Error error) {
         return end(std::unexpected(std::move(error)));
     }
     let_go([self = shared_from_this(), error] {
-        if (self->attempt_ >= kAttempts)
+        // What cannot be saved now cannot be saved in a moment either.
+        if (self->attempt_ >= kAttempts || error.code == EOPNOTSUPP)
             return self->end(std::unexpected(error));
         kLog.info("{}: {}; once more", self->plan_.begin.job, error.message());
         self->again_ = Deadline::after(kBetweenAttempts);

@@ -42,6 +42,7 @@ void add(wire::SavedJob &to, const std::string &packet) {
         to.add_parts(part->name);
         to.set_processes(to.processes() + part->report.processes);
         to.set_host_bytes(to.host_bytes() + part->report.host_bytes);
+        to.set_stored_bytes(to.stored_bytes() + part->report.stored_bytes);
         to.set_devices_bytes(to.devices_bytes() + part->report.devices_bytes);
         to.set_pause_us(std::max(to.pause_us(), part->report.pause_us));
     }

@@ -96,7 +96,12 @@ Expected<agent::ImageReport> look(const agent::WorkSettleJob &job) {
 
 } // namespace
 
-Outcome save_job(const agent::WorkSaveJob &job, AgentLink &agent) { return {.report = work(job, agent)}; }
+Outcome save_job(const agent::WorkSaveJob &job, AgentLink &agent) {
+    auto report = work(job, agent);
+    // Who has given it up knows.
+    const bool told = !report && !agent.still_wanted();
+    return {.report = std::move(report), .told = told};
+}
 
 Outcome settle_job(const agent::WorkSettleJob &job, AgentLink & /*agent*/) { return {.report = look(job)}; }
 

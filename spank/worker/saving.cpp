@@ -34,6 +34,14 @@ constexpr auto kMarkPatience = 10s;
 constexpr auto kHangUpPatience = 10s;  // the init belongs to the user
 constexpr auto kBarrierPatience = 10s; // for a proxy to listen
 
+std::vector<std::string> neighbours_of(const agent::WorkSave &job) {
+    std::vector<std::string> out;
+    if (!job.part_of.empty())
+        for (const auto &one : job.record.spec.neighbours)
+            out.push_back(one.address);
+    return out;
+}
+
 } // namespace
 
 std::uint64_t microseconds(Clock::duration span) {
@@ -143,7 +151,8 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
                               .descriptors = std::move(outside->descriptors),
                               .mounts = mounts_in(job_.record, room_),
                               .afterwards = runs_on ? host::Afterwards::kRun : host::Afterwards::kStop,
-                              .local_directories = {}},
+                              .local_directories = {},
+                              .neighbours = neighbours_of(job_)},
                              Deadline::after(kDumpPatience));
     if (!dumped) {
         lost_ = dumped.error().code == host::kNodeLost;

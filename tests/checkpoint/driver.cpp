@@ -96,7 +96,8 @@ int dump(Options &options, const std::vector<std::string> &operands) {
                                     .descriptors = descriptors_of(options),
                                     .mounts = {},
                                     .afterwards = after.at(options.after),
-                                    .local_directories = {}};
+                                    .local_directories = {},
+                                    .neighbours = {}};
     auto done =
         host::dump(options.context, request, Deadline::after(std::chrono::milliseconds(options.timeout_ms)));
     if (!done)
@@ -148,7 +149,8 @@ int check(Options &options, const std::vector<std::string> &operands) {
                                     .descriptors = descriptors_of(options),
                                     .mounts = {},
                                     .largest_deleted_file = options.largest_deleted,
-                                    .local_directories = {options.local_directory}};
+                                    .local_directories = {options.local_directory},
+                                    .neighbours = {}};
     if (auto good = host::check(options.context, request); !good)
         return report(good.error());
     return 0;

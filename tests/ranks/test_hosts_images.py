@@ -23,25 +23,27 @@ import test_training  # noqa: E402
 HOSTS = {"patience": 60}  # nobody dies here, and all processors are busy
 SEED = int(os.environ.get("SINGULARITY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
 CUTS = int(os.environ.get("SINGULARITY_TEST_CUTS") or 10)
-STEPS = "60"  # some seconds
+# Of each: some seconds, most of them while ranks are saved and restored.
+STEPS = {"train_pipeline": "400", "train_overlapped": "60"}
+MOST = "120"
 # Where the two nodes run, and devices of each.
 PLACES = (("n1,n2", 4), ("n3", 2), ("n2,n3", 1), ("n3,n1", 2), ("n1", 1), ("n1,n2", 3))
 
 
 def ended(hosts, name, job):
-    wait_for(lambda: hosts.state(name, job) in ("ended", "gone"), 120, lambda: f"{job} to end: {hosts.log(name)}")
+    wait_for(lambda: hosts.state(name, job) in ("ended", "gone"), 2 * PATIENCE, f"{job} to end: {hosts.log(name)}")
     return hosts.jobs(name).get(job, "gone")
 
 
 class Run:
     """A detached job, and where it is coordinated."""
 
-    def __init__(self, hosts, program, ranks, options=()):
+    def __init__(self, hosts, program, ranks, devices=None):
         self.hosts = hosts
         self.coordinator = "n1"
-        options = ["--ranks-per-node", str(ranks // 2), "--devices", str(min(4, ranks // 2)), "--backend", "software", *options]
+        self.devices = min(4, ranks // 2) if devices is None else devices
+        options = ["--ranks-per-node", str(ranks // 2), "--devices", str(self.devices), "--backend", "software"]
         self.job = hosts.detach("n1", "n1,n2", *program, options=options)
-        self.devices = min(4, ranks // 2)
 
     def state(self):
         return self.hosts.state(self.coordinator, self.job)
@@ -51,8 +53,9 @@ class Run:
         done = self.hosts.ctl(self.coordinator, "checkpoint", *options, self.job, check=False)
         if done.returncode == 0:
             return done.stdout.strip()
-        print(done.stderr)
         wait_for(lambda: self.state() == "ended", PATIENCE, f"{self.job} to have ended: {done.stderr}{self.hosts.log(self.coordinator)}")
+        line = self.hosts.jobs(self.coordinator)[self.job]
+        assert "exit 0" in line, f"{line}: {done.stderr}{self.hosts.log(self.coordinator)}"
         return None
 
     def restore(self, checkpoint, where, devices, coordinator):
@@ -69,7 +72,8 @@ class Run:
 
 
 def training(name):
-    return ["env", f"WORKLOADS_DATA={os.path.join(TOP, 'tests', 'workloads', 'data')}", ranked.proxied.program("workloads", name), STEPS]
+    return ["env", f"WORKLOADS_DATA={os.path.join(TOP, 'tests', 'workloads', 'data')}", ranked.proxied.program("workloads", name),
+            STEPS.get(name, MOST)]
 
 
 def undisturbed(hosts, program, ranks):
@@ -127,3 +131,20 @@ def test_goes_on(hosts, name, ranks):
         where, devices = chance.choice(PLACES)
         run.restore(checkpoint, where, devices, chance.choice(hosts.names))
         assert run.output() == wanted, f"{checkpoint} on {where}, {devices} devices"
+
+
+def test_pytorch_is_migrated_twice(hosts):
+    """2 hosts, 2 gloo ranks each: connections between them go on wherever their ends are."""
+    program = ["python3", os.path.join(TOP, "tests", "ranks", "train_gloo.py"), "400"]
+    wanted = Run(hosts, program, 4, 0).output()
+    assert all(len(lines) == 401 for lines in wanted.values())
+    chance = random.Random(f"{SEED} gloo")
+    run = Run(hosts, program, 4, 0)
+    lines = 0
+    for where, coordinator in (("n3,n1", "n3"), ("n2", "n1")):
+        lines += chance.randrange(20, 150)
+        wait_for(lambda least=lines: hosts.logs(run.coordinator, run.job).count("\n") > 4 * least, 2 * PATIENCE, f"{lines} steps: {run.state()}")
+        checkpoint = run.save()
+        assert checkpoint, "it has ended before it was saved"
+        run.restore(checkpoint, where, 0, coordinator)
+    assert run.output() == wanted

@@ -67,6 +67,9 @@ struct DumpRequest {
     // Directories of the node that are of this machine only: a file open there cannot be opened again
     // elsewhere.
     std::vector<std::filesystem::path> local_directories;
+    // IPv4 addresses of nodes that are saved with this one: of the same moment, with the network between them
+    // cut since before the first of them was saved. TCP connections to them are saved as well.
+    std::vector<std::string> neighbours;
 };
 
 struct DumpReport {
