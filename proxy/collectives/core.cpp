@@ -20,8 +20,12 @@ constexpr log::Channel kLog("collectives");
 // From the moment when all have joined until all processes know each other.
 constexpr std::chrono::seconds kToMeet{30};
 constexpr std::chrono::seconds kToSayLast{1};
-// Communicators that a peer speaks of before the rendezvous does.
-constexpr std::size_t kMostEarly = 4096;
+
+Failure loss_of(const ProcessInfo &process, const std::string &why) {
+    return {.remote = true,
+            .text =
+                fmt::format("the process on {} that has its rank is lost: {}", text_in(process.host), why)};
+}
 
 } // namespace
 
@@ -232,23 +236,26 @@ void Core::introduce(Record &record, const ProcessId &process) {
 
 void Core::take_early(Record &record) {
     for (const auto &[id, process] : record.others) {
-        auto early = early_.extract({id, record.instance});
-        if (early.empty())
-            continue;
-        for (auto &[rank, memory] : early.mapped().areas) {
-            if (rank >= record.places.size() || record.owners[rank] != id ||
-                !record.missing_areas.contains(rank))
-                continue;
-            if (auto mapped = Area::map(record.shape, std::move(memory)); mapped) {
-                record.places[rank].area = std::move(*mapped);
-                record.missing_areas.erase(rank);
-            } else {
-                return fail(record, {.remote = true, .text = mapped.error().message()}, true);
-            }
-        }
-        if (early.mapped().here)
+        auto said = early_.take(id, record.instance);
+        for (auto &[rank, memory] : said.areas)
+            take_area(record, id, rank, std::move(memory));
+        if (said.here)
             record.missing.erase(id);
+        if (said.failed)
+            fail(record, {.remote = true, .text = *said.failed}, false);
+        if (said.lost)
+            fail(record, loss_of(process, *said.lost), true);
     }
+}
+
+void Core::take_area(Record &record, const ProcessId &from, std::uint32_t rank, UniqueFd memory) {
+    if (rank >= record.places.size() || record.owners[rank] != from || !record.missing_areas.contains(rank))
+        return;
+    auto mapped = Area::map(record.shape, std::move(memory));
+    if (!mapped)
+        return fail(record, {.remote = true, .text = mapped.error().message()}, true);
+    record.places[rank].area = std::move(*mapped);
+    record.missing_areas.erase(rank);
 }
 
 void Core::finish(Record &record) {
@@ -285,6 +292,9 @@ void Core::fail(Record &record, const Failure &failure, bool tell) {
         for (const auto &member : std::exchange(record.members, {}))
             member->fail(failure);
         record.places.clear();
+        record.distant.clear();
+        record.why = failure.text;
+        record.told_until = Deadline::after(kToMeet);
         changed_.notify_all();
     }
     if (tell)
@@ -306,7 +316,9 @@ void Core::tell_failed(Instance instance, const std::string &text) {
 void Core::prune() {
     std::erase_if(records_, [](const auto &entry) {
         const auto &record = entry.second;
-        return record.over || (record.members.empty() && record.group.expired());
+        if (record.over)
+            return record.told_until->expired();
+        return record.members.empty() && record.group.expired();
     });
 }
 
@@ -338,21 +350,18 @@ void Core::here(const ProcessId &from, Instance instance) {
     if (const auto found = records_.find(instance); found != records_.end()) {
         found->second.missing.erase(from);
         finish(found->second);
-    } else if (early_.size() < kMostEarly) {
-        early_[{from, instance}].here = true;
+    } else {
+        early_.here(from, instance);
     }
 }
 
 void Core::area(const ProcessId &from, Instance instance, std::uint32_t rank, UniqueFd memory) {
     const std::scoped_lock lock(lock_);
     const auto found = records_.find(instance);
-    if (found == records_.end() && (early_.size() >= kMostEarly || rank >= kMostMembers))
-        return;
-    early_[{from, instance}].areas.insert_or_assign(rank, std::move(memory));
-    if (found != records_.end()) {
-        take_early(found->second);
-        finish(found->second);
-    }
+    if (found == records_.end())
+        return early_.area(from, instance, rank, std::move(memory));
+    take_area(found->second, from, rank, std::move(memory));
+    finish(found->second);
 }
 
 Receiver::Kept Core::kept(const ProcessId &from, Instance instance, std::uint32_t rank) {
@@ -372,14 +381,17 @@ Receiver::Kept Core::kept(const ProcessId &from, Instance instance, std::uint32_
 void Core::failed(const ProcessId &from, Instance instance, const std::string &text) {
     const std::scoped_lock lock(lock_);
     const auto found = records_.find(instance);
-    if (found != records_.end() && found->second.others.contains(from))
+    if (found == records_.end())
+        return early_.failed(from, instance, text);
+    if (found->second.others.contains(from))
         fail(found->second, {.remote = true, .text = text}, false);
 }
 
 void Core::lost(const ProcessId &from, const std::string &why) {
     const std::scoped_lock lock(lock_);
     connections_.erase(from);
-    std::erase_if(early_, [&](const auto &entry) { return entry.first.first == from; });
+    calling_.erase(from);
+    early_.lost(from, why);
     for (auto &[instance, record] : records_) {
         const auto other = record.others.find(from);
         if (other == record.others.end())
@@ -391,18 +403,15 @@ void Core::lost(const ProcessId &from, const std::string &why) {
             if (all_left)
                 continue;
         }
-        fail(record,
-             {.remote = true,
-              .text = fmt::format("the process on {} that has its rank is lost: {}",
-                                  text_in(other->second.host), why)},
-             true);
+        fail(record, loss_of(other->second, why), true);
     }
     changed_.notify_all();
 }
 
 // --- connections
 
-// Of two processes the one with the lower id calls.
+// Of two processes the one with the lower id calls. What has come of a call is known, in one step, when it is
+// no longer calling: a communicator that begins in between would wait for a call that nobody makes.
 void Core::reach(const ProcessInfo &process) {
     if (connections_.contains(process.id) || me_.id > process.id || !calling_.insert(process.id).second)
         return;
@@ -434,8 +443,6 @@ void Core::call(const ProcessInfo &process) {
         adopt(std::move(*socket), process.id, !near);
     else
         lost(process.id, socket.error().message());
-    const std::scoped_lock lock(lock_);
-    calling_.erase(process.id);
 }
 
 void Core::greet(Socket socket, bool distant) {
@@ -455,6 +462,7 @@ void Core::greet(Socket socket, bool distant) {
 
 void Core::adopt(Socket socket, const ProcessId &process, bool distant) {
     const std::scoped_lock lock(lock_);
+    calling_.erase(process);
     if (stopping_ || connections_.contains(process))
         return; // hangs up
     const auto connection = std::make_shared<Connection>(std::move(socket), process, distant, *this);
@@ -464,6 +472,8 @@ void Core::adopt(Socket socket, const ProcessId &process, bool distant) {
     for (auto &[instance, record] : records_)
         if (!record.over)
             introduce(record, process);
+        else if (record.others.contains(process))
+            connection->say_failed(instance, record.why);
 }
 
 } // namespace singularity::collectives

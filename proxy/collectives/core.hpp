@@ -4,6 +4,7 @@
 #pragma once
 
 #include "connection.hpp"
+#include "early.hpp"
 #include "frames.hpp"
 #include "group.hpp"
 #include "matcher.hpp"
@@ -17,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -64,7 +66,9 @@ class Core final : public Receiver, public RendezvousLine::Listener {
         std::vector<std::shared_ptr<Area>> distant;   // by rank; nullptr: it is not
         std::weak_ptr<Group> group;
         bool ready = false; // it has had a group
-        bool over = false;  // failed before it was ready
+        bool over = false;  // failed before it was ready: processes that connect later are told
+        std::string why;
+        std::optional<Deadline> told_until;
     };
     // With the lock held, all of these.
     [[nodiscard]] bool beside(const ProcessInfo &process) const;
@@ -72,6 +76,7 @@ class Core final : public Receiver, public RendezvousLine::Listener {
     void reach(const ProcessInfo &process);
     void introduce(Record &record, const ProcessId &process);
     void take_early(Record &record);
+    void take_area(Record &record, const ProcessId &from, std::uint32_t rank, UniqueFd memory);
     void finish(Record &record);
     void fail(Record &record, const Failure &failure, bool tell);
     void tell_others(const Record &record, const std::string &text);
@@ -100,12 +105,7 @@ class Core final : public Receiver, public RendezvousLine::Listener {
     std::map<Instance, Record> records_;
     std::map<ProcessId, std::shared_ptr<Connection>> connections_;
     std::set<ProcessId> calling_;
-    // What others have said of communicators that the rendezvous has not told of yet.
-    struct Early {
-        bool here = false;
-        std::map<std::uint32_t, UniqueFd> areas;
-    };
-    std::map<std::pair<ProcessId, Instance>, Early> early_;
+    Early early_;
     Threads threads_;
 };
 

@@ -5,7 +5,7 @@ if(NOT TARGET singularity_collectives)
 endif()
 
 set(collectives_tests ${CMAKE_CURRENT_LIST_DIR}/proxy-collectives)
-foreach(subject IN ITEMS reductions results failures strangers)
+foreach(subject IN ITEMS reductions results failures strangers early)
     singularity_unit_test(proxy_collectives_${subject}
         SOURCES ${collectives_tests}/${subject}.cpp ${collectives_tests}/reference.cpp ${collectives_tests}/ranks.cpp
         USES singularity_collectives singularity_protocol singularity_common

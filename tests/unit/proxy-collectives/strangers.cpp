@@ -152,6 +152,7 @@ class Meeting {
             need(prove_as_caller(peer, job.options().key, Purpose::peers, soon()));
             need(peer.send(std::as_bytes(std::span(me.id)), soon()));
         }
+        wait_until_known();
     }
     void say(const collectives::FrameHead &head, std::span<const std::byte> bytes = {}) {
         // It may have hung up already.
@@ -173,6 +174,13 @@ class Meeting {
     std::uint64_t instance = 0;
 
   private:
+    // The honest one has been told, too. What is said before is kept (early.cpp), unless it is of no use.
+    void wait_until_known() {
+        for (collectives::FrameHead head;
+             head.kind != std::to_underlying(collectives::Kind::here) || head.instance != instance;)
+            need(peer.receive(std::as_writable_bytes(std::span(&head, 1)), soon()));
+    }
+
     std::shared_ptr<collectives::Engine> engine_;
     Socket rendezvous_;
 };
