@@ -37,10 +37,21 @@ void Connection::put(Frame frame) {
 
 void Connection::write(Instance instance, std::uint32_t rank, const std::shared_ptr<Area> &area,
                        std::size_t at, std::size_t size) {
-    put({.head =
-             {.kind = std::to_underlying(Kind::data), .rank = rank, .instance = instance, .a = at, .b = size},
-         .area = area,
-         .text = {}});
+    Frame frame{.head = {.kind = std::to_underlying(Kind::data),
+                         .rank = rank,
+                         .instance = instance,
+                         .a = at,
+                         .b = size},
+                .area = area,
+                .text = {}};
+    // Heads go to everybody, and who does not read one may be through with its round before it has gone: its
+    // place may be written again.
+    if (size <= kHead) {
+        const auto bytes = area->bytes(at, size);
+        frame.text.assign(static_cast<const char *>(static_cast<const void *>(bytes.data())), size);
+        frame.area = nullptr;
+    }
+    put(std::move(frame));
 }
 
 void Connection::count(Instance instance, std::uint32_t rank, std::uint32_t counter, std::uint64_t value) {
@@ -95,11 +106,11 @@ Expected<void> Connection::send(std::deque<Frame> &frames) {
             if (auto sent = flush(-1); !sent)
                 return sent;
         parts.push_back({.iov_base = &frame.head, .iov_len = sizeof(frame.head)});
-        if (frame.head.kind == std::to_underlying(Kind::data))
+        if (!frame.text.empty())
+            parts.push_back({.iov_base = frame.text.data(), .iov_len = frame.text.size()});
+        else if (frame.head.kind == std::to_underlying(Kind::data))
             parts.push_back(
                 {.iov_base = frame.area->bytes(frame.head.a, frame.head.b).data(), .iov_len = frame.head.b});
-        else if (!frame.text.empty())
-            parts.push_back({.iov_base = frame.text.data(), .iov_len = frame.text.size()});
         if (shows)
             if (auto sent = flush(frame.area->descriptor()); !sent)
                 return sent;

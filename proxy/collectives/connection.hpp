@@ -60,8 +60,8 @@ class Connection final : public Outlet {
   private:
     struct Frame {
         FrameHead head;
-        std::shared_ptr<Area> area; // data's, or the one that is shown
-        std::string text;
+        std::shared_ptr<Area> area; // the one that is shown, or whose data follows
+        std::string text;           // or what follows instead
     };
     void put(Frame frame);
     [[nodiscard]] Expected<void> read_one();
