@@ -2,6 +2,7 @@
 #include "reference.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
@@ -84,38 +85,42 @@ auto combine(std::uint32_t reduction, T a, T b) -> T {
     return reduction == 2 ? std::max(a, b) : std::min(a, b);
 }
 
-// One element, over all ranks.
-void reduce_element(std::uint32_t type, std::uint32_t reduction,
-                    const std::vector<const std::byte *> &operands, const std::vector<Buffer> &scalars,
-                    std::byte *to) {
+// All elements, over all ranks.
+Buffer reduced(std::uint32_t type, std::uint32_t reduction, const std::vector<const std::byte *> &operands,
+               const std::vector<Buffer> &scalars, std::size_t bytes) {
+    Buffer out(bytes);
     with_type(type, [&]<class N>() {
-        const auto operand = [&](std::size_t rank) {
-            auto value = N::get(operands[rank]);
-            Buffer scaled(sizeof(typename N::Storage));
-            if (reduction == 5) {
+        std::array<std::byte, sizeof(typename N::Storage)> inverse{};
+        std::array<std::byte, sizeof(typename N::Storage)> scaled{};
+        using Value = decltype(N::get(out.data()));
+        if constexpr (N::kFloats)
+            N::put(inverse.data(), static_cast<Value>(1.0 / static_cast<double>(operands.size())));
+        const auto operand = [&](std::size_t rank, std::size_t at) {
+            const auto value = N::get(operands[rank] + at);
+            if (reduction == 5)
                 N::put(scaled.data(), combine(1, N::get(scalars[rank].data()), value));
-            } else if (reduction == 4 && N::kFloats) {
-                Buffer inverse(sizeof(typename N::Storage));
-                N::put(inverse.data(),
-                       static_cast<decltype(value)>(1.0 / static_cast<double>(operands.size())));
+            else if (reduction == 4 && N::kFloats)
                 N::put(scaled.data(), combine(1, N::get(inverse.data()), value));
-            } else {
+            else
                 return value;
-            }
             return N::get(scaled.data());
         };
-        N::put(to, operand(0));
-        for (std::size_t rank = 1; rank < operands.size(); ++rank)
-            N::put(to, combine(reduction, N::get(to), operand(rank)));
-        if constexpr (!N::kFloats)
-            if (reduction == 4) {
-                const auto sum = N::get(to);
-                // The quotient of whole numbers, towards zero; operands may be more than the type can say.
-                using Wide = std::conditional_t<std::is_signed_v<decltype(sum)>, std::int64_t, std::uint64_t>;
-                N::put(to, static_cast<std::remove_const_t<decltype(sum)>>(
-                               static_cast<Wide>(sum) / static_cast<Wide>(operands.size())));
-            }
+        for (std::size_t at = 0; at < bytes; at += sizeof(typename N::Storage)) {
+            auto *to = out.data() + at;
+            N::put(to, operand(0, at));
+            for (std::size_t rank = 1; rank < operands.size(); ++rank)
+                N::put(to, combine(reduction, N::get(to), operand(rank, at)));
+            if constexpr (!N::kFloats)
+                if (reduction == 4) {
+                    // The quotient of whole numbers, towards zero; operands may be more than the type can
+                    // say.
+                    using Wide = std::conditional_t<std::is_signed_v<Value>, std::int64_t, std::uint64_t>;
+                    N::put(to, static_cast<Value>(static_cast<Wide>(N::get(to)) /
+                                                  static_cast<Wide>(operands.size())));
+                }
+        }
     });
+    return out;
 }
 
 } // namespace
@@ -149,16 +154,11 @@ std::vector<Buffer> reference(const protocol::CollectiveOperation &operation,
         return Buffer(inputs[rank].begin() + static_cast<std::ptrdiff_t>(number * bytes),
                       inputs[rank].begin() + static_cast<std::ptrdiff_t>((number + 1) * bytes));
     };
-    const auto reduced = [&](std::size_t number) {
-        Buffer out(bytes);
-        const auto size = size_of(operation.type);
-        for (std::size_t at = 0; at < bytes; at += size) {
-            std::vector<const std::byte *> operands;
-            for (const auto &input : inputs)
-                operands.push_back(input.data() + number * bytes + at);
-            reduce_element(operation.type, operation.reduction, operands, scalars, out.data() + at);
-        }
-        return out;
+    const auto reduced_block = [&](std::size_t number) {
+        std::vector<const std::byte *> operands;
+        for (const auto &input : inputs)
+            operands.push_back(input.data() + number * bytes);
+        return reduced(operation.type, operation.reduction, operands, scalars, bytes);
     };
     const auto append = [](Buffer &to, const Buffer &more) { to.insert(to.end(), more.begin(), more.end()); };
     std::vector<Buffer> outputs(ranks);
@@ -171,13 +171,13 @@ std::vector<Buffer> reference(const protocol::CollectiveOperation &operation,
             break;
         case CollectiveKind::reduce:
             if (root)
-                out = reduced(0);
+                out = reduced_block(0);
             break;
         case CollectiveKind::all_reduce:
-            out = rank == 0 ? reduced(0) : outputs[0];
+            out = rank == 0 ? reduced_block(0) : outputs[0];
             break;
         case CollectiveKind::reduce_scatter:
-            out = reduced(rank);
+            out = reduced_block(rank);
             break;
         case CollectiveKind::all_gather:
         case CollectiveKind::gather:
