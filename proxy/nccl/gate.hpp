@@ -9,6 +9,7 @@
 
 namespace singularity::nccl {
 
+// Called from any thread, also from several at once: ranks of one process begin and end beside each other.
 class Gate {
   public:
     Gate() = default;
