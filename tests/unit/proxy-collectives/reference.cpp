@@ -133,14 +133,16 @@ Buffer values(std::mt19937_64 &random, std::uint32_t type, std::size_t count) {
     const auto size = size_of(type);
     Buffer out(count * size);
     with_type(type, [&]<class N>() {
-        for (std::size_t index = 0; index < count; ++index) {
-            using Value = decltype(N::get(out.data()));
-            if constexpr (N::kFloats)
-                N::put(out.data() + index * size,
+        using Value = decltype(N::get(out.data()));
+        if constexpr (N::kFloats)
+            for (std::size_t at = 0; at < out.size(); at += size)
+                N::put(out.data() + at,
                        static_cast<Value>(static_cast<double>(random() % 100'000) / 20'000.0 - 2.5));
-            else
-                N::put(out.data() + index * size, static_cast<Value>(random()));
-        }
+        else // every value of the type is as likely
+            for (std::size_t at = 0; at < out.size(); at += sizeof(std::uint64_t)) {
+                const std::uint64_t some = random();
+                std::memcpy(out.data() + at, &some, std::min(sizeof(some), out.size() - at));
+            }
     });
     return out;
 }
