@@ -447,6 +447,9 @@ wire::NewsOfJob Member::news(const wire::FollowJob &request) {
 void Member::look_at_following() {
     if (!following_)
         return;
+    if (network_.lost()) // whatever its ranks wait for does not come
+        return std::exchange(following_, std::nullopt)
+            ->answer(fault({"use", "the network of " + job(), "the process that holds it has ended", EPIPE}));
     auto found = news(following_->request);
     if (found.output().empty() && found.ends().empty() && !following_->until.expired())
         return;

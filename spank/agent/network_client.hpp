@@ -50,6 +50,8 @@ class NetworkClient {
     // It ends, and the kernel takes the network away. Without this it ends with the last node.
     void end();
 
+    // The process has ended, and the network with it.
+    [[nodiscard]] bool lost() const { return !socket_; }
     void watch(std::vector<pollfd> &fds) const;
     [[nodiscard]] std::optional<Deadline> next_deadline() const;
     void handle();

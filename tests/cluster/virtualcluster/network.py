@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The cables and the switch: one veth pair per host to a bridge in the cluster's own network namespace."""
 
+import contextlib
 import subprocess
 
 from .anchor import BRIDGE
@@ -25,6 +26,9 @@ def _ip(pid, commands):
 
 def plug(anchor_pid, host_pid, name, ip_address):
     port = f"p-{name}"
+    # Of a host that was killed: the kernel takes its time to remove it.
+    with contextlib.suppress(ClusterError):
+        _ip(anchor_pid, [f"link del {port}"])
     _ip(anchor_pid, [
         f"link add {port} type veth peer name eth0 netns {host_pid}",
         f"link set {port} master {BRIDGE} up",
