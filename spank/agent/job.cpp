@@ -209,6 +209,7 @@ std::optional<Deadline> Job::next_deadline() const {
     for (const auto &watcher : watchers_)
         consider(watcher.until);
     consider(next_save_);
+    consider(keep_);
     if (saving_)
         consider(saving_->next_deadline());
     return out;
@@ -220,6 +221,8 @@ void Job::handle() {
             about.again.reset();
             follow_host(host);
         }
+    if (keep_ && keep_->expired())
+        keep_members();
     if (next_save_ && next_save_->expired())
         save_periodically();
     if (const auto saving = saving_) // which it may end

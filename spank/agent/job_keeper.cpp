@@ -201,6 +201,8 @@ void JobKeeper::serve(const std::string &coordinator, wire::Envelope request,
             return one.end_job().job();
         case wire::Envelope::kCutJob:
             return one.cut_job().job();
+        case wire::Envelope::kKeepJob:
+            return one.keep_job().job();
         case wire::Envelope::kSaveJob:
             return one.save_job().job();
         default:

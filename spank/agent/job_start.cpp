@@ -70,7 +70,22 @@ void Job::reach() {
         [self = shared_from_this()] { self->prepare(); });
 }
 
+// Until it is followed: nodes that are made on one host may take longer than others wait for us.
+void Job::keep_members() {
+    keep_.reset();
+    if (record_.state() < wire::JobRecord::PREPARING || record_.state() > wire::JobRecord::STARTING)
+        return;
+    keep_ = Deadline::after(setting_->patience / 3);
+    for (const auto &[host, about] : where_) {
+        wire::Envelope request;
+        request.mutable_keep_job()->set_job(record_.name());
+        hosts_->ask(host, std::move(request), setting_->patience,
+                    [](const Expected<wire::Envelope> & /*other requests fail as well*/) {});
+    }
+}
+
 void Job::prepare() {
+    keep_ = Deadline::after(setting_->patience / 3);
     record_.set_mtu(network::kMostMtu);
     std::map<std::string, std::uint32_t> addresses;
     for (const auto &node : record_.nodes())

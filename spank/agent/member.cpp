@@ -23,8 +23,6 @@ using namespace std::chrono_literals;
 namespace wire = peers::wire;
 
 constexpr log::Channel kLog("agent");
-// Before the job runs nobody asks while nodes are made on other hosts.
-constexpr auto kStartPatience = 180s;
 
 // Of a reply of a node's: an answer to who has asked it.
 template <class Reply>
@@ -188,8 +186,7 @@ node::Spec Member::spec_of(const wire::JobNode &one) const {
 }
 
 void Member::serve(const wire::Envelope &request, const Answer &answer) {
-    followed_ = followed_ || request.has_follow_job();
-    heard_ = Deadline::after(followed_ ? setting_->patience : setting_->patience + kStartPatience);
+    heard_ = Deadline::after(setting_->patience);
     if (request.has_end_job())
         return end(answer);
     if (ending_)
@@ -202,6 +199,8 @@ void Member::serve(const wire::Envelope &request, const Answer &answer) {
         signal(request.signal_job(), answer);
     else if (request.has_cut_job())
         set_cut(!request.cut_job().open(), [answer](const Expected<void> &cut) { answer(done(cut)); });
+    else if (request.has_keep_job())
+        answer(done());
     else if (request.has_save_job())
         save(request.save_job(), answer);
     else if (request.has_follow_job()) {
