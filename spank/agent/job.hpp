@@ -147,9 +147,9 @@ class Job : public std::enable_shared_from_this<Job> {
     std::optional<ImageReport> report_; // what there is to hear once the job has ended
     std::optional<Deadline> next_save_;
     std::optional<Deadline> keep_; // when its members hear of us again
-    std::string meeting_;        // where its device proxies meet; while they are made
-    std::size_t hosts_left_ = 0; // that have not ended
-    bool held_back_ = false;     // somebody reads all output: it waits for him
+    std::string meeting_;          // where its device proxies meet; while they are made
+    std::size_t hosts_left_ = 0;   // that have not ended
+    bool held_back_ = false;       // somebody reads all output: it waits for him
     bool destroy_ = false;
     bool gone_ = false;
 };

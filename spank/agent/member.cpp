@@ -19,7 +19,6 @@ namespace singularity::agent {
 
 namespace {
 
-using namespace std::chrono_literals;
 namespace wire = peers::wire;
 
 constexpr log::Channel kLog("agent");
