@@ -22,7 +22,7 @@ import test_training  # noqa: E402
 
 HOSTS = {"patience": 60}  # nobody dies here, and all processors are busy
 SEED = int(os.environ.get("SINGULARITY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
-CUTS = int(os.environ.get("SINGULARITY_TEST_CUTS") or 10)
+CUTS = int(os.environ.get("SINGULARITY_TEST_CUTS") or 4)
 # Of each: some seconds, most of them while ranks are saved and restored.
 STEPS = {"train_pipeline": "400", "train_overlapped": "60"}
 MOST = "120"
