@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -67,17 +68,24 @@ Expected<Infos> resolve(const Address &address, bool to_listen) {
     return Infos(found, &freeaddrinfo);
 }
 
+// Time in which this process did not run, since it was stopped or the machine was, is not the other side's
+// silence. So it is waited in parts, and whatever happens in one of them counts as no more than its length.
 Expected<void> wait_for(int fd, short events, const Deadline &deadline, std::string_view what) {
+    constexpr int kParts = 8;
+    const auto part = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining() / kParts);
     pollfd one{.fd = fd, .events = events, .revents = 0};
-    for (;;) {
-        const int ready = poll(&one, 1, deadline.poll_timeout());
+    for (int passed = 0; passed < kParts; ++passed) {
+        const auto end = Deadline::after(part);
+        int ready = 0;
+        do
+            ready = poll(&one, 1, end.poll_timeout());
+        while ((ready < 0 && errno == EINTR) || (ready == 0 && !end.expired()));
         if (ready > 0)
             return {};
-        if (ready < 0 && errno != EINTR)
+        if (ready < 0)
             return std::unexpected(errno_error("wait for", what));
-        if (ready == 0 && deadline.expired())
-            return std::unexpected(timeout_error(deadline, what));
     }
+    return std::unexpected(timeout_error(deadline, what));
 }
 
 void prepare_tcp(int fd) {

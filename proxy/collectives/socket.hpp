@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Byte streams between processes: Unix sockets on a host, TCP between hosts. All waiting has a deadline.
+// Byte streams between processes: Unix sockets on a host, TCP between hosts. All waiting has a deadline, of
+// time in which this process was able to wait.
 #pragma once
 
 #include "common/deadline.hpp"

@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -162,7 +163,8 @@ struct Child {
         const auto sum = static_cast<std::int32_t>(size * (size - 1) / 2 + size * group);
         if ((*member)->issue({sum_of(numbers)}))
             (*member)->begin(group);
-        const auto state = (*member)->wait(group, soon());
+        // It may be stopped for a while.
+        const auto state = (*member)->wait(group, singularity::Deadline::after(std::chrono::minutes(2)));
         if (state.phase == CommunicatorPhase::failed) {
             const auto text = fmt::format("failed: {}\n", state.failure.text);
             _exit(write(say, text.data(), text.size()) > 0 && state.failure.remote ? 0 : 6);
@@ -234,6 +236,24 @@ class Processes {
         return line;
     }
     void signal(std::uint32_t rank, int number) { kill(children_[rank].pid, number); }
+    void stop_all() {
+        for (const auto &child : children_) {
+            kill(child.pid, SIGSTOP);
+            int status = 0;
+            assert_int_equal(waitpid(child.pid, &status, WUNTRACED), child.pid);
+            assert_true(WIFSTOPPED(status));
+        }
+    }
+    void go_on() {
+        for (const auto &child : children_)
+            kill(child.pid, SIGCONT);
+    }
+    // Groups whose lines it has written, and nobody has read.
+    std::size_t not_heard_yet(std::uint32_t rank) {
+        int bytes = 0;
+        assert_int_equal(ioctl(children_[rank].said, FIONREAD, &bytes), 0);
+        return static_cast<std::size_t>(bytes) / 2;
+    }
     int reap(std::uint32_t rank) {
         int status = -1;
         waitpid(std::exchange(children_[rank].pid, -1), &status, 0);
@@ -263,6 +283,7 @@ struct Scenes {
     Processes killed_beside{"beside", 4, false};
     Processes killed_distant{"distant", 4, true};
     Processes silent{"silent", 3, true};
+    Processes stopped{"stopped", 3, true};
 };
 Scenes *scenes = nullptr;
 
@@ -281,11 +302,19 @@ void a_killed_process_fails_the_others(void **) {
     }
 }
 
-// A host that is gone says nothing, not even that it is.
+// A host that is gone says nothing, not even that it is. But who was stopped for as long, as all are on a
+// machine that is, has no reason to miss anybody.
 void a_silent_host_fails_the_others(void **) {
+    auto &stopped = scenes->stopped;
+    let_five_groups_pass(stopped, 0);
+    stopped.stop_all();
     let_five_groups_pass(scenes->silent, 1);
     scenes->silent.signal(1, SIGSTOP);
     scenes->silent.expect_others_fail(1, "sign of life");
+    const auto before = stopped.not_heard_yet(0);
+    stopped.go_on();
+    for (std::size_t group = 0; group < before + 5; ++group)
+        expect_equal(stopped.hear(0), ".\n");
 }
 
 } // namespace
