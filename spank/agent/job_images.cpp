@@ -51,8 +51,7 @@ JobSave::Plan Job::save_plan(bool go_on, bool periodic) const {
                                  .superseded = periodic ? record_.periodic() : std::string(),
                                  .record = {record.begin(), record.end()}},
                        .hosts = {},
-                       .go_on = go_on,
-                       .patience = setting_->patience};
+                       .go_on = go_on};
     for (const auto &[host, about] : where_)
         plan.hosts.push_back(host);
     return plan;

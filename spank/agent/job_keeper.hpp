@@ -62,6 +62,8 @@ class JobKeeper : private HostAsker {
         const WorkFoundJob *found = nullptr;
         std::string cgroups; // of who asks
         std::uint32_t uid = 0;
+        // Whether who asks may have a node of this user, group and groups.
+        std::function<Expected<void>(const node::Spec &)> may_make;
     };
     [[nodiscard]] Expected<Restoring> prepare_restore(const RestoreWish &wish);
     [[nodiscard]] Expected<std::shared_ptr<Job>> begin(peers::wire::JobRecord record);

@@ -54,8 +54,13 @@ Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const RestoreWish &wis
     };
     if (auto checked = check_job_name(record.name(), record.user().uid()); !checked)
         return propagate(checked);
-    if (wish.uid != 0 && wish.uid != record.user().uid())
-        return refuse("it belongs to another user", EPERM);
+    node::Spec as;
+    as.name = record.name();
+    as.uid = record.user().uid();
+    as.gid = record.user().gid();
+    as.groups.assign(record.user().groups().begin(), record.user().groups().end());
+    if (auto may = wish.may_make(as); !may)
+        return propagate(may);
     if (wish.request->proxies > record.devices())
         return refuse(fmt::format("each of its nodes has {} devices: {} are more", record.devices(),
                                   wish.request->proxies),

@@ -36,7 +36,6 @@ class JobSave : public std::enable_shared_from_this<JobSave> {
         WorkSaveJob begin;
         std::vector<std::string> hosts;
         bool go_on = false; // the nodes run on as soon as all of them have been saved
-        std::chrono::milliseconds patience{};
     };
     struct Owner {
         // Before any node is touched: an agent that comes again must know of it.

@@ -121,10 +121,13 @@ void Server::read_finding(Finding &finding) {
 Expected<void> Server::restore_found_job(Finding &finding, const WorkFoundJob &found) {
     if (!finding.client || finding.job)
         return failure("restore", found.checkpoint, "it is not the checkpoint of one virtual node", EPROTO);
-    auto prepared = jobs_->prepare_restore({.request = &finding.request,
-                                            .found = &found,
-                                            .cgroups = finding.cgroups,
-                                            .uid = finding.client->sender.uid()});
+    const auto &sender = finding.client->sender;
+    auto prepared =
+        jobs_->prepare_restore({.request = &finding.request,
+                                .found = &found,
+                                .cgroups = finding.cgroups,
+                                .uid = sender.uid(),
+                                .may_make = [&](const node::Spec &spec) { return sender.may_make(spec); }});
     if (!prepared)
         return propagate(prepared);
     finding.job = std::move(*prepared);
@@ -158,7 +161,8 @@ Expected<void> Server::check_found(const Finding &finding, const WorkFound &foun
             EINVAL);
     if (const auto &wanted = finding.of_job) {
         if (spec.name != wanted->spec.name || spec.job != wanted->spec.job || spec.uid != wanted->spec.uid ||
-            spec.gid != wanted->spec.gid || spec.address != wanted->spec.address)
+            spec.gid != wanted->spec.gid || spec.groups != wanted->spec.groups ||
+            spec.address != wanted->spec.address)
             return refuse("it is not the node that the job has there", EPROTO);
         return room_for_one_more(spec.uid == 0, spec);
     }

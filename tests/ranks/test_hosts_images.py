@@ -148,3 +148,31 @@ def test_pytorch_is_migrated_twice(hosts):
         assert checkpoint, "it has ended before it was saved"
         run.restore(checkpoint, where, 0, coordinator)
     assert run.output() == wanted
+
+
+def test_refusals(hosts):
+    """What is not possible is said, and nothing happens to the job."""
+    run = Run(hosts, ["sleep", "1000"], 2, 0)
+    started(run)
+
+    def refused(*command, name="n1", user="alice"):
+        done = hosts.ctl(name, *command, check=False, user=user)
+        assert done.returncode == 1
+        return done.stderr
+
+    assert f"it is a node of the job {run.job}, which is saved as a whole" in refused("checkpoint", f"{run.job}-0")
+    assert "belongs to another user" in refused("checkpoint", run.job, user="bob")
+    assert "the store has none of that id or virtual node" in refused("restore", run.job)
+    checkpoint = run.save("--continue")
+    assert "it is running" in refused("restore", "--detach", checkpoint)
+    assert "there is one of that name" in refused("restore", "--detach", checkpoint, name="n2")
+    assert run.state() == "running"
+    run.save()
+    ended(hosts, "n1", run.job)
+    assert "the store has none of that id" in refused("restore", "--detach", checkpoint, user="bob")
+    assert "it has 2 nodes: 3 hosts are more" in refused("restore", "--detach", "--hosts", "n1,n2,n3", checkpoint)
+    assert "'n 1' is no name of a host" in refused("restore", "--detach", "--hosts", "n 1", checkpoint)
+    assert "cannot find the host 'n9'" in refused("restore", "--detach", "--hosts", "n9", checkpoint)
+    assert "each of its nodes has 0 devices: 1 are more" in refused("restore", "--detach", "--devices", "1", checkpoint)
+    run.restore(checkpoint, "n3", 0, "n1")
+    assert run.state() == "running"
