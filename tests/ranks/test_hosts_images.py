@@ -162,8 +162,8 @@ def test_refusals(hosts):
 
     assert f"it is a node of the job {run.job}, which is saved as a whole" in refused("checkpoint", f"{run.job}-0")
     assert "belongs to another user" in refused("checkpoint", run.job, user="bob")
-    assert "the store has none of that id or virtual node" in refused("restore", run.job)
     checkpoint = run.save("--continue")
+    assert "the store has none of that id or virtual node" in refused("restore", "u1001-j000000")
     assert "it is running" in refused("restore", "--detach", checkpoint)
     assert "there is one of that name" in refused("restore", "--detach", checkpoint, name="n2")
     assert run.state() == "running"
