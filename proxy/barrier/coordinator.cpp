@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h> // join, since fmt 11
 
 namespace singularity::barrier {
 

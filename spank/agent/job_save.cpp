@@ -140,30 +140,35 @@ void JobSave::ask_all(Step step, std::string_view doing, std::chrono::millisecon
     if (over_)
         return;
     owner_.on_progress({.phase = std::string(doing), .bytes = 0, .total = 0});
-    auto all = when_all(plan_.hosts.size(), [self = shared_from_this(), then](const Expected<void> &outcome) {
-        if (self->over_)
-            return;
-        if (!outcome)
-            return self->fail(outcome.error());
-        then();
-    });
+    const auto current = [self = shared_from_this(), at = given_up_] {
+        return !self->over_ && self->given_up_ == at;
+    };
+    auto all = when_all(plan_.hosts.size(),
+                        [self = shared_from_this(), current, then](const Expected<void> &outcome) {
+                            if (!current())
+                                return;
+                            if (!outcome)
+                                return self->fail(outcome.error());
+                            then();
+                        });
     for (const auto &host : plan_.hosts) {
         wire::Envelope request;
         auto &save = *request.mutable_save_job();
         save.set_job(plan_.begin.job);
         save.set_step(step);
         fill(host, save);
-        hosts_->ask(host, std::move(request), patience,
-                    [host, take, all, doing = std::string(doing)](const Expected<wire::Envelope> &reply) {
-                        auto outcome = outcome_of(reply);
-                        if (outcome && !reply->has_saved_job())
-                            outcome = failure("understand", host, "its answer has another form", EPROTO);
-                        if (!outcome)
-                            return all(failure("save the nodes on", quote(host),
-                                               fmt::format("while {}: {}", doing, outcome.error().message()),
-                                               outcome.error().code));
-                        all(take(host, reply->saved_job()));
-                    });
+        hosts_->ask(
+            host, std::move(request), patience,
+            [host, take, all, current, doing = std::string(doing)](const Expected<wire::Envelope> &reply) {
+                auto outcome = outcome_of(reply);
+                if (outcome && !reply->has_saved_job())
+                    outcome = failure("understand", host, "its answer has another form", EPROTO);
+                if (!outcome)
+                    return all(failure("save the nodes on", quote(host),
+                                       fmt::format("while {}: {}", doing, outcome.error().message()),
+                                       outcome.error().code));
+                all(current() ? take(host, reply->saved_job()) : Expected<void>());
+            });
     }
 }
 
@@ -291,6 +296,7 @@ void JobSave::finished(ImageReport report) {
 void JobSave::fail(Error error) {
     worker_.reset(); // it gives up the checkpoint
     committing_ = false;
+    ++given_up_;
     if (settling_ && !plan_.go_on && error.code != ECANCELED) {
         error.code = ENOTRECOVERABLE;
         return end(std::unexpected(std::move(error)));

@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Collectives of ranks, on host memory: what they cost beyond moving the bytes."""
+"""Collectives of ranks, on host memory: what they cost beyond moving the bytes. The barrier, and ranks that share a device."""
 
 import contextlib
 import os
+import statistics
 import subprocess
+import sys
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
+RANKED = os.path.join(TOP, "tests", "ranks", "collectives")
+sys.path.append(os.path.join(TOP, "tests", "proxy"))
+import image_proxy  # noqa: E402
+import proxied  # noqa: E402
+
 PROGRAM = os.path.join(TOP, "build", "release", "proxy", "collectives", "singularity-collectives-bench")
 PATIENCE = 180  # seconds, for what takes one
 FIGURES = {
@@ -15,8 +23,17 @@ FIGURES = {
     "collective_s": "the all-reduce on one host, seconds, median",
     "tcp_s": "the all-reduce between hosts, seconds, median",
     "memcpy_s": "for comparison: memcpy of 64 MB, seconds, median",
+    "barrier_ms": "until all of 8 ranks that train on one software GPU stand between two collectives, milliseconds, median",
+    "barrier_max_ms": "the same, the longest",
+    "n_on_1_ratio": "8 processes that train at the same time on one software GPU, over 8 times one alone",
     "stream_s": "for comparison: 64 MB through one TCP stream between the hosts, seconds, median",
 }
+
+
+RANKS = 8
+BARRIERS = 20
+STEPS = 60  # of a training, long enough for all of them
+ROUNDS = 3
 
 
 def program():
@@ -96,7 +113,50 @@ def stream(hosts):
         receiver.kill()
 
 
+def together(count):
+    """Seconds that so many processes take to train at the same time on one device."""
+    launch = [sys.executable, os.path.join(RANKED, "launch.py"), str(count), proxied.program("workloads", "train_digits"), "2"]
+    command, environment = proxied.proxied(launch, WORKLOADS_DATA=os.path.join(TOP, "tests", "workloads", "data"))
+    began = time.monotonic()
+    proxied.run(command, environment)
+    return time.monotonic() - began
+
+
+def stand(control):
+    """Milliseconds, and of how many processes."""
+    with subprocess.Popen([proxied.program("proxy", "singularity-barrier"), control], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True) as process:
+        words = process.stdout.readline().split()
+        process.stdin.close()
+        process.wait(PATIENCE)
+    said = dict(zip(words[::2], map(int, words[1::2])))
+    return (said["microseconds"] / 1e3, said["processes"]) if said else (0, 0)
+
+
+def barriers():
+    """Milliseconds of each."""
+    launch = [sys.executable, os.path.join(RANKED, "launch.py"), str(RANKS), proxied.program("workloads", "train_data"), str(STEPS)]
+    found = []
+    with image_proxy.Place() as place:
+        place.start_all()
+        redirected = {"LD_AUDIT": proxied.program("libsingularity-redirect.so"), "SINGULARITY_REDIRECT_TO": proxied.program("client")}
+        with image_proxy.running(launch, place.environment(**redirected)) as training:
+            while training.poll() is None and len(found) < BARRIERS:
+                took, processes = stand(place.control(0))
+                if processes == RANKS:
+                    found.append(took)
+                time.sleep(0.02)
+            training.result()
+    if len(found) < BARRIERS:
+        raise SystemExit(f"bench ranks: the training ended after {len(found)} barriers of {BARRIERS}")
+    return found
+
+
 def run(say):
+    say("barrier")
+    stood = barriers()
+    say("8 on 1")
+    ratios = [together(RANKS) / (RANKS * together(1)) for _ in range(ROUNDS)]
     say("one host")
     copied = finish(start(["memcpy"]))
     beside = all_reduce([("host", "tcp:127.0.0.1:0", ())] * 2, f"unix:@singularity-bench-{os.getpid()}")
@@ -105,5 +165,6 @@ def run(say):
         one = stream(hosts)
         distant = all_reduce([(f"host{number}", f"tcp:{hosts.address(number)}:0", hosts.before(number)) for number in range(2)],
                              f"tcp:{hosts.address(0)}:7000")
-    return {"collective_ratio": copied / beside, "tcp_ratio": one / distant, "collective_s": beside, "tcp_s": distant,
+    return {"barrier_ms": statistics.median(stood), "barrier_max_ms": max(stood), "n_on_1_ratio": statistics.median(ratios),
+            "collective_ratio": copied / beside, "tcp_ratio": one / distant, "collective_s": beside, "tcp_s": distant,
             "memcpy_s": copied, "stream_s": one}
