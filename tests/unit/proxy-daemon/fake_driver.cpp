@@ -103,7 +103,7 @@ struct Stream {
     std::deque<std::function<void()>> jobs;
     unsigned pending = 0;
     std::atomic<bool> stopping = false;
-    bool prints = false;
+    std::atomic<bool> prints = false;
     std::thread worker;
 };
 
@@ -184,7 +184,7 @@ std::shared_ptr<Event> event_of(CUevent handle) {
 CUresult synchronize(Stream &stream) {
     if (!stream.wait())
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    if (std::exchange(stream.prints, false)) {
+    if (stream.prints.exchange(false)) {
         std::printf("hello from the device\n");
         std::fflush(stdout);
     }
