@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "early.hpp"
 
-#include <algorithm>
+#include <utility>
 
 namespace singularity::collectives {
 
@@ -47,12 +47,14 @@ Early::Said Early::take(const ProcessId &from, Instance instance) {
          at != areas_.end() && std::get<0>(at->first) == from && std::get<1>(at->first) == instance;
          at = areas_.erase(at))
         said.areas.emplace(std::get<2>(at->first), std::move(at->second));
-    std::erase_if(ends_, [&](End &end) {
-        if (end.from != from || end.instance != instance)
-            return false;
-        (end.lost ? said.lost : said.failed) = std::move(end.text);
-        return true;
-    });
+    for (auto end = ends_.begin(); end != ends_.end();) {
+        if (end->from != from || end->instance != instance) {
+            ++end;
+            continue;
+        }
+        (end->lost ? said.lost : said.failed) = std::move(end->text);
+        end = ends_.erase(end);
+    }
     return said;
 }
 

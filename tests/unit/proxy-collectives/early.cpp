@@ -201,6 +201,7 @@ void who_cannot_be_reached_is_called_for_each(void **) {
     Scene scene;
     const auto other = process_on("another", kCalled);
     std::vector<std::shared_ptr<collectives::Member>> members;
+    members.reserve(kTimes);
     for (std::uint64_t number = 0; number < kTimes; ++number)
         members.push_back(scene.join(number));
     for (std::uint64_t number = 0; number < kTimes; ++number) {
