@@ -97,7 +97,7 @@ class JobSave : public std::enable_shared_from_this<JobSave> {
     Deadline::Clock::time_point begun_;
     std::optional<Deadline> again_; // the next attempt
     int attempt_ = 0;
-    unsigned given_up_ = 0; // attempts: answers to their steps are of no interest any more
+    unsigned given_up_ = 0;   // attempts: answers to their steps are of no interest any more
     bool committing_ = false; // its worker may have done it, whatever it says
     bool settling_ = false;
     bool over_ = false;

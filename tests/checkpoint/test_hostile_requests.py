@@ -18,6 +18,7 @@ from saved_nodes import PATIENCE, USER
 from virtualnode import ALICE, BOB, text
 
 CHECKPOINT, RESTORE = 80, 81  # spank/agent/agent_messages.hpp
+RESTORED = struct.pack("=II?", 0, 0, False)  # on how many proxies, where, detached
 
 
 # --- Manifests
@@ -154,12 +155,12 @@ def request(kind, body):
 
 
 SAVE = request(CHECKPOINT, text("x") + b"\0")
-LOAD = request(RESTORE, text("x") + b"\0\0\0\0")
+LOAD = request(RESTORE, text("x") + RESTORED)
 
 
 @pytest.mark.parametrize("packet", [
     *[good[:size] for good in (SAVE, LOAD) for size in (1, 4, 7, 8, 11, len(good) - 1)], SAVE + b"\0", LOAD + b"\0", SAVE[:-1] + b"\2",
-    request(RESTORE, struct.pack("=I", 0xFFFFFFFF) + b"x" * 8), request(RESTORE, text("a\0b") + b"\0\0\0\0"),
+    request(RESTORE, struct.pack("=I", 0xFFFFFFFF) + b"x" * 8), request(RESTORE, text("a\0b") + RESTORED),
     request(CHECKPOINT, text("a\0b") + b"\0"), request(82, b""), request(83, b""), b"\0" * (384 << 10), b"\xff" * 100000])
 def test_packets_that_are_no_request(scene, packet):
     with scene.agent.connect(BOB) as connection, scene.agent.connect(BOB) as other:
@@ -173,7 +174,7 @@ def test_a_packet_that_is_too_long(scene):
     """More than the agent takes, which root's socket can hold."""
     with scene.agent.connect() as connection:
         connection.socket.setsockopt(socket.SOL_SOCKET, 32, 4 << 20)  # SO_SNDBUFFORCE
-        connection.socket.send(request(RESTORE, text("x" * (600 << 10)) + b"\0\0\0\0"))
+        connection.socket.send(request(RESTORE, text("x" * (600 << 10)) + RESTORED))
         assert hears(connection) == [None]
     scene.nothing_is_left()
 
@@ -199,7 +200,7 @@ def test_many_restores_at_once(scene):
     """A user cannot make the agent start as many processes as he likes."""
     most = 0
     with scene.agent.connect(BOB) as connection, scene.agent.connect(ALICE) as other:
-        asked = [connection.send(RESTORE, text("nothing") + b"\0\0\0\0") for _ in range(200)]
+        asked = [connection.send(RESTORE, text("nothing") + RESTORED) for _ in range(200)]
         refusals = []
         for token in asked:
             most = max(most, len(scene.agent.workers()))
@@ -211,7 +212,7 @@ def test_many_restores_at_once(scene):
         assert most <= 20, most
         # Somebody else has his own share.
         with pytest.raises(virtualnode.Refused, match="cannot find a checkpoint"):
-            token = other.send(RESTORE, text("nothing") + b"\0\0\0\0")
+            token = other.send(RESTORE, text("nothing") + RESTORED)
             while other.answer(token)[0] == 82:
                 pass
     scene.nothing_is_left()

@@ -15,17 +15,18 @@ import ranked  # noqa: E402
 import test_training  # noqa: E402
 
 SIZES = (2, 1, 4, 8, 2)
+STEPS = "30"
 
 
 def program(name, ranks):
-    return ["/usr/bin/python3", os.path.join(ranked.HERE, "launch.py"), str(ranks), built("workloads", name)]
+    return ["/usr/bin/python3", os.path.join(ranked.HERE, "launch.py"), str(ranks), built("workloads", name), STEPS]
 
 
 @pytest.mark.parametrize("name, ranks", test_training.trainings())
 def test_losses_are_the_same(agent, name, ranks):
     chance = random.Random(f"{SEED} {name} ranks")
     began = time.monotonic()
-    wanted = ranked.finished(ranked.command(ranks, 1, built("workloads", name)))
+    wanted = ranked.finished(ranked.command(ranks, 1, built("workloads", name), STEPS))
     span = time.monotonic() - began
     node = agent.run(program(name, ranks), ranks)
     saved = []

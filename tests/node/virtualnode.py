@@ -178,7 +178,7 @@ class Connection:
             _ = [(fields.text(), fields.text()) for _ in range(fields.take("I"))]  # neighbours
             _ = [fields.take("iQQQ"), fields.take("q")]  # init, made
             _ = [(fields.text(), fields.take("II")) for _ in range(fields.take("I"))]  # given
-            _ = [fields.list("iQQQ"), fields.text(), fields.text()]  # proxies, checkpoint, periodic
+            _ = [fields.list("iQQQ"), fields.text(), fields.text(), fields.take("?")]  # proxies, checkpoint, periodic, in doubt
             state = fields.text()
             found[name] = state, {number: runs for number, _, runs, _ in fields.list("Ii?i")}
         assert fields.take("?"), "more nodes than a packet holds"
