@@ -96,19 +96,21 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
         if (periodic)
             record_.set_periodic(outcome->checkpoint);
     }
-    static_cast<void>(write());
     if (!outcome) {
         kLog.error("{}", outcome.error().message());
         if (const auto imager = std::exchange(imager_, std::nullopt))
             imager->refuse(outcome.error());
         if (outcome.error().code == ENOTRECOVERABLE)
             return end(outcome.error().message());
+        static_cast<void>(write());
         return save_again_later();
     }
     kLog.info("{}: saved in {}", record_.name(), outcome->checkpoint);
     report_ = outcome.value();
+    // In one record that it is saved and that it ends: the next agent would follow nodes that stand still.
     if (!go_on)
         return end(fmt::format("it was saved in {}", outcome->checkpoint));
+    static_cast<void>(write());
     answer_imager();
     save_again_later();
 }
@@ -129,7 +131,7 @@ void Job::settle() {
 
 // Between the end of one and the begin of the next.
 void Job::save_again_later() {
-    if (record_.every() != 0)
+    if (record_.every() != 0 && record_.state() == wire::JobRecord::RUNNING)
         next_save_ = Deadline::after(std::chrono::seconds(record_.every()));
 }
 
