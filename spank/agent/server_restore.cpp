@@ -153,6 +153,10 @@ Expected<void> Server::check_found(const Finding &finding, const WorkFound &foun
     };
     if (auto checked = node::check_spec(spec); !checked)
         return checked;
+    // First: who may not have it hears nothing else of it.
+    if (finding.client)
+        if (auto may = finding.client->sender.may_make(spec); !may)
+            return may;
     if (nodes_.contains(spec.name))
         return refuse("there is a virtual node of that name", EEXIST);
     if (finding.request.proxies > spec.devices)
@@ -167,8 +171,6 @@ Expected<void> Server::check_found(const Finding &finding, const WorkFound &foun
         return room_for_one_more(spec.uid == 0, spec);
     }
     const auto &sender = finding.client->sender;
-    if (auto may = sender.may_make(spec); !may)
-        return may;
     if (auto room = room_for_one_more(sender.is_root(), spec); !room)
         return room;
     if (spec.tied && finding.given.size() == 0 && !found.record.given.empty())
