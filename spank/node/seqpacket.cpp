@@ -53,17 +53,27 @@ int send_packet(int socket, std::string_view bytes, std::span<const int> descrip
     }
 }
 
+namespace {
+
+// ECONNRESET tells, once, that the other end has hung up without having read all it was sent; what it had
+// sent itself lies there still.
+ssize_t receive(int socket, msghdr &message, int flags) {
+    for (;;) {
+        const ssize_t got = recvmsg(socket, &message, flags | MSG_DONTWAIT);
+        if (got >= 0 || (errno != EINTR && errno != ECONNRESET))
+            return got;
+    }
+}
+
+} // namespace
+
 Received receive_packet(int socket, Packet &into) {
     into = {};
     // The length of what comes first; nothing is taken yet.
-    ssize_t got = 0;
-    do
-        got = recv(socket, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
-    while (got < 0 && errno == EINTR);
+    msghdr none{};
+    ssize_t got = receive(socket, none, MSG_PEEK | MSG_TRUNC);
     if (got < 0)
-        return errno == EAGAIN       ? Received::nothing
-               : errno == ECONNRESET ? Received::hung_up
-                                     : Received::failed;
+        return errno == EAGAIN ? Received::nothing : Received::failed;
     if (got == 0)
         return Received::hung_up;
     into.bytes.resize(std::min(static_cast<std::size_t>(got), kPacketLimit)); // MSG_TRUNC tells of more
@@ -74,9 +84,7 @@ Received receive_packet(int socket, Packet &into) {
     message.msg_iovlen = 1;
     message.msg_control = control.data();
     message.msg_controllen = control.size();
-    do
-        got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    while (got < 0 && errno == EINTR);
+    got = receive(socket, message, MSG_CMSG_CLOEXEC);
     if (got <= 0)
         return Received::failed;
     for (cmsghdr *head = CMSG_FIRSTHDR(&message); head != nullptr; head = CMSG_NXTHDR(&message, head)) {

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The parts of virtual nodes that decide on texts and packets.
 #include "cmocka.hpp"
+#include "common/unique_fd.hpp"
 #include "node/cgroups.hpp"
 #include "node/init_messages.hpp"
 #include "node/mounts.hpp"
 #include "node/network.hpp"
+#include "node/seqpacket.hpp"
 
 #include <string>
 #include <vector>
 
 #include <arpa/inet.h>
+#include <sys/socket.h>
 
 namespace {
 
@@ -106,6 +109,24 @@ void test_strings_without_zeros(void ** /*state*/) {
     assert_false(decode<InitStart>(encode(start)).has_value());
 }
 
+// The kernel tells of the end first where something was left unread.
+void test_the_last_words_are_heard(void ** /*state*/) {
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    const singularity::UniqueFd here(pair[0]);
+    singularity::UniqueFd there(pair[1]);
+    assert_int_equal(send_packet(here.get(), "an answer"), 0);
+    assert_int_equal(send_packet(there.get(), "a request"), 0);
+    assert_int_equal(send_packet(there.get(), "an order to end"), 0);
+    there.reset();
+    Packet packet;
+    assert_true(receive_packet(here.get(), packet) == Received::packet);
+    assert_true(packet.bytes == "a request");
+    assert_true(receive_packet(here.get(), packet) == Received::packet);
+    assert_true(packet.bytes == "an order to end");
+    assert_true(receive_packet(here.get(), packet) == Received::hung_up);
+}
+
 } // namespace
 
 int main() {
@@ -117,6 +138,7 @@ int main() {
         cmocka_unit_test(test_packets_come_back),
         cmocka_unit_test(test_damaged_packets),
         cmocka_unit_test(test_strings_without_zeros),
+        cmocka_unit_test(test_the_last_words_are_heard),
     };
     return cmocka_run_group_tests_name("virtual nodes", tests, nullptr, nullptr);
 }
