@@ -12,6 +12,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/neighbour.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <linux/veth.h>
@@ -27,15 +28,29 @@ namespace {
 constexpr const char *kInterface = "eth0";
 constexpr const char *kUplink = "uplink";
 
+// A neighbour may be away for as long as it takes to restore it: until then it is asked for, once a second,
+// and what is sent to it waits. With the kernel's own limit, 3, new connections would fail with EHOSTUNREACH.
+// TCP's own limit for these, two minutes, is left as it is.
+constexpr std::uint32_t kNeighbourProbes = 1000;
+
 // One rtnetlink(7) message, built from front to back.
 class Message {
   public:
-    Message(std::uint16_t type, std::uint16_t flags) {
-        const nlmsghdr head{
-            .nlmsg_len = 0, .nlmsg_type = type, .nlmsg_flags = flags, .nlmsg_seq = 1, .nlmsg_pid = 0};
+    template <class Header>
+    Message(std::uint16_t type, std::uint16_t flags, const Header &header) {
+        const nlmsghdr head{.nlmsg_len = 0,
+                            .nlmsg_type = type,
+                            .nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | NLM_F_ACK | flags),
+                            .nlmsg_seq = 1,
+                            .nlmsg_pid = 0};
         append(&head, sizeof(head));
-        const ifinfomsg link{};
-        append(&link, sizeof(link));
+        append(&header, sizeof(header));
+        align();
+    }
+    void attribute(std::uint16_t type, std::uint32_t number) {
+        const auto at = open(type);
+        append(&number, sizeof(number));
+        close(at);
     }
     void attribute(std::uint16_t type, std::string_view text) {
         const auto at = open(type);
@@ -52,7 +67,7 @@ class Message {
     void close(std::size_t at) {
         const auto length = static_cast<std::uint16_t>(size_ - at);
         std::memcpy(bytes_.data() + at, &length, sizeof(length)); // rta_len is first
-        size_ = (size_ + 3) / 4 * 4;
+        align();
     }
     void link_header() {
         const ifinfomsg link{};
@@ -69,14 +84,32 @@ class Message {
         std::memcpy(bytes_.data() + size_, data, size);
         size_ += size;
     }
+    void align() { size_ = (size_ + 3) / 4 * 4; }
 
-    // Enough for the one message that is made here.
+    // Enough for the messages that are made here.
     std::array<char, 512> bytes_{};
     std::size_t size_ = 0;
 };
 
+Expected<void> ask(Message &request, const char *doing, const char *on) {
+    const UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+    if (!socket)
+        return std::unexpected(errno_error("make", "a netlink socket"));
+    const auto bytes = request.finish();
+    // The kernel answers within send(2); there is nothing to wait for.
+    std::array<char, 4096> answer{};
+    if (send(socket.get(), bytes.data(), bytes.size(), 0) < 0 ||
+        recv(socket.get(), answer.data(), answer.size(), 0) < 0)
+        return std::unexpected(errno_error(doing, on));
+    nlmsgerr result{};
+    std::memcpy(&result, answer.data() + NLMSG_HDRLEN, sizeof(result));
+    if (result.error != 0)
+        return std::unexpected(errno_error(doing, on, -result.error));
+    return {};
+}
+
 Expected<void> make_pair() {
-    Message request(RTM_NEWLINK, NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL);
+    Message request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, ifinfomsg{});
     request.attribute(IFLA_IFNAME, kInterface);
     const auto info = request.open(IFLA_LINKINFO);
     request.attribute(IFLA_INFO_KIND, "veth");
@@ -87,22 +120,21 @@ Expected<void> make_pair() {
     request.close(peer);
     request.close(data);
     request.close(info);
+    return ask(request, "make", "a veth pair (is the kernel's module veth there?)");
+}
 
-    const UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
-    if (!socket)
-        return std::unexpected(errno_error("make", "a netlink socket"));
-    const auto bytes = request.finish();
-    // The kernel answers within send(2); there is nothing to wait for.
-    std::array<char, 4096> answer{};
-    if (send(socket.get(), bytes.data(), bytes.size(), 0) < 0 ||
-        recv(socket.get(), answer.data(), answer.size(), 0) < 0)
-        return std::unexpected(errno_error("ask the kernel for", "a veth pair"));
-    nlmsgerr result{};
-    std::memcpy(&result, answer.data() + NLMSG_HDRLEN, sizeof(result));
-    if (result.error != 0)
-        return std::unexpected(
-            errno_error("make", "a veth pair (is the kernel's module veth there?)", -result.error));
-    return {};
+Expected<void> be_patient_with_neighbours() {
+    const auto index = if_nametoindex(kInterface);
+    if (index == 0)
+        return std::unexpected(errno_error("find the interface", kInterface));
+    Message request(RTM_SETNEIGHTBL, 0, ndtmsg{.ndtm_family = AF_INET, .ndtm_pad1 = 0, .ndtm_pad2 = 0});
+    request.attribute(NDTA_NAME, "arp_cache");
+    const auto limits = request.open(NDTA_PARMS);
+    request.attribute(NDTPA_IFINDEX, index);
+    request.attribute(NDTPA_MCAST_PROBES, kNeighbourProbes);
+    request.attribute(NDTPA_UCAST_PROBES, kNeighbourProbes);
+    request.close(limits);
+    return ask(request, "be patient with the neighbours of", kInterface);
 }
 
 ifreq request_for(const char *name) {
@@ -145,7 +177,7 @@ Expected<void> configure(const Address &address) {
     for (const char *name : {"lo", kUplink, kInterface})
         if (auto up = bring_up(socket, name); !up)
             return up;
-    return {};
+    return be_patient_with_neighbours();
 }
 
 } // namespace

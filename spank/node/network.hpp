@@ -18,8 +18,8 @@ struct Address {
 [[nodiscard]] Expected<Address> parse_address(const std::string &text);
 
 // A new namespace: lo up, eth0 up with the address; eth0 is one end of a veth pair, the other is "uplink",
-// up, in the same namespace. The calling thread is in its own namespace again when it returns. Needs
-// CAP_NET_ADMIN and CAP_SYS_ADMIN.
+// up, in the same namespace. Who is sent to but not there yet is waited for. The calling thread is in its own
+// namespace again when it returns. Needs CAP_NET_ADMIN and CAP_SYS_ADMIN.
 [[nodiscard]] Expected<UniqueFd> make_network_namespace(const std::string &address);
 
 } // namespace singularity::node

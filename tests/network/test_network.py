@@ -240,6 +240,25 @@ def test_a_node_that_comes_while_it_is_cut(wiring):
     end(server)
 
 
+def test_who_calls_a_node_that_is_not_there_yet(wiring):
+    """Longer than the kernel would wait: as when nodes are restored, one earlier than another."""
+    one = wiring.host(1)
+    network = wiring.keep(Network(one, 3, wiring.directory))
+    network.connect(network.prepare([]))
+    caller, called = (wiring.keep(Node(3, number)) for number in (1, 2))
+    calls = caller.python(CONNECTS, called.address, "4000", str(PATIENCE))
+    with pytest.raises(subprocess.TimeoutExpired):
+        calls.wait(5)
+    network.attach(caller)
+    server = serve(called, COUNT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        calls.wait(5)
+    network.attach(called)
+    assert calls.communicate(timeout=PATIENCE)[0] == "connected\n"
+    server.wait(PATIENCE)
+    end(server)
+
+
 def tables(host):
     return run("nft", "list", "tables", pid=host.pid).stdout
 

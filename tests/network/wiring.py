@@ -70,7 +70,7 @@ class Node(Namespace):
         super().__init__()
         self.number, self.address = number, inner(vni, number)
         for words in ("link add eth0 type veth peer name uplink", f"addr add {self.address}/24 dev eth0", "link set lo up",
-                      "link set uplink up", "link set eth0 up"):
+                      "link set uplink up", "link set eth0 up", "ntable change name arp_cache dev eth0 mcast_probes 1000 ucast_probes 1000"):
             self.ip(*words.split())
 
     def python(self, script, *arguments, **options):

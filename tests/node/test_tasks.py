@@ -124,6 +124,12 @@ def test_names_and_network(node):
                       "b=s.create_connection(a.getsockname()); a.accept()[0].send(b\"ok\"); print(b.recv(2))'") == "b'ok'\n"
 
 
+def test_who_is_not_there_yet_is_waited_for(node):
+    """The kernel alone would say after 3 s that there is no way."""
+    call = "import socket; socket.create_connection((\"10.20.30.99\", 4000), timeout=5)"
+    assert "TimeoutError: timed out" in said(node, f"python3 -c '{call}' 2>&1; true")
+
+
 def test_own_file_systems(node):
     assert sorted(said(node, "ls /proc | grep '^[0-9]*$'; echo").split())[0] == "1"
     # init, sh, ls, grep: nobody of the host
