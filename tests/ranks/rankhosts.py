@@ -29,14 +29,20 @@ class RankHosts:
         yaml = f"agents:\n  address: 0.0.0.0\n  patience: {patience}s\nstore:\n  directory: /shared/store\n"
         self.cluster = Cluster.up(nodes=nodes, gpus=0, plugin=False, daemons=False, singularity_yaml=yaml, owner=os.getpid())
         self.names = [f"n{number}" for number in range(1, nodes + 1)]
+        self.variables = {"SINGULARITY_LIBDIR": BUILD}
+        self.prepare()
         for name in self.names:
             self.start_agent(name)
+
+    def prepare(self):
+        """Before there are agents."""
 
     def host(self, name):
         return self.cluster.host(name)
 
     def start_agent(self, name):
-        script = f"echo $$ >/run/agent.pid; exec env SINGULARITY_LIBDIR={BUILD} {BUILD}/spank/singularityd"
+        variables = " ".join(f"{name}={value}" for name, value in self.variables.items())
+        script = f"echo $$ >/run/agent.pid; exec env {variables} {BUILD}/spank/singularityd"
         self.host(name).daemon(["sh", "-c", script], LOG)
         wait_for(lambda: self.ctl(name, "ps", check=False).returncode == 0, 20, f"the agent of {name}: {self.log(name)}")
 
@@ -102,6 +108,12 @@ class RankHosts:
         for name in self.names:
             wait_for(lambda host=name: not self.left(host, detached), PATIENCE,
                      f"nothing to be left on {name}: {self.left(name, detached)}\n{self.log(name)}")
+
+    def wait_reachable(self, *names):
+        """Also those that have been away."""
+        for name in names:
+            for other in self.names:
+                wait_for(lambda here=other, there=name: self.run(here, there, "true").returncode == 0, PATIENCE, f"{other} to reach {name}")
 
     def close(self):
         self.cluster.down()

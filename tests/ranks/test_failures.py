@@ -35,13 +35,6 @@ def ended(hosts, name, job):
     return wait_for(lambda: hosts.state(name, job) == "ended" and hosts.jobs(name)[job], PATIENCE, f"{job} to end: {hosts.log(name)}")
 
 
-def wait_reachable(hosts, *names):
-    """A host that comes again has another address on the cable, of which its neighbours hear after a while."""
-    for name in names:
-        for other in hosts.names:
-            wait_for(lambda here=other, there=name: hosts.run(here, there, "true").returncode == 0, PATIENCE, f"{other} to reach {name}")
-
-
 @pytest.mark.parametrize("which", ["n1", "n2"])
 def test_an_agent_dies_and_comes_again(hosts, gate, which):
     """The coordinator or another: ranks run on, nothing of their output is lost."""
@@ -142,7 +135,7 @@ def test_a_host_dies(hosts, gate):
     for name in ("n2", "n3"):
         hosts.cluster.boot(name)
         hosts.start_agent(name)
-    wait_reachable(hosts, "n2", "n3")
+    hosts.wait_reachable("n2", "n3")
 
 
 def test_a_host_is_cut_off(hosts, gate):
@@ -155,7 +148,7 @@ def test_a_host_is_cut_off(hosts, gate):
         wait_for(lambda: not hosts.left("n2"), PATIENCE, f"n2 to end its part: {hosts.left('n2')}")
     finally:
         hosts.cluster.heal("n2")
-    wait_reachable(hosts, "n2")
+    hosts.wait_reachable("n2")
 
 
 def test_a_short_interruption_is_nothing(hosts, gate):

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Somebody dies, or a host is lost, while a job is saved or restored, at random moments: the job goes on, or ends everywhere with a
-word; then the previous checkpoint or the new one restores to the right result. Nothing is left on any host.
+"""Somebody dies, or a host is lost, while a job is saved or restored, at a step of one of its phases (stepped_hosts.py) or at a
+random moment: the job goes on, or ends everywhere with a word; then the previous checkpoint or the new one restores to the right
+result. Nothing is left on any host.
 
-SINGULARITY_TEST_SEED: the same moments again. SINGULARITY_TEST_FAULTS: how many of each kind, 1 if not given."""
+SINGULARITY_TEST_SEED: the same steps and moments again. SINGULARITY_TEST_FAULTS=N: so many in each phase; without it one in one of
+them, drawn by chance."""
 
+import functools
 import os
 import random
 import subprocess
@@ -12,15 +15,18 @@ import time
 import pytest
 import relay
 from rankhosts import CTL, PATIENCE, TOP
-from test_failures import wait_reachable
-from test_hosts_images import Run, ended
+from stepped_hosts import Hosts, Plan, Point
+from test_hosts_images import Run, ended, training
 from virtualcluster.errors import wait_for
 
 SEED = int(os.environ.get("SINGULARITY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
-FAULTS = int(os.environ.get("SINGULARITY_TEST_FAULTS") or 1)
+FAULTS = int(os.environ.get("SINGULARITY_TEST_FAULTS") or 0)
 RANKS = 4
 ROUNDS = 150
-RELAY = ["python3", os.path.join(TOP, "tests", "ranks", "relay.py"), str(ROUNDS), "0.02"]
+# Messages from rank to rank, and a training on devices with a proxy each.
+PROGRAMS = {"relay": (["python3", os.path.join(TOP, "tests", "ranks", "relay.py"), str(ROUNDS), "0.02"], 0),
+            "training": (training("train_pipeline"), 2)}
+AT_RANDOM = "any"
 PREFIXES = {"worker": "singularity-wor", "proxy": "singularity-pro", "rank": "python3", "network": "singularity-net", "criu": "criu"}
 
 
@@ -35,6 +41,13 @@ def kill_one(hosts, chance, name, program):
     return pid
 
 
+@pytest.fixture(scope="module", name="shared_hosts")
+def stepped_hosts():
+    hosts = Hosts(3)
+    yield hosts
+    hosts.close()
+
+
 class Fault:
     """What happens to a host, and what has to be done afterwards for others to be able to use it."""
 
@@ -42,37 +55,41 @@ class Fault:
         self.hosts, self.what, self.chance = hosts, what, chance
         self.injected = False
 
-    def inject(self, process):
-        """While that process is at it."""
+    def inject(self):
         program, _, where = self.what.partition(" of ")
         name = {"the coordinator": "n1", "another": "n2"}[where]
+        self.injected = True
         if program == "agent":
             self.hosts.kill_agent(name)
             self.hosts.start_agent(name)
-            self.injected = True
         elif program == "host":
             self.hosts.cluster.kill(name)
-            self.injected = True
         elif program == "way":
             self.hosts.cluster.partition(name)
-            self.injected = True
         else:
-            while process.poll() is None and not self.injected:
-                self.injected = kill_one(self.hosts, self.chance, name, program) is not None
+            self.injected = kill_one(self.hosts, self.chance, name, program) is not None
+
+    def inject_while(self, process):
+        """As soon as there is somebody to kill."""
+        while not self.injected and process.poll() is None:
+            self.inject()
 
     def repair(self):
         program, _, _ = self.what.partition(" of ")
+        if not self.injected:
+            return
         if program == "host":
             self.hosts.cluster.boot("n2")
             self.hosts.start_agent("n2")
         elif program == "way":
             self.hosts.cluster.heal("n2")
         if program in ("host", "way"):
-            wait_reachable(self.hosts, "n2")
+            self.hosts.wait_reachable("n2")
 
 
-FAULTY = ["agent of the coordinator", "agent of another", "worker of the coordinator", "worker of another", "rank of another", "network of another",
-          "host of another", "way of another"]
+FAULTY = ["agent of the coordinator", "agent of another", "worker of the coordinator", "worker of another", "rank of another", "proxy of another",
+          "network of another", "host of another", "way of another"]
+OPERATIONS = {"checkpoint": ["checkpoint"], "continue": ["checkpoint", "--continue"], "restore": ["restore", "--hosts", "n2,n1", "--detach"]}
 
 
 def begun(hosts, *arguments, name="n1"):
@@ -97,48 +114,96 @@ def end(process):
         raise
 
 
-def newest_restores(hosts, run, wanted, where):
-    """From the store, which has one that is whole."""
-    run.restore(run.job, where, 0, "n1")
-    assert run.output() == wanted
+@functools.lru_cache(None)
+def wanted_of(hosts, program):
+    """Its output."""
+    if program == "relay":
+        return relay.lines_of(RANKS, ROUNDS)
+    run = Run(hosts, PROGRAMS[program][0], RANKS, PROGRAMS[program][1])
+    output = run.output()
+    hosts.ctl("n1", "destroy", run.job)
+    return output
+
+
+def saved_once(hosts, program, operation):
+    """A job that has got somewhere and has a checkpoint, and what the operation is to be done with."""
+    command, devices = PROGRAMS[program]
+    run = Run(hosts, command, RANKS, devices)
+    wait_for(lambda: hosts.logs("n1", run.job).count("\n") > 20, PATIENCE, f"the first rounds: {hosts.log('n1')}")
+    if operation == "restore":
+        saved = run.save()
+        assert saved
+        return run, saved
+    assert run.save("--continue")
+    return run, run.job
+
+
+@functools.lru_cache(None)
+def steps_of(hosts, program, operation):
+    """{phase: how many} of an operation that nobody disturbs."""
+    run, target = saved_once(hosts, program, operation)
+    plan = Plan()
+    hosts.follow(plan)
+    process = begun(hosts, *OPERATIONS[operation], target)
+    _, errors = end(process)
+    assert process.returncode == 0, errors
+    hosts.ctl("n1", "destroy", run.job)
+    print(f"{program}, {operation}: steps {dict(plan.taken)}")
+    return dict(plan.taken)
+
+
+def phases_of(hosts, program, operation):
+    return [AT_RANDOM, *steps_of(hosts, program, operation)]
+
+
+def disturbed(hosts, fault, phase, chance, program, operation, target):
+    """(exit status, output, errors) of the operation, and where it was hit."""
+    count = 0 if phase == AT_RANDOM else steps_of(hosts, program, operation)[phase]
+    plan = Plan(Point(phase, chance.randrange(count)) if count else None, fault.inject)
+    if phase != AT_RANDOM:
+        hosts.follow(plan)
+    process = begun(hosts, *OPERATIONS[operation], target)
+    if phase == AT_RANDOM:
+        time.sleep(chance.uniform(0, 0.5))
+        fault.inject_while(process)
+    output, errors = end(process)
+    with plan.lock:  # what was done has come to its end
+        pass
+    at = f"{phase} {plan.point.number} of {count}: {'not reached' if not plan.reached else ' '.join(plan.reached[1:5])}" if plan.point else phase
+    return process.returncode, output, errors, at
+
+
+def survives(hosts, what, operation, program, phase, chance):
+    """Whether it was injected."""
+    wanted = wanted_of(hosts, program)
+    run, target = saved_once(hosts, program, operation)
+    fault = Fault(hosts, what, chance)
+    try:
+        status, output, errors, at = disturbed(hosts, fault, phase, chance, program, operation, target)
+        good, line = settled(hosts, run)
+    finally:
+        hosts.follow(None)
+        fault.repair()
+    print(f"{what}, {operation} of a {program}, {at}: {'said ' + output.strip() if status == 0 else errors.strip().splitlines()[-1:]}; {line}", flush=True)
+    if good and not (operation == "checkpoint" and status == 0):
+        assert run.output() == wanted
+    else:
+        wait_for(lambda: not any(hosts.left(name, [run.job]) for name in hosts.names), PATIENCE,
+                 f"nothing to be left: {[hosts.left(name, [run.job]) for name in hosts.names]}")
+        # The newest is whole.
+        run.restore(run.job, chance.choice(("n1,n3", "n3", "n2,n1")), 2, "n1")
+        assert run.output() == wanted
+    hosts.ctl("n1", "destroy", run.job)
+    hosts.assert_clean()
+    return fault.injected
 
 
 @pytest.mark.parametrize("what", FAULTY)
-@pytest.mark.parametrize("operation", ["checkpoint", "continue", "restore"])
+@pytest.mark.parametrize("operation", OPERATIONS)
 def test_faults(hosts, what, operation):
-    wanted = relay.lines_of(RANKS, ROUNDS)
     chance = random.Random(f"{SEED} {what} {operation}")
-    injected = went_on = 0
-    for _ in range(FAULTS):
-        run = Run(hosts, RELAY, RANKS, 0)
-        wait_for(lambda: hosts.logs("n1", run.job).count("\n") > 20, PATIENCE, f"the first rounds: {hosts.log('n1')}")
-        first = run.save("--continue")
-        assert first
-        fault = Fault(hosts, what, chance)
-        if operation == "restore":
-            first = run.save()
-            process = begun(hosts, "restore", "--hosts", "n2,n1", "--detach", first)
-        else:
-            process = begun(hosts, "checkpoint", *(["--continue"] if operation == "continue" else []), run.job)
-        time.sleep(chance.uniform(0, 0.25))
-        try:
-            fault.inject(process)
-            output, errors = end(process)
-            good, line = settled(hosts, run)
-        finally:
-            fault.repair()
-        injected += fault.injected
-        print(f"{what}, {operation}: {'said ' + output.strip() if process.returncode == 0 else errors.strip().splitlines()[-1:]}; {line}")
-        saved = operation == "checkpoint" and process.returncode == 0
-        if good and not saved:
-            went_on += 1
-            assert run.output() == wanted
-            hosts.ctl("n1", "destroy", run.job)
-            hosts.assert_clean()
-            continue
-        wait_for(lambda: not any(hosts.left(name, [run.job]) for name in hosts.names), PATIENCE,
-                 f"nothing to be left: {[hosts.left(name, [run.job]) for name in hosts.names]}")
-        newest_restores(hosts, run, wanted, chance.choice(("n1,n3", "n3", "n2,n1")))
-        hosts.ctl("n1", "destroy", run.job)
-        hosts.assert_clean()
-    print(f"seed {SEED}: {what}, {operation}: {injected} faults injected, {FAULTS} survived, {went_on} went on")
+    program = "training" if what == "proxy of another" else chance.choice(list(PROGRAMS))
+    phases = phases_of(hosts, program, operation)
+    at = [phase for phase in phases for _ in range(FAULTS)] or [chance.choice(phases)]
+    injected = [survives(hosts, what, operation, program, phase, chance) for phase in at]
+    print(f"seed {SEED}: {what}, {operation}: {sum(injected)} faults injected, {len(injected)} tries survived")

@@ -14,6 +14,11 @@ def address(index):
     return f"{NETWORK}.{index}"
 
 
+def mac(ip_address):
+    """A host keeps its own when it is booted again, as machines do: its neighbours remember it."""
+    return ":".join(f"{number:02x}" for number in (2, 0, *map(int, ip_address.split("."))))
+
+
 def _ip(pid, commands):
     """Runs ip(8) commands in the network namespace of process pid."""
     result = subprocess.run(
@@ -30,7 +35,7 @@ def plug(anchor_pid, host_pid, name, ip_address):
     with contextlib.suppress(ClusterError):
         _ip(anchor_pid, [f"link del {port}"])
     _ip(anchor_pid, [
-        f"link add {port} type veth peer name eth0 netns {host_pid}",
+        f"link add {port} type veth peer name eth0 address {mac(ip_address)} netns {host_pid}",
         f"link set {port} master {BRIDGE} up",
     ])
     _ip(host_pid, ["link set lo up", f"addr add {ip_address}/24 dev eth0", "link set eth0 up"])
