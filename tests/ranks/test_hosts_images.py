@@ -2,9 +2,8 @@
 """Jobs of several nodes that are saved at random moments and restored on other hosts, on fewer and more devices: the results of a
 run that nobody disturbed.
 
-SINGULARITY_TEST_SEED: the same moments again. SINGULARITY_TEST_CUTS: how many in each run, 2 or more."""
+SINGULARITY_TEST_SEED: the same moments again. SINGULARITY_TEST_CUTS: how many of each training, 2 or more, half of them moves."""
 
-import contextlib
 import os
 import random
 import sys
@@ -22,9 +21,9 @@ import test_training  # noqa: E402
 
 HOSTS = {"patience": 60}  # nobody dies here, and all processors are busy
 SEED = int(os.environ.get("SINGULARITY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
-CUTS = int(os.environ.get("SINGULARITY_TEST_CUTS") or 4)
+CUTS = int(os.environ.get("SINGULARITY_TEST_CUTS") or 10)
 # Of each: some seconds, most of them while ranks are saved and restored.
-STEPS = {"train_pipeline": "400", "train_overlapped": "60"}
+STEPS = {"train_pipeline": "400", "train_overlapped": "100"}
 MOST = "120"
 # Where the two nodes run, and devices of each.
 PLACES = (("n1,n2", 4), ("n3", 2), ("n2,n3", 1), ("n3,n1", 2), ("n1", 1), ("n1,n2", 3))
@@ -86,16 +85,11 @@ def started(run):
     wait_for(lambda: run.state() == "running", PATIENCE, f"{run.job} to run")
 
 
-@pytest.mark.parametrize("name, ranks", test_training.trainings())
-def test_migrated(hosts, name, ranks):
-    """To another place at each of some random moments."""
-    wanted, span = undisturbed(hosts, training(name), ranks)
-    chance = random.Random(f"{SEED} {name}")
-    run = Run(hosts, training(name), ranks)
-    started(run)
+def moved(hosts, run, chance, longest, most):
+    """The places it was moved to at random moments, until it ended: the first ones of PLACES after its own."""
     places = []
-    while len(places) < CUTS // 2:
-        time.sleep(chance.uniform(0, span / CUTS))
+    while len(places) < most:
+        time.sleep(chance.uniform(0, longest))
         checkpoint = run.save()
         if checkpoint is None:
             break
@@ -103,9 +97,46 @@ def test_migrated(hosts, name, ranks):
         where, devices = PLACES[(len(places) + 1) % len(PLACES)]
         run.restore(checkpoint, where, devices, chance.choice(hosts.names))
         places.append(where)
-    print(f"seed {SEED}: {name}: moved to {places}")
-    assert run.output() == wanted
-    assert places
+    return places
+
+
+def saved(run, chance, longest, most):
+    """Its checkpoints, made at random moments while it went on, until it ended."""
+    checkpoints = []
+    while len(checkpoints) < most:
+        time.sleep(chance.uniform(0, longest))
+        checkpoint = run.save("--continue")
+        if checkpoint is None:
+            break
+        checkpoints.append(checkpoint)
+    return checkpoints
+
+
+def until_all(make):
+    """As many runs as that takes; make: what one run of at most so many gives, which are counted."""
+    left = CUTS // 2
+    for _ in range(CUTS // 2):
+        left -= make(left)
+        if left == 0:
+            return
+    assert False, f"{left} of {CUTS // 2} are left: the training is too short"
+
+
+@pytest.mark.parametrize("name, ranks", test_training.trainings())
+def test_migrated(hosts, name, ranks):
+    """To another place at each of some random moments."""
+    wanted, span = undisturbed(hosts, training(name), ranks)
+    chance = random.Random(f"{SEED} {name}")
+
+    def one_run(most):
+        run = Run(hosts, training(name), ranks)
+        started(run)
+        places = moved(hosts, run, chance, span / CUTS, most)
+        print(f"seed {SEED}: {name}: moved to {places}")
+        assert run.output() == wanted
+        return len(places)
+
+    until_all(one_run)
 
 
 @pytest.mark.parametrize("name, ranks", test_training.trainings())
@@ -113,24 +144,21 @@ def test_goes_on(hosts, name, ranks):
     """Saved while it runs; then the last one, and one by chance, are restored elsewhere."""
     wanted, span = undisturbed(hosts, training(name), ranks)
     chance = random.Random(f"{SEED} {name} goes on")
-    run = Run(hosts, training(name), ranks)
-    started(run)
-    saved = []
-    while len(saved) < CUTS // 2:
-        time.sleep(chance.uniform(0, span / CUTS))
-        checkpoint = run.save("--continue")
-        if checkpoint is None:
-            break
-        saved.append(checkpoint)
-    print(f"seed {SEED}: {name}: saved {len(saved)} times, {span:.1f} s undisturbed")
-    assert run.output() == wanted
-    assert saved
-    for checkpoint in {saved[-1], chance.choice(saved)}:
-        with contextlib.suppress(AssertionError):
+
+    def one_run(most):
+        run = Run(hosts, training(name), ranks)
+        started(run)
+        checkpoints = saved(run, chance, span / CUTS, most)
+        print(f"seed {SEED}: {name}: saved {len(checkpoints)} times, {span:.1f} s undisturbed")
+        assert run.output() == wanted
+        for checkpoint in {checkpoints[-1], chance.choice(checkpoints)} if checkpoints else ():
             hosts.ctl(run.coordinator, "destroy", run.job, check=False)
-        where, devices = chance.choice(PLACES)
-        run.restore(checkpoint, where, devices, chance.choice(hosts.names))
-        assert run.output() == wanted, f"{checkpoint} on {where}, {devices} devices"
+            where, devices = chance.choice(PLACES)
+            run.restore(checkpoint, where, devices, chance.choice(hosts.names))
+            assert run.output() == wanted, f"{checkpoint} on {where}, {devices} devices"
+        return len(checkpoints)
+
+    until_all(one_run)
 
 
 def test_pytorch_is_migrated_twice(hosts):
