@@ -25,7 +25,7 @@ def direct(command, **variables):
 def proxied(command, devices=1, **variables):
     """The same through proxies of its own."""
     runner = [program("spank", "singularityctl"), "proxy", "run", "--backend", "software", "--devices", str(devices), "--"]
-    return runner + command, dict(os.environ, SINGULARITY_LIBDIR=BUILD, **variables)
+    return runner + command, {**os.environ, "SINGULARITY_LIBDIR": BUILD, **variables}
 
 
 def run(command, environment):

@@ -6,6 +6,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -25,6 +26,7 @@ FIGURES = {
     "memcpy_s": "for comparison: memcpy of 64 MB, seconds, median",
     "barrier_ms": "until all of 8 ranks that train on one software GPU stand between two collectives, milliseconds, median",
     "barrier_max_ms": "the same, the longest",
+    "steady_overhead_ratio": "8 ranks that train on one software GPU, time with the barrier's counting over without",
     "n_on_1_ratio": "8 processes that train at the same time on one software GPU, over 8 times one alone",
     "stream_s": "for comparison: 64 MB through one TCP stream between the hosts, seconds, median",
 }
@@ -34,6 +36,7 @@ RANKS = 8
 BARRIERS = 20
 STEPS = 60  # of a training, long enough for all of them
 ROUNDS = 3
+PAIRS = 7
 
 
 def program():
@@ -122,6 +125,32 @@ def together(count):
     return time.monotonic() - began
 
 
+def trained(**variables):
+    """Seconds that a training of all ranks takes on one device."""
+    launch = [sys.executable, os.path.join(RANKED, "launch.py"), str(RANKS), proxied.program("workloads", "train_data"), str(STEPS)]
+    command, environment = proxied.proxied(launch, WORKLOADS_DATA=os.path.join(TOP, "tests", "workloads", "data"), **variables)
+    began = time.monotonic()
+    proxied.run(command, environment)
+    return time.monotonic() - began
+
+
+def linked(directory, names, there):
+    for name in names:
+        os.symlink(os.path.join(directory, name), os.path.join(there, name))
+
+
+def steady_overhead():
+    """One after the other, since a machine is faster at one time than at another."""
+    with tempfile.TemporaryDirectory() as libraries:
+        others = set(os.listdir(proxied.BUILD)) - {"client"}
+        linked(os.path.abspath(proxied.BUILD), others, libraries)
+        client = os.path.join(libraries, "client")
+        os.mkdir(client)
+        linked(os.path.abspath(proxied.program("client")), [name for name in os.listdir(proxied.program("client")) if "nccl" not in name], client)
+        linked(os.path.abspath(proxied.program("bench", "without-gate")), ["libnccl.so.2"], client)
+        return statistics.median(trained() / trained(SINGULARITY_LIBDIR=libraries) for _ in range(PAIRS))
+
+
 def stand(control):
     """Milliseconds, and of how many processes."""
     with subprocess.Popen([proxied.program("proxy", "singularity-barrier"), control], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -155,6 +184,8 @@ def barriers():
 def run(say):
     say("barrier")
     stood = barriers()
+    say("steady state")
+    overhead = steady_overhead()
     say("8 on 1")
     ratios = [together(RANKS) / (RANKS * together(1)) for _ in range(ROUNDS)]
     say("one host")
@@ -165,6 +196,7 @@ def run(say):
         one = stream(hosts)
         distant = all_reduce([(f"host{number}", f"tcp:{hosts.address(number)}:0", hosts.before(number)) for number in range(2)],
                              f"tcp:{hosts.address(0)}:7000")
-    return {"barrier_ms": statistics.median(stood), "barrier_max_ms": max(stood), "n_on_1_ratio": statistics.median(ratios),
+    return {"barrier_ms": statistics.median(stood), "barrier_max_ms": max(stood), "steady_overhead_ratio": overhead,
+            "n_on_1_ratio": statistics.median(ratios),
             "collective_ratio": copied / beside, "tcp_ratio": one / distant, "collective_s": beside, "tcp_s": distant,
             "memcpy_s": copied, "stream_s": one}
