@@ -70,6 +70,11 @@ Expected<DumpReport> report_of(int images, std::size_t processes) {
     return report;
 }
 
+bool has_dead_child(const std::vector<Process> &node, pid_t init) {
+    return std::ranges::any_of(
+        node, [init](const Process &each) { return each.state == 'Z' && each.parent == init; });
+}
+
 } // namespace
 
 Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, const Deadline &deadline) {
@@ -120,7 +125,14 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
         return std::unexpected(criu_error(context, "dump", wanted.images, reply->message));
     if (!ended)
         return std::unexpected(ended.error());
-    return report_of(wanted.images, before->size());
+    auto report = report_of(wanted.images, before->size());
+    if (!report || wanted.afterwards != Afterwards::kStop)
+        return report;
+    auto after = processes_of(wanted.init);
+    if (!after)
+        return propagate(after);
+    report->somebody_ended = has_dead_child(*after, wanted.init);
+    return report;
 }
 
 } // namespace singularity::host

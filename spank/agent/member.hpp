@@ -108,6 +108,7 @@ class Member : public std::enable_shared_from_this<Member> {
     [[nodiscard]] Expected<void> take_ranks(const peers::wire::JobNode &one, const std::vector<char> &ranks);
     // member_save.cpp
     void save(const peers::wire::SaveJob &request, const Answer &answer);
+    [[nodiscard]] Expected<void> no_rank_has_failed() const;
     void save_nodes(const peers::wire::SaveJob &request, const Answer &answer);
     [[nodiscard]] std::vector<char> ranks_of(const peers::wire::JobNode &one) const;
     [[nodiscard]] peers::wire::NewsOfJob news(const peers::wire::FollowJob &request);
@@ -122,6 +123,7 @@ class Member : public std::enable_shared_from_this<Member> {
     Deadline heard_; // of the coordinator
     std::map<std::uint32_t, Rank> ranks_;
     std::optional<Following> following_;
+    bool held_ = false; // its nodes have been told to stand still, and nothing since
     bool ending_ = false;
     bool gone_ = false;
     std::size_t ending_nodes_ = 0;

@@ -73,9 +73,23 @@ std::vector<char> Member::ranks_of(const wire::JobNode &one) const {
     return {bytes.begin(), bytes.end()};
 }
 
+Expected<void> Member::no_rank_has_failed() const {
+    const auto failed = std::ranges::find_if(
+        ranks_, [](const auto &one) { return one.second.status && *one.second.status != 0; });
+    if (failed == ranks_.end())
+        return {};
+    return failure("save", job(), fmt::format("rank {} has ended: so does the job", failed->first),
+                   EOPNOTSUPP);
+}
+
 void Member::save(const wire::SaveJob &request, const Answer &answer) {
-    // The job's packets go nowhere from before its first node is saved until all of them run again.
     const auto step = request.step();
+    // Nodes stand still: of all that had ended before we have heard by now. A checkpoint with a failed rank
+    // would take the place of one without.
+    if (std::exchange(held_, step == wire::SaveJob::HOLD) && step != wire::SaveJob::LET_GO)
+        if (auto good = no_rank_has_failed(); !good)
+            return answer(fault(good.error()));
+    // The job's packets go nowhere from before its first node is saved until all of them run again.
     if (step != wire::SaveJob::HOLD && step != wire::SaveJob::RESUME && step != wire::SaveJob::LET_GO)
         return save_nodes(request, answer);
     set_cut(step == wire::SaveJob::HOLD,

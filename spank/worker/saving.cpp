@@ -158,6 +158,9 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
         lost_ = dumped.error().code == host::kNodeLost;
         return propagate(dumped);
     }
+    // Of a rank that has ended nobody would hear before the restored job fails by it.
+    if (!job_.part_of.empty() && dumped->somebody_ended)
+        return failure("save", job_.record.spec.name, "one of its processes has just ended", EAGAIN);
     report.host_bytes = dumped->bytes;
     report.processes = dumped->processes;
     // The agent writes no more of it until the node runs again.
