@@ -259,8 +259,8 @@ Expected<std::uint64_t> Devices::load(const store::Checkpoint &checkpoint, Agent
                 proxy_control::restore(control_socket(*control, proxy), reading.get(), {}, deadline);
             reading.reset(); // or the writer would wait for a reader that has given up
             writer.join();
-            // The store's error is the reason of the proxy's.
-            if (!written)
+            // The store's error is the reason of the proxy's, unless the proxy does not want any more.
+            if (!written && (answer || written.error().code != EPIPE))
                 return written;
             if (!answer)
                 return std::unexpected(of_proxy(std::move(answer.error()), proxy, record_));

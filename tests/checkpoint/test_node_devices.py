@@ -15,6 +15,32 @@ TIMES = {"train_digits": 6}
 CONTINUED = ("nbody", "train_digits", "graphs", "managed_memory", "mapped_memory", "streams_threads", "virtual_memory", "multi_device")
 WORKLOADS = saved_nodes.workloads()
 
+HOLD = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+
+def call(name, *arguments):
+    result = getattr(cuda, name)(*arguments)
+    assert result == 0, f"{name}: {result}"
+
+call("cuInit", 0)
+memory = []
+for device in range(2):
+    context, address = ctypes.c_void_p(), ctypes.c_uint64()
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    call("cuCtxSetCurrent", context)
+    call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(320 << 20))
+    call("cuMemsetD32_v2", address, 41 + device, ctypes.c_size_t(80 << 20))
+    memory.append((context, address))
+print("ready", flush=True)
+sys.stdin.readline()
+for context, address in memory:
+    word = ctypes.c_uint32()
+    call("cuCtxSetCurrent", context)
+    call("cuMemcpyDtoH_v2", ctypes.byref(word), ctypes.c_uint64(address.value + (316 << 20)), ctypes.c_size_t(4))
+    print(word.value, flush=True)
+"""
+
 
 def program(name):
     """It takes some 50 ms, and a checkpoint longer: again and again, so that every moment of a process's life is hit."""
@@ -73,3 +99,22 @@ def test_devices_share_proxies(agent, sizes):
     program.communicate(timeout=PATIENCE)
     assert program.returncode == 0
     virtualnode.wait_for(lambda: not agent.leftovers(), "everything to be gone")
+
+
+def test_devices_that_do_not_fit():
+    """Two virtual devices with 320 MB in use each, on real ones with 512 MB: both on one is refused, and nothing is lost."""
+    agent = saved_nodes.Agent(SINGULARITY_SOFTGPU_MEMORY="512M")
+    try:
+        program = saved_nodes.foreground(agent, "run", "--devices", "2", "--backend", "software", "--", "python3", "-c", HOLD)
+        assert program.stdout.readline() == "ready\n", program.stderr.read()
+        node = next(iter(agent.nodes()))
+        agent.ok("checkpoint", node)
+        program.communicate(timeout=PATIENCE)
+        refused = agent.ctl("restore", "--devices", "1", node, user=USER)
+        assert refused.returncode == 1
+        print(refused.stderr)
+        assert not agent.leftovers()
+        program = saved_nodes.foreground(agent, "restore", "--devices", "2", node)
+        assert program.communicate("\n", timeout=PATIENCE)[0] == "41\n42\n"
+    finally:
+        agent.close()
