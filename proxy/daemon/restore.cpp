@@ -78,7 +78,12 @@ class Restore {
     void unmap_allocation();
     [[nodiscard]] std::unexpected<Error> driver_says(const Record &record, std::string_view what,
                                                      CUresult result) const {
-        return record.wrong(fmt::format("{}: {}", what, result_name(driver_, result)));
+        return record.wrong(
+            fmt::format("{}: {}{}", what, result_name(driver_, result),
+                        result == CUDA_ERROR_OUT_OF_MEMORY
+                            ? ": the memory of all that share this device does not fit on it; "
+                              "restore on more devices"
+                            : ""));
     }
 
     image::Reader &reader_;

@@ -112,8 +112,8 @@ def test_devices_that_do_not_fit():
         program.communicate(timeout=PATIENCE)
         refused = agent.ctl("restore", "--devices", "1", node, user=USER)
         assert refused.returncode == 1
-        print(refused.stderr)
-        assert not agent.leftovers()
+        assert "CUDA_ERROR_OUT_OF_MEMORY: the memory of all that share this device does not fit on it" in refused.stderr
+        virtualnode.wait_for(lambda: not agent.leftovers(), "nothing to be left")
         program = saved_nodes.foreground(agent, "restore", "--devices", "2", node)
         assert program.communicate("\n", timeout=PATIENCE)[0] == "41\n42\n"
     finally:
