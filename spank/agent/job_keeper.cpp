@@ -218,10 +218,21 @@ void JobKeeper::serve(const std::string &coordinator, wire::Envelope request,
     if (name.empty())
         return answer(fault(
             {"serve", "a request", "it is not known here: is the other agent of another release?", EPROTO}));
-    const auto found = members_.find(name);
+    auto found = members_.find(name);
+    if (found != members_.end() && found->second->gone()) { // since the last round
+        members_.erase(found);
+        found = members_.end();
+    }
     if (request.has_prepare_job()) {
+        if (found != members_.end() && found->second->coordinator() == coordinator)
+            return replace(found->second, coordinator, std::move(request), answer);
         if (found != members_.end())
-            return answer(fault({"prepare the job", quote(name), "there is one of that name", EEXIST}));
+            return answer(
+                fault({"prepare the job", quote(name),
+                       fmt::format("there is one of that name, which {} coordinates; it ends by itself when "
+                                   "nothing is heard of that",
+                                   found->second->coordinator()),
+                       EEXIST}));
         if (std::cmp_greater_equal(members_.size(), kMembersLimit))
             return answer(fault({"prepare the job", quote(name), "there are too many", ENOSPC}));
         auto member = Member::prepare(*nodes_, member_setting_, coordinator, request.prepare_job(), answer);
@@ -235,6 +246,16 @@ void JobKeeper::serve(const std::string &coordinator, wire::Envelope request,
             {"find the job", quote(name),
              fmt::format("{} has none of that name that {} coordinates", own_host(), coordinator), ENOENT}));
     found->second->serve(request, answer);
+}
+
+// Who coordinates a job knows that the one before has ended, whether we have heard of that or not.
+void JobKeeper::replace(const std::shared_ptr<Member> &member, const std::string &coordinator,
+                        wire::Envelope request, const peers::Peers::Answer &answer) {
+    member->end([this, coordinator, request = std::move(request), answer](const wire::Envelope &ended) {
+        if (ended.has_fault())
+            return answer(ended);
+        later_.emplace_back([this, coordinator, request, answer] { serve(coordinator, request, answer); });
+    });
 }
 
 void JobKeeper::watch(std::vector<pollfd> &fds) const {

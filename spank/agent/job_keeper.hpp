@@ -87,6 +87,8 @@ class JobKeeper : private HostAsker {
     // What the agent of a host asks of this one, for jobs that it coordinates.
     void serve(const std::string &coordinator, peers::wire::Envelope request,
                const peers::Peers::Answer &answer);
+    void replace(const std::shared_ptr<Member> &member, const std::string &coordinator,
+                 peers::wire::Envelope request, const peers::Peers::Answer &answer);
     [[nodiscard]] std::uint32_t free_number() const;
     [[nodiscard]] Expected<void> room_for_one_more(std::uint32_t uid) const;
 

@@ -98,11 +98,12 @@ class RankHosts:
     def left(self, name, detached=()):
         """What there is of jobs on a host, as its kernel and its files tell."""
         host = self.host(name)
-        script = ("ls /run/singularity/nodes /run/singularity/members; ls /run/singularity/jobs; nft list tables | grep singularity_; "
+        script = ("ls /run/singularity/nodes /run/singularity/members; ls /run/singularity/jobs | sed 's/^/job /'; nft list tables | grep singularity_; "
                   "ss -Huln 'sport = :8475'; grep -l -e singularity-net -e singularity-ini /proc/[0-9]*/comm; ip -br link")
         found = host.run(script, check=False).stdout.split("\n")
         empty = {"/run/singularity/nodes:", "/run/singularity/members:", ""}
-        return [line for line in found if line not in empty and not line.startswith(("lo ", "eth0@")) and line not in detached]
+        known = empty | {f"job {one}" for one in detached}
+        return [line for line in found if line not in known and not line.startswith(("lo ", "eth0@"))]
 
     def assert_clean(self, detached=()):
         for name in self.names:

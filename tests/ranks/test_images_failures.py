@@ -207,3 +207,15 @@ def test_faults(hosts, what, operation):
     at = [phase for phase in phases for _ in range(FAULTS)] or [chance.choice(phases)]
     injected = [survives(hosts, what, operation, program, phase, chance) for phase in at]
     print(f"seed {SEED}: {what}, {operation}: {sum(injected)} faults injected, {len(injected)} tries survived")
+
+
+def test_restored_where_the_old_part_still_is(hosts):
+    """An agent that comes again after its job has ended has a part of it yet; who coordinates knows better."""
+    run, _ = saved_once(hosts, "relay", "continue")
+    hosts.kill_agent("n2")
+    hosts.ctl("n1", "destroy", run.job)
+    wait_for(lambda: hosts.state("n1", run.job) == "gone", PATIENCE, f"{run.job} to be gone: {hosts.log('n1')}")
+    hosts.start_agent("n2")
+    assert f"{run.job}-1" in "".join(hosts.left("n2"))
+    run.restore(run.job, "n1,n2", 0, "n1")
+    assert run.output() == wanted_of(hosts, "relay")
