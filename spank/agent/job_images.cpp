@@ -58,12 +58,14 @@ JobSave::Plan Job::save_plan(bool go_on, bool periodic) const {
 }
 
 JobSave::Owner Job::save_owner(bool go_on, bool periodic) {
-    return {.on_begun = [self = weak_from_this(), go_on](const std::string &checkpoint) -> Expected<void> {
+    return {.on_begun = [self = weak_from_this(), go_on,
+                         periodic](const std::string &checkpoint) -> Expected<void> {
                 const auto job = self.lock();
                 if (!job)
                     return failure("save", "a job", "it has ended", ECHILD);
                 job->record_.set_saving(checkpoint);
                 job->record_.set_saving_goes_on(go_on);
+                job->record_.set_saving_is_periodic(periodic);
                 if (!job->write())
                     return failure("save", job->record_.name(), "its record could not be written", EIO);
                 return {};
@@ -121,8 +123,9 @@ void Job::settle() {
     if (record_.saving().empty())
         return;
     const bool go_on = record_.saving_goes_on();
+    const bool periodic = record_.saving_is_periodic();
     auto saving =
-        JobSave::settle(*hosts_, save_plan(go_on, false), save_owner(go_on, false), record_.saving());
+        JobSave::settle(*hosts_, save_plan(go_on, periodic), save_owner(go_on, periodic), record_.saving());
     if (saving)
         saving_ = std::move(*saving);
     else

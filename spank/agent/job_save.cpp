@@ -259,9 +259,10 @@ void JobSave::commit() {
 
 Expected<void> JobSave::look_up() {
     settling_ = true;
-    auto worker = Worker::start(
-        plan_.libraries,
-        WorkSettleJob{.uid = plan_.begin.uid, .directory = plan_.begin.directory, .checkpoint = checkpoint_});
+    auto worker = Worker::start(plan_.libraries, WorkSettleJob{.uid = plan_.begin.uid,
+                                                               .directory = plan_.begin.directory,
+                                                               .checkpoint = checkpoint_,
+                                                               .superseded = plan_.begin.superseded});
     if (!worker)
         return propagate(worker);
     worker_ = std::move(*worker);

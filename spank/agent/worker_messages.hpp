@@ -187,7 +187,10 @@ struct WorkSettleJob {
     std::uint32_t uid = 0;
     std::string directory;
     std::string checkpoint;
-    static void fields(auto &self, auto &visit) { visit(self.uid, self.directory, self.checkpoint); }
+    std::string superseded; // a checkpoint that goes if that one is there; may be empty
+    static void fields(auto &self, auto &visit) {
+        visit(self.uid, self.directory, self.checkpoint, self.superseded);
+    }
 };
 struct WorkFoundJob {
     static constexpr auto kType = WorkMessage::found_job;

@@ -89,6 +89,10 @@ Expected<agent::ImageReport> look(const agent::WorkSettleJob &job) {
     agent::ImageReport report;
     if (manifest)
         report.checkpoint = manifest->id;
+    if (manifest && !job.superseded.empty())
+        if (auto removed = opened->remove(job.uid, job.superseded);
+            !removed && removed.error().code != ENOENT)
+            kLog.warning("{}", removed.error().message());
     if (auto removed = mark->remove(); !removed)
         kLog.error("{}", removed.error().message());
     return report;

@@ -219,3 +219,29 @@ def test_restored_where_the_old_part_still_is(hosts):
     assert f"{run.job}-1" in "".join(hosts.left("n2"))
     run.restore(run.job, "n1,n2", 0, "n1")
     assert run.output() == wanted_of(hosts, "relay")
+
+
+def test_a_coordinator_dies_while_it_saves_by_itself(hosts):
+    """Of checkpoints that nobody has asked for the newest stays, also where the one before it was committed by an agent that has died."""
+    chance = random.Random(f"{SEED} periodic")
+    job = hosts.detach("n1", "n1,n2", "sleep", "1000", options=["--every", "1s"])
+
+    def saved():
+        return [line.split()[0] for line in hosts.ctl("n1", "store", "ls", user="root", check=False).stdout.splitlines() if job in line]
+
+    def only_one_and_not(others):
+        found = saved()
+        return len(found) == 1 and found[0] not in others and found[0]
+
+    first = wait_for(lambda: only_one_and_not([]), PATIENCE, f"the first checkpoint: {hosts.log('n1')}")
+    fault = Fault(hosts, "agent of the coordinator", chance)
+    plan = Plan(Point("commit", chance.randrange(14)), fault.inject)  # there are 16 or so
+    hosts.follow(plan)
+    wait_for(lambda: fault.injected, PATIENCE, f"the end of a save: {hosts.log('n1')}")
+    with plan.lock:
+        pass
+    print(f"seed {SEED}: killed at {plan.reached}")
+    second = wait_for(lambda: only_one_and_not([first]), PATIENCE, f"a second checkpoint instead of {first}: {saved()}")
+    wait_for(lambda: only_one_and_not([first, second]), PATIENCE, f"a third instead of {second}: {saved()}")
+    assert hosts.state("n1", job) == "running"
+    hosts.ctl("n1", "destroy", job)
