@@ -8,8 +8,10 @@
 #include "statistics.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <optional>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -70,6 +72,29 @@ Expected<DumpReport> report_of(int images, std::size_t processes) {
     return report;
 }
 
+// Who has given back its memory has ended, or waits for the last of its name space to be reaped. One that
+// criu traces has to be reaped by criu, which may be waiting for its init: for ever.
+class InitHasEnded {
+  public:
+    explicit InitHasEnded(pid_t init) : init_(init) {}
+
+    Expected<void> operator()() {
+        const auto program = read_link(fmt::format("/proc/{}/exe", init_));
+        if (program || program.error().code != ENOENT)
+            return {};
+        if (!patience_)
+            patience_ = Deadline::after(kPatience);
+        if (!patience_->expired())
+            return {};
+        return failure("dump", "the virtual node", "its init has ended", ESRCH);
+    }
+
+  private:
+    static constexpr std::chrono::seconds kPatience{2}; // for criu to see it by itself
+    pid_t init_;
+    std::optional<Deadline> patience_;
+};
+
 bool has_dead_child(const std::vector<Process> &node, pid_t init) {
     return std::ranges::any_of(
         node, [init](const Process &each) { return each.state == 'Z' && each.parent == init; });
@@ -100,7 +125,7 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
             return std::unexpected(timeout_error(deadline, "the dump"));
         return context.progress ? context.progress(stage) : Expected<void>();
     };
-    auto reply = criu->ask(*request, notify, deadline);
+    auto reply = criu->ask(*request, notify, deadline, InitHasEnded(wanted.init));
     if (!reply && reply.error().code != 0) {
         const bool ours = reply.error().code == ETIMEDOUT;
         auto killed =

@@ -8,6 +8,7 @@ import os
 import random
 import select
 import signal
+import subprocess
 
 import pytest
 import saved_nodes
@@ -225,3 +226,33 @@ def test_an_init_that_is_slow(scene):
         _, errors = asking.communicate(timeout=PATIENCE)
     settled_by(scene, plan)
     assert asking.returncode == 0, errors
+
+
+@pytest.mark.parametrize("scene", scenes.PROGRAMS, indirect=True)
+def test_destroyed_while_it_is_saved(scene):
+    """Whatever criu is at then, it does not wait for a process that waits for it."""
+    chance = random.Random(f"{SEED} destroyed")
+    scene.prepare("checkpoint")
+    recorded = steps.Plan(has_effect)
+    assert scene.attempt("continue", recorded)[0] == 0
+    of_criu = [mark for call, mark in recorded.steps if call.program == "criu"]
+    destroyed = 0
+    for mark in chance.sample(of_criu, 12):  # some of them are not there in each run
+        scene.prepare("checkpoint")
+        plan = steps.Plan(has_effect, lambda call, one, mark=mark: one == mark, act=lambda _: destroy(scene))
+        scene.attempt("continue", plan)
+        if not plan.reached:
+            continue
+        virtualnode.wait_for(lambda: not scene.is_there() and not scene.agent.leftovers(), f"nothing to be left: {scene.agent.leftovers()}", PATIENCE)
+        scene.nothing_is_left()
+        destroyed += 1
+        if destroyed == 5:
+            break
+    assert destroyed == 5
+
+
+def destroy(scene):
+    """Does not wait for the end: who is to take part in it stands still."""
+    init = scene.agent.init_pids()[0]
+    subprocess.Popen(scene.agent.command("destroy", scene.node), user=USER, group=USER, extra_groups=[], stderr=subprocess.DEVNULL)
+    virtualnode.wait_for(lambda: not os.path.exists(f"/proc/{init}/exe"), "the node's init to be killed", PATIENCE)

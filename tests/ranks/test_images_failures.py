@@ -235,7 +235,7 @@ def test_a_coordinator_dies_while_it_saves_by_itself(hosts):
 
     first = wait_for(lambda: only_one_and_not([]), PATIENCE, f"the first checkpoint: {hosts.log('n1')}")
     fault = Fault(hosts, "agent of the coordinator", chance)
-    plan = Plan(Point("commit", chance.randrange(14)), fault.inject)  # there are 16 or so
+    plan = Plan(Point("commit", chance.randrange(10)), fault.inject)  # there are 12 or more
     hosts.follow(plan)
     wait_for(lambda: fault.injected, PATIENCE, f"the end of a save: {hosts.log('n1')}")
     with plan.lock:
