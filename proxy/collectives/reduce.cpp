@@ -41,6 +41,8 @@ Adjustment adjustment(std::uint32_t type, std::uint32_t reduction) {
     return plain_loops()[type].floats ? Adjustment::scale_operands : Adjustment::divide_result;
 }
 
+std::uint32_t step_of(std::uint32_t reduction) { return reduction < kAverage ? reduction : kSum; }
+
 Scalar inverse(std::uint32_t type, std::uint32_t count) {
     alignas(8) Scalar scalar{};
     loops(type).invert(scalar.data(), count);
@@ -55,7 +57,7 @@ void scale(std::uint32_t type, std::byte *values, const Scalar &scalar, std::siz
 void reduce(std::uint32_t type, std::uint32_t reduction, std::span<const std::byte *const> operands,
             std::byte *result, std::size_t count) {
     const auto &of_type = loops(type);
-    const auto combine = of_type.combine[reduction < kAverage ? reduction : kSum];
+    const auto combine = of_type.combine[step_of(reduction)];
     const auto most = kBlock / of_type.size;
     for (std::size_t begin = 0; begin < count; begin += most) {
         const auto at = begin * of_type.size;

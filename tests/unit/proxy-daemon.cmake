@@ -22,6 +22,14 @@ foreach(subject IN ITEMS sessions failures command_line collectives)
     add_dependencies(proxy_daemon_${subject} singularity-proxyd proxyd_fake_driver)
 endforeach()
 
+if(TARGET singularity_softgpu)
+    singularity_unit_test(proxy_daemon_reduction_kernels SOURCES ${proxyd_tests}/reduction_kernels.cpp
+        USES singularity_proxyd_parts singularity_collectives singularity_driver_api singularity_common LINKS singularity_fmt)
+    target_include_directories(proxy_daemon_reduction_kernels PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)
+    target_compile_definitions(proxy_daemon_reduction_kernels PRIVATE SINGULARITY_SOFTGPU="$<TARGET_FILE:singularity_softgpu>")
+    add_dependencies(proxy_daemon_reduction_kernels singularity_softgpu)
+endif()
+
 # A client that writes anything, and device images of any content. With libFuzzer where the compiler has it; with inputs of
 # their own everywhere.
 function(proxyd_fuzz_target name)

@@ -22,6 +22,8 @@ enum class Adjustment : std::uint8_t {
     divide_result,  // by the number of operands
 };
 [[nodiscard]] Adjustment adjustment(std::uint32_t type, std::uint32_t reduction);
+// Which step it takes from operand to operand: sum, product, largest, smallest.
+[[nodiscard]] std::uint32_t step_of(std::uint32_t reduction);
 // 1/count in the type.
 [[nodiscard]] Scalar inverse(std::uint32_t type, std::uint32_t count);
 
