@@ -258,6 +258,16 @@ void Core::take_area(Record &record, const ProcessId &from, std::uint32_t rank, 
     record.missing_areas.erase(rank);
 }
 
+// The device on which all members are; nullptr: there is none.
+std::shared_ptr<Device> Core::device_of(const Record &record) {
+    if (!record.others.empty())
+        return nullptr;
+    auto device = record.members.front()->place().device;
+    const bool shared = std::ranges::all_of(
+        record.members, [&](const auto &member) { return member->place().device == device; });
+    return shared ? device : nullptr;
+}
+
 void Core::finish(Record &record) {
     if (record.over || !record.missing.empty() || !record.missing_areas.empty() || record.members.empty())
         return;
@@ -268,7 +278,7 @@ void Core::finish(Record &record) {
                 return fail(record, {.remote = true, .text = "a connection was lost at once"}, true);
             record.places[rank].outlet = connection->second;
         }
-    const auto group = std::make_shared<Group>(record.instance, std::move(record.places));
+    const auto group = std::make_shared<Group>(record.instance, std::move(record.places), device_of(record));
     group->on_failure(
         [this, instance = record.instance](const std::string &text) { tell_failed(instance, text); });
     record.group = group;

@@ -4,8 +4,10 @@
 #pragma once
 
 #include "area.hpp"
+#include "proxy/collectives/device.hpp"
 #include "proxy/collectives/member.hpp"
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -48,7 +50,8 @@ class Group {
         Where where = Where::here;
         std::shared_ptr<Outlet> outlet; // to distant ones
     };
-    Group(Instance instance, std::vector<Place> places);
+    // device: on which all members are; nullptr: there is none.
+    Group(Instance instance, std::vector<Place> places, std::shared_ptr<Device> device = nullptr);
 
     [[nodiscard]] Instance instance() const { return instance_; }
     [[nodiscard]] const Shape &shape() const { return places_.front().area->shape(); }
@@ -65,6 +68,20 @@ class Group {
     static constexpr std::uint32_t kEverybody = ~std::uint32_t{0};
     void offer(std::uint32_t rank, std::size_t at, std::size_t size, std::uint32_t reader);
 
+    // --- what is staged on the device; counters and heads are in the areas all the same
+    [[nodiscard]] bool on_device() const { return device_ != nullptr; }
+    // Parts of all members' areas, each with memory of its own once somebody needs it.
+    enum class Part : std::uint8_t { rounds, slots };
+    // Whether it lies on the device. Decided for all members by the first one that asks: without memory for
+    // it all go through the areas. May take as long as the driver does.
+    [[nodiscard]] bool staged_on_device(Part part);
+    // Where what lies in an area at `at` lies instead; from one member's to the next one's it is
+    // device_stride().
+    [[nodiscard]] std::uint64_t device_address(Part part, std::uint32_t rank, std::size_t at) const;
+    [[nodiscard]] std::size_t device_stride(Part part) const;
+    // A member that is here does nothing more.
+    void is_over();
+
     // What a distant member has written.
     void arrived(std::uint32_t rank, std::uint32_t counter, std::uint64_t value);
 
@@ -77,6 +94,13 @@ class Group {
 
   private:
     void ring();
+    struct Staged {
+        std::once_flag asked;
+        std::shared_ptr<const DeviceMemory> memory;
+    };
+    [[nodiscard]] std::size_t begin_of(Part part) const;
+    [[nodiscard]] std::size_t end_of(Part part) const;
+    void ask_for(Part part);
 
     Instance instance_;
     std::vector<Place> places_;
@@ -85,6 +109,9 @@ class Group {
     std::optional<Failure> failure_;
     std::function<void(const std::string &text)> tell_;
     std::atomic<bool> failed_ = false;
+    std::shared_ptr<Device> device_;
+    std::array<Staged, 2> staged_; // by part
+    std::atomic<std::uint32_t> over_ = 0;
 };
 
 } // namespace singularity::collectives

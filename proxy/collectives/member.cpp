@@ -237,8 +237,10 @@ void Member::run(Mover &mover) {
     const std::scoped_lock lock(lock_);
     rounds_ = rounds;
     running_ = false;
-    if (over_ && group_ != nullptr)
+    if (over_ && group_ != nullptr) {
         group_->publish(place_.rank, kLeft, 1);
+        group_->is_over();
+    }
     changed_.notify_all();
 }
 
@@ -261,7 +263,11 @@ Expected<bool> Member::carry_out(Work &work, Mover &mover, std::uint64_t &rounds
     Desk desk{.group = group,
               .mover = work.exchange == nullptr ? mover : host,
               .rank = place_.rank,
-              .rounds = rounds};
+              .rounds = rounds,
+              .on_device = work.exchange == nullptr && group.on_device()};
+    if (desk.on_device && mover.on_device() == nullptr)
+        return failure("carry out", "a collective", "its mover cannot work on the device that it has named",
+                       ENOTSUP);
     std::vector<std::unique_ptr<Task>> tasks;
     if (work.exchange != nullptr) {
         auto &exchange = *work.exchange;

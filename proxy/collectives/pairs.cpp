@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Sends and receives: pieces go through slots of the sender's area, and each side counts its own.
 #include "proxy/collectives/reduce.hpp"
+#include "stage.hpp"
 #include "task.hpp"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ static_assert(sizeof(PieceHead) <= kHead);
 class Pair : public Task {
   public:
     Pair(Desk &desk, const CollectiveOperation &operation, std::uint64_t memory)
-        : desk_(desk), peer_(operation.peer), memory_(memory),
+        : desk_(desk), stage_(Stage::make(desk, Group::Part::slots)), peer_(operation.peer), memory_(memory),
           total_(operation.count * element_size(operation.type)) {}
     [[nodiscard]] bool done() const override { return done_ == total_; }
     [[nodiscard]] std::optional<std::uint64_t> waits_for() const override {
@@ -67,6 +68,7 @@ class Pair : public Task {
     }
 
     Desk &desk_;
+    std::unique_ptr<Stage> stage_;
     std::uint32_t peer_;
     std::uint64_t memory_;
     std::uint64_t total_;
@@ -109,9 +111,7 @@ class Send final : public Pair {
             return false;
         }
         const auto at = group.shape().slot_at(peer_, piece);
-        if (auto begun =
-                desk_.mover.fetch(memory_ + begun_, group.area(desk_.rank).bytes(at + kHead, next_size()));
-            !begun)
+        if (auto begun = stage_->fetch(memory_ + begun_, at + kHead, next_size()); !begun)
             return propagate(begun);
         ++underway_;
         return copy_begun();
@@ -156,9 +156,7 @@ class Receive final : public Pair {
                 "receive from", fmt::format("rank {}", peer_),
                 fmt::format("it sends {} bytes where rank {} expects {}", theirs.total, desk_.rank, total_),
                 EINVAL);
-        if (auto begun =
-                desk_.mover.deliver(group.area(peer_).bytes(at + kHead, next_size()), memory_ + begun_);
-            !begun)
+        if (auto begun = stage_->deliver(peer_, at + kHead, next_size(), memory_ + begun_); !begun)
             return propagate(begun);
         ++underway_;
         return copy_begun();

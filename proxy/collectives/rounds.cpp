@@ -3,6 +3,7 @@
 // the same for all. In a round of a reduction each member reduces one segment of what all have staged, in the
 // order of ranks: the result depends on nothing else.
 #include "proxy/collectives/reduce.hpp"
+#include "stage.hpp"
 #include "task.hpp"
 
 #include <algorithm>
@@ -59,6 +60,7 @@ struct RoundHead {
     std::uint32_t root = 0;
     std::uint64_t count = 0;
     std::uint64_t round = 0;
+    std::uint64_t on_device = 0; // 1: what is staged lies there
     bool operator==(const RoundHead &) const = default;
 };
 static_assert(sizeof(RoundHead) <= kHead);
@@ -66,11 +68,12 @@ static_assert(sizeof(RoundHead) <= kHead);
 class Rounds final : public Task {
   public:
     Rounds(Desk &desk, const CollectiveOperation &operation)
-        : desk_(desk), operation_(operation), pattern_(kPatterns[operation.kind]),
-          element_(element_size(operation.type)), members_(desk.group.size()),
-          blocks_(pattern_.block_for_each ? members_ : 1), stride_(kRoundBytes / blocks_ / kLine * kLine),
-          most_(stride_ / element_), base_(desk.rounds), rounds_((operation.count + most_ - 1) / most_),
-          stages_(is(pattern_.stages)), takes_(is(pattern_.takers) ? pattern_.takes : Takes::nothing) {
+        : desk_(desk), stage_(Stage::make(desk, Group::Part::rounds)), operation_(operation),
+          pattern_(kPatterns[operation.kind]), element_(element_size(operation.type)),
+          members_(desk.group.size()), blocks_(pattern_.block_for_each ? members_ : 1),
+          stride_(kRoundBytes / blocks_ / kLine * kLine), most_(stride_ / element_), base_(desk.rounds),
+          rounds_((operation.count + most_ - 1) / most_), stages_(is(pattern_.stages)),
+          takes_(is(pattern_.takers) ? pattern_.takes : Takes::nothing) {
         desk.rounds += rounds_;
         if (pattern_.reduces &&
             adjustment(operation.type, operation.reduction) == Adjustment::scale_operands) {
@@ -88,7 +91,7 @@ class Rounds final : public Task {
     [[nodiscard]] bool done() const override { return consumed_ == rounds_; }
     [[nodiscard]] std::optional<std::uint64_t> waits_for() const override {
         std::optional<std::uint64_t> mark;
-        for (const auto *marks : {&staging_marks_, &taking_marks_})
+        for (const auto *marks : {&staging_marks_, &reducing_marks_, &taking_marks_})
             if (!marks->empty())
                 mark = std::min(mark.value_or(marks->front()), marks->front());
         return mark;
@@ -99,7 +102,8 @@ class Rounds final : public Task {
     using Step = Expected<bool> (Rounds::*)();
     [[nodiscard]] Expected<bool> begin_staging();
     [[nodiscard]] Expected<bool> end_staging();
-    [[nodiscard]] Expected<bool> reduce_one();
+    [[nodiscard]] Expected<bool> begin_reducing();
+    [[nodiscard]] Expected<bool> end_reducing();
     [[nodiscard]] Expected<bool> begin_taking();
     [[nodiscard]] Expected<bool> end_taking();
 
@@ -141,14 +145,17 @@ class Rounds final : public Task {
                 .reduction = pattern_.reduces ? operation_.reduction : 0,
                 .root = pattern_.stages == Who::root || pattern_.takers == Who::root ? operation_.peer : 0,
                 .count = operation_.count,
-                .round = base_ + nth};
+                .round = base_ + nth,
+                .on_device = stage_->on_device() ? 1U : 0U};
     }
     [[nodiscard]] Expected<void> same_operation(std::uint32_t member, std::uint64_t nth) const;
     [[nodiscard]] Expected<void> take(std::uint32_t member, std::size_t at, std::size_t size,
                                       std::uint64_t to);
     void offer(std::uint64_t nth);
+    void reduced(std::uint64_t nth);
 
     Desk &desk_;
+    std::unique_ptr<Stage> stage_;
     CollectiveOperation operation_;
     Pattern pattern_;
     std::size_t element_;
@@ -163,14 +170,15 @@ class Rounds final : public Task {
     bool scales_ = false;
     bool scalar_missing_ = false;
     Scalar scalar_{};
-    std::vector<const std::byte *> operands_;
     // How many of the rounds have got so far.
     std::uint64_t staging_ = 0;
     std::uint64_t staged_ = 0;
+    std::uint64_t reducing_ = 0;
     std::uint64_t reduced_ = 0;
     std::uint64_t taking_ = 0;
     std::uint64_t consumed_ = 0;
     std::deque<std::uint64_t> staging_marks_;
+    std::deque<std::uint64_t> reducing_marks_; // of reductions that end by themselves
     std::deque<std::uint64_t> taking_marks_;
 };
 
@@ -200,8 +208,8 @@ Expected<void> Rounds::same_operation(std::uint32_t member, std::uint64_t nth) c
     if (theirs == mine)
         return {};
     const auto text = [](const RoundHead &one) {
-        return fmt::format("kind {}, type {}, reduction {}, root {}, count {}", one.kind, one.type,
-                           one.reduction, one.root, one.count);
+        return fmt::format("kind {}, type {}, reduction {}, root {}, count {}{}", one.kind, one.type,
+                           one.reduction, one.root, one.count, one.on_device == 1 ? " on the device" : "");
     };
     return failure("carry out", "a collective",
                    fmt::format("ranks do not agree on it: rank {} has issued {}, rank {} has issued {}",
@@ -210,8 +218,9 @@ Expected<void> Rounds::same_operation(std::uint32_t member, std::uint64_t nth) c
 }
 
 Expected<bool> Rounds::advance() {
-    constexpr std::array<Step, 5> kSteps{&Rounds::begin_staging, &Rounds::end_staging, &Rounds::reduce_one,
-                                         &Rounds::begin_taking, &Rounds::end_taking};
+    constexpr std::array<Step, 6> kSteps{&Rounds::begin_staging,  &Rounds::end_staging,
+                                         &Rounds::begin_reducing, &Rounds::end_reducing,
+                                         &Rounds::begin_taking,   &Rounds::end_taking};
     if (std::exchange(scalar_missing_, false)) {
         auto fetched = desk_.mover.fetch(operation_.scalar_address, std::span(scalar_).first(element_));
         if (fetched)
@@ -241,13 +250,15 @@ Expected<bool> Rounds::begin_staging() {
         if (auto there = all_have(kConsumed, round - kDepth + 1); !there || !*there)
             return there;
     if (stages_)
-        for (std::uint32_t block = 0; block < blocks_; ++block)
-            if (auto begun =
-                    desk_.mover.fetch(in_program(operation_.input, block, staging_),
-                                      desk_.group.area(desk_.rank)
-                                          .bytes(staged_at(staging_, block), length(staging_) * element_));
-                !begun)
+        for (std::uint32_t block = 0; block < blocks_; ++block) {
+            const auto at = staged_at(staging_, block);
+            auto begun =
+                stage_->fetch(in_program(operation_.input, block, staging_), at, length(staging_) * element_);
+            if (begun && scales_ && stage_->on_device())
+                begun = stage_->scale(operation_.type, at, scalar_, length(staging_));
+            if (!begun)
                 return propagate(begun);
+        }
     auto mark = desk_.mover.mark();
     if (!mark)
         return propagate(mark);
@@ -266,9 +277,11 @@ Expected<bool> Rounds::end_staging() {
     if (!stages_)
         return true;
     auto &area = desk_.group.area(desk_.rank);
-    if (scales_)
+    if (scales_ && !stage_->on_device())
         for (std::uint32_t block = 0; block < blocks_; ++block)
-            scale(operation_.type, area.bytes(staged_at(nth, block), 0).data(), scalar_, length(nth));
+            if (auto scaled = stage_->scale(operation_.type, staged_at(nth, block), scalar_, length(nth));
+                !scaled)
+                return propagate(scaled);
     const auto mine = head(nth);
     std::memcpy(area.bytes(staged_at(nth, 0) - kHead, sizeof(mine)).data(), &mine, sizeof(mine));
     offer(nth);
@@ -292,36 +305,58 @@ void Rounds::offer(std::uint64_t nth) {
     }
 }
 
-Expected<bool> Rounds::reduce_one() {
-    if (reduced_ == staged_)
+Expected<bool> Rounds::begin_reducing() {
+    if (reducing_ == staged_)
         return false;
-    const auto nth = reduced_;
+    const auto nth = reducing_;
     const auto mine = segment(desk_.rank, nth);
-    if (!pattern_.reduces || mine.size == 0) {
-        ++reduced_;
+    const bool reduces = pattern_.reduces && mine.size != 0;
+    if (reduces) {
+        if (auto there = all_have(kStaged, base_ + nth + 1); !there || !*there)
+            return there;
+        for (std::uint32_t member = 0; member < members_; ++member)
+            if (auto same = same_operation(member, nth); !same)
+                return propagate(same);
+        if (auto begun = stage_->reduce(operation_.type, operation_.reduction, staged_at(nth, 0) + mine.at,
+                                        desk_.group.shape().reduced_at(base_ + nth), mine.size / element_);
+            !begun)
+            return propagate(begun);
+    }
+    ++reducing_;
+    if (!(stage_->on_device() && reduces) && reducing_marks_.empty()) {
+        reduced(nth);
         return true;
     }
-    if (auto there = all_have(kStaged, base_ + nth + 1); !there || !*there)
-        return there;
-    operands_.clear();
-    for (std::uint32_t member = 0; member < members_; ++member) {
-        if (auto same = same_operation(member, nth); !same)
-            return propagate(same);
-        operands_.push_back(desk_.group.area(member).bytes(staged_at(nth, 0) + mine.at, mine.size).data());
-    }
-    const auto at = desk_.group.shape().reduced_at(base_ + nth);
-    reduce(operation_.type, operation_.reduction, operands_,
-           desk_.group.area(desk_.rank).bytes(at, mine.size).data(), mine.size / element_);
-    ++reduced_;
-    if (takes_ != Takes::my_part)
-        desk_.group.offer(desk_.rank, at, mine.size,
-                          pattern_.takers == Who::root ? operation_.peer : Group::kEverybody);
-    desk_.group.publish(desk_.rank, kReduced, base_ + reduced_);
+    auto mark = desk_.mover.mark();
+    if (!mark)
+        return propagate(mark);
+    reducing_marks_.push_back(*mark);
     return true;
 }
 
+Expected<bool> Rounds::end_reducing() {
+    if (reducing_marks_.empty())
+        return false;
+    if (auto passed = desk_.mover.passed(reducing_marks_.front()); !passed || !*passed)
+        return passed;
+    reducing_marks_.pop_front();
+    reduced(reduced_);
+    return true;
+}
+
+void Rounds::reduced(std::uint64_t nth) {
+    ++reduced_;
+    const auto mine = segment(desk_.rank, nth);
+    if (!pattern_.reduces || mine.size == 0)
+        return;
+    if (takes_ != Takes::my_part)
+        desk_.group.offer(desk_.rank, desk_.group.shape().reduced_at(base_ + nth), mine.size,
+                          pattern_.takers == Who::root ? operation_.peer : Group::kEverybody);
+    desk_.group.publish(desk_.rank, kReduced, base_ + reduced_);
+}
+
 Expected<void> Rounds::take(std::uint32_t member, std::size_t at, std::size_t size, std::uint64_t to) {
-    return desk_.mover.deliver(desk_.group.area(member).bytes(at, size), to);
+    return stage_->deliver(member, at, size, to);
 }
 
 Expected<bool> Rounds::begin_taking() {

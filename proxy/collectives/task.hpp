@@ -18,6 +18,7 @@ struct Desk {
     Mover &mover;
     std::uint32_t rank;
     std::uint64_t rounds = 0; // that earlier collectives have taken
+    bool on_device = false;   // what is staged may lie there, and the mover can work there
 };
 
 class Task {

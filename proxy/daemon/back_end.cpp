@@ -2,10 +2,12 @@
 #include "back_end.hpp"
 
 #include "common/log.hpp"
+#include "proxy/libcuda/software_gpu.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -51,6 +53,11 @@ std::unique_ptr<BackEnd> BackEnd::with(const driver_api::Backend &driver) {
     std::unique_ptr<BackEnd> back_end(new BackEnd);
     back_end->driver_ = driver;
     return back_end;
+}
+
+bool BackEnd::is_software() const {
+    return std::ranges::equal(libcuda::kSoftwareGpuUuid,
+                              std::span(identity_.uuid).first<libcuda::kSoftwareGpuUuid.size()>());
 }
 
 // What no session can do without. The rest is answered with CUDA_ERROR_NOT_SUPPORTED where it is missing.

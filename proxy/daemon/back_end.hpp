@@ -25,6 +25,8 @@ class BackEnd {
     [[nodiscard]] static std::unique_ptr<BackEnd> with(const driver_api::Backend &driver);
 
     [[nodiscard]] const driver_api::Backend &driver() const { return driver_; }
+    // The software GPU's, whatever it is named.
+    [[nodiscard]] bool is_software() const;
     [[nodiscard]] CUdevice device() const { return device_; }
     [[nodiscard]] const channel::DeviceIdentity &identity() const { return identity_; }
 

@@ -2,6 +2,8 @@
 #include "collective_mover.hpp"
 
 #include "back_end.hpp"
+#include "proxy/collectives/reduce.hpp"
+#include "reduction_kernels.hpp"
 #include "session.hpp"
 
 #include <cerrno>
@@ -12,7 +14,8 @@
 
 namespace singularity::proxyd {
 
-CollectiveMover::CollectiveMover(Session &session) : session_(session), driver_(session.driver()) {}
+CollectiveMover::CollectiveMover(Session &session, std::shared_ptr<const ReductionKernels> kernels)
+    : session_(session), driver_(session.driver()), kernels_(std::move(kernels)) {}
 
 CollectiveMover::~CollectiveMover() {
     for (const auto &mark : marks_)
@@ -45,6 +48,7 @@ Expected<void> CollectiveMover::get_ready() {
 }
 
 Expected<void> CollectiveMover::fetch(std::uint64_t from, std::span<std::byte> to) {
+    done_.through_host += to.size();
     if (const auto *host = session_.addresses().host(from, to.size()); host != nullptr) {
         std::memcpy(to.data(), host, to.size());
         return {};
@@ -56,6 +60,7 @@ Expected<void> CollectiveMover::fetch(std::uint64_t from, std::span<std::byte> t
 }
 
 Expected<void> CollectiveMover::deliver(std::span<const std::byte> from, std::uint64_t to) {
+    done_.through_host += from.size();
     if (auto *host = session_.addresses().host(to, from.size()); host != nullptr) {
         std::memcpy(host, from.data(), from.size());
         return {};
@@ -65,6 +70,47 @@ Expected<void> CollectiveMover::deliver(std::span<const std::byte> from, std::ui
     copied_ = true;
     return check(driver_.cuMemcpyHtoDAsync_v2(to, from.data(), from.size(), stream_), "write", to,
                  from.size());
+}
+
+// Shared host memory is the driver's as well, at the address that it has in this process.
+Expected<void> CollectiveMover::fetch(std::uint64_t from, std::uint64_t to, std::size_t size) {
+    if (auto ready = get_ready(); !ready)
+        return ready;
+    copied_ = true;
+    done_.on_device += size;
+    const auto *host = session_.addresses().host(from, size);
+    return check(host != nullptr ? driver_.cuMemcpyHtoDAsync_v2(to, host, size, stream_)
+                                 : driver_.cuMemcpyDtoDAsync_v2(to, from, size, stream_),
+                 "stage", from, size);
+}
+
+Expected<void> CollectiveMover::deliver(std::uint64_t from, std::uint64_t to, std::size_t size) {
+    if (auto ready = get_ready(); !ready)
+        return ready;
+    copied_ = true;
+    done_.on_device += size;
+    auto *host = session_.addresses().host(to, size);
+    return check(host != nullptr ? driver_.cuMemcpyDtoHAsync_v2(host, from, size, stream_)
+                                 : driver_.cuMemcpyDtoDAsync_v2(to, from, size, stream_),
+                 "write", to, size);
+}
+
+Expected<void> CollectiveMover::scale(std::uint32_t type, std::uint64_t values,
+                                      const collectives::Scalar &scalar, std::uint64_t count) {
+    if (auto ready = get_ready(); !ready)
+        return ready;
+    copied_ = true;
+    return check(kernels_->scale(stream_, type, values, scalar, count), "scale", values,
+                 count * collectives::element_size(type));
+}
+
+Expected<void> CollectiveMover::reduce(const collectives::DeviceReduction &reduction) {
+    if (auto ready = get_ready(); !ready)
+        return ready;
+    copied_ = true;
+    ++done_.reductions;
+    return check(kernels_->reduce(stream_, reduction), "reduce", reduction.operands,
+                 reduction.count * collectives::element_size(reduction.type));
 }
 
 Expected<std::uint64_t> CollectiveMover::mark() {

@@ -4,20 +4,24 @@
 #pragma once
 
 #include "driver_api/backend.hpp"
+#include "proxy/collectives/device.hpp"
 #include "proxy/collectives/mover.hpp"
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 namespace singularity::proxyd {
 
+class ReductionKernels;
 class Session;
 
 // On one thread, with its context current. What it has made goes with the context.
-class CollectiveMover final : public collectives::Mover {
+class CollectiveMover final : public collectives::Mover, public collectives::DeviceWork {
   public:
-    explicit CollectiveMover(Session &session);
+    // kernels: of that context; nullptr: it does no work on the device.
+    CollectiveMover(Session &session, std::shared_ptr<const ReductionKernels> kernels);
     CollectiveMover(const CollectiveMover &) = delete;
     CollectiveMover &operator=(const CollectiveMover &) = delete;
     CollectiveMover(CollectiveMover &&) = delete;
@@ -30,6 +34,22 @@ class CollectiveMover final : public collectives::Mover {
     [[nodiscard]] Expected<bool> passed(std::uint64_t mark) override;
     [[nodiscard]] Expected<void> wait(std::uint64_t mark) override;
 
+    [[nodiscard]] collectives::DeviceWork *on_device() override {
+        return kernels_ == nullptr ? nullptr : this;
+    }
+    [[nodiscard]] Expected<void> fetch(std::uint64_t from, std::uint64_t to, std::size_t size) override;
+    [[nodiscard]] Expected<void> deliver(std::uint64_t from, std::uint64_t to, std::size_t size) override;
+    [[nodiscard]] Expected<void> scale(std::uint32_t type, std::uint64_t values,
+                                       const collectives::Scalar &scalar, std::uint64_t count) override;
+    [[nodiscard]] Expected<void> reduce(const collectives::DeviceReduction &reduction) override;
+    // What it has done, for the log.
+    struct Done {
+        std::uint64_t reductions = 0; // on the device
+        std::uint64_t on_device = 0;  // bytes fetched and delivered there
+        std::uint64_t through_host = 0;
+    };
+    [[nodiscard]] const Done &done() const { return done_; }
+
   private:
     [[nodiscard]] Expected<void> get_ready();
     [[nodiscard]] Expected<void> check(CUresult result, const char *doing, std::uint64_t address,
@@ -37,6 +57,7 @@ class CollectiveMover final : public collectives::Mover {
 
     Session &session_;
     const driver_api::Backend &driver_;
+    std::shared_ptr<const ReductionKernels> kernels_;
     CUstream stream_ = nullptr;
     struct Mark {
         std::uint64_t number;
@@ -45,7 +66,8 @@ class CollectiveMover final : public collectives::Mover {
     std::deque<Mark> marks_;     // that have not passed, as far as is known
     std::vector<CUevent> spare_; // events
     std::uint64_t last_ = 0;
-    bool copied_ = false; // since the last mark
+    bool copied_ = false; // or computed, since the last mark
+    Done done_;
 };
 
 } // namespace singularity::proxyd

@@ -5,6 +5,7 @@
 #include "common/log.hpp"
 #include "proxy/collectives/operation.hpp"
 #include "proxy/collectives/reduce.hpp"
+#include "reduction_kernels.hpp"
 #include "session.hpp"
 #include "wait_words.hpp"
 
@@ -35,11 +36,29 @@ std::shared_ptr<WaitWords> Communicators::words_of(std::uint64_t context) {
     return words;
 }
 
+// Once for each context, with its first communicator: nothing in it waits for a collective yet. Without the
+// lock: a driver may take its time to compile them.
+std::shared_ptr<const ReductionKernels> Communicators::kernels_of(std::uint64_t context) {
+    if (device_ == nullptr || !session_.objects().real(driver_api::kHandleContext, context))
+        return nullptr;
+    const std::scoped_lock lock(kernels_lock_);
+    const auto [known, fresh] = kernels_.try_emplace(context);
+    if (fresh) {
+        if (auto loaded = ReductionKernels::load(session_.driver()))
+            known->second = std::move(*loaded);
+        else
+            kLog.warning("{}: collectives go through memory of the host: {}", session_.who(),
+                         loaded.error().message());
+    }
+    return known->second;
+}
+
 // With the lock held.
-CUresult Communicators::add(const Descriptor &descriptor, std::string &text, std::shared_ptr<One> &one) {
+CUresult Communicators::add(const Descriptor &descriptor, std::shared_ptr<const ReductionKernels> kernels,
+                            std::string &text, std::shared_ptr<One> &one) {
     const auto number = descriptor.number;
     const auto context = descriptor.context;
-    const auto &place = descriptor.place;
+    auto place = descriptor.place;
     reap();
     if (engine_ == nullptr)
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -54,6 +73,8 @@ CUresult Communicators::add(const Descriptor &descriptor, std::string &text, std
     one = std::make_shared<One>();
     one->number = number;
     one->context = context;
+    place.device = kernels == nullptr ? nullptr : device_;
+    one->kernels = std::move(kernels);
     one->words = words_of(context);
     if (one->words == nullptr)
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -88,18 +109,21 @@ CUresult Communicators::add(const Descriptor &descriptor, std::string &text, std
 
 CUresult Communicators::join(std::uint64_t number, std::uint64_t context,
                              const collectives::MemberPlace &place, std::string &text) {
+    auto kernels = kernels_of(context);
     const std::scoped_lock lock(lock_);
     std::shared_ptr<One> one;
-    const auto result = add({.number = number, .context = context, .place = place}, text, one);
+    const auto result =
+        add({.number = number, .context = context, .place = place}, std::move(kernels), text, one);
     if (result == CUDA_SUCCESS)
         start(one);
     return result;
 }
 
 CUresult Communicators::restore(const Descriptor &descriptor, std::string &text) {
+    auto kernels = kernels_of(descriptor.context);
     const std::scoped_lock lock(lock_);
     std::shared_ptr<One> one;
-    return add(descriptor, text, one);
+    return add(descriptor, std::move(kernels), text, one);
 }
 
 std::string Communicators::unfinished(bool &soon) {
@@ -275,8 +299,13 @@ void Communicators::start(const std::shared_ptr<One> &one) {
         session_.prepare_thread();
         session_.make_current_for(one->context);
         {
-            CollectiveMover mover(session_);
+            CollectiveMover mover(session_, one->kernels);
             one->member->run(mover);
+            const auto &done = mover.done();
+            kLog.debug(
+                "{}: communicator {}: {} reductions on the device, {} bytes moved within it, {} to and "
+                "from memory of the host",
+                session_.who(), one->number, done.reductions, done.on_device, done.through_host);
         }
         const std::scoped_lock lock(lock_);
         one->running = false;
@@ -350,6 +379,8 @@ void Communicators::end_those_of(std::uint64_t context, const Deadline &deadline
         kLog.error("{}: {}", session_.who(), waited.error().message());
     if (const auto words = words_.extract(context); !words.empty() && words.mapped() != nullptr)
         words.mapped()->forget();
+    const std::scoped_lock kernels(kernels_lock_);
+    kernels_.erase(context);
 }
 
 void Communicators::forget_words() {
@@ -358,6 +389,8 @@ void Communicators::forget_words() {
         if (words != nullptr)
             words->forget();
     words_.clear();
+    const std::scoped_lock kernels(kernels_lock_);
+    kernels_.clear();
 }
 
 } // namespace singularity::proxyd

@@ -28,6 +28,7 @@
 namespace singularity::proxyd {
 
 class CollectiveMover;
+class ReductionKernels;
 class Session;
 class WaitWords;
 
@@ -40,8 +41,12 @@ class Communicators {
     Communicators &operator=(Communicators &&) = delete;
     ~Communicators();
 
-    // Before anything else. Without an engine there are no communicators.
-    void use(std::shared_ptr<collectives::Engine> engine) { engine_ = std::move(engine); }
+    // Before anything else. Without an engine there are no communicators; without a device all that they do
+    // goes through memory of the host.
+    void use(std::shared_ptr<collectives::Engine> engine, std::shared_ptr<collectives::Device> device) {
+        engine_ = std::move(engine);
+        device_ = std::move(device);
+    }
 
     // --- for the handlers; text: why the client has broken a rule
     [[nodiscard]] CUresult join(std::uint64_t number, std::uint64_t context,
@@ -81,6 +86,7 @@ class Communicators {
         std::uint64_t number = 0;
         std::uint64_t context = 0;
         std::shared_ptr<collectives::Member> member;
+        std::shared_ptr<const ReductionKernels> kernels; // nullptr: none
         std::shared_ptr<WaitWords> words;
         std::size_t word = 0;
         std::uint32_t base = 0;                          // what the word says when no group is complete
@@ -97,7 +103,11 @@ class Communicators {
     [[nodiscard]] Ticket *ticket_for(const std::shared_ptr<collectives::Member> &member, std::uint64_t group);
     void drop(Ticket *ticket);
     static void CUDA_CB input_is_there(void *ticket);
-    [[nodiscard]] CUresult add(const Descriptor &descriptor, std::string &text, std::shared_ptr<One> &one);
+    // kernels: kernels_of() its context, without the lock.
+    [[nodiscard]] CUresult add(const Descriptor &descriptor, std::shared_ptr<const ReductionKernels> kernels,
+                               std::string &text, std::shared_ptr<One> &one);
+    // Of a context, the current one; nullptr: it has none.
+    [[nodiscard]] std::shared_ptr<const ReductionKernels> kernels_of(std::uint64_t context);
     void start(const std::shared_ptr<One> &one);
     void reap(); // with the lock held: those that are over and have no thread
     [[nodiscard]] const char *not_reached(const protocol::CollectiveOperation &operation, const One &one);
@@ -105,11 +115,14 @@ class Communicators {
 
     Session &session_;
     std::shared_ptr<collectives::Engine> engine_;
+    std::shared_ptr<collectives::Device> device_;
     std::mutex lock_;
     std::condition_variable ended_; // a thread has
     std::map<std::uint64_t, std::shared_ptr<One>> all_;
     std::vector<std::shared_ptr<One>> left_;
     std::map<std::uint64_t, std::shared_ptr<WaitWords>> words_; // by context
+    std::mutex kernels_lock_;
+    std::map<std::uint64_t, std::shared_ptr<const ReductionKernels>> kernels_; // by context
     std::mutex tickets_lock_;
     std::unordered_map<Ticket *, std::unique_ptr<Ticket>> tickets_;
 };

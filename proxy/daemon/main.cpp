@@ -3,6 +3,7 @@
 #include "back_end.hpp"
 #include "common/log.hpp"
 #include "daemon.hpp"
+#include "device_memory.hpp"
 #include "device_output.hpp"
 #include "image_service.hpp"
 #include "listener.hpp"
@@ -16,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -82,6 +84,13 @@ Expected<Collectives> start_collectives(const Options &options) {
     return out;
 }
 
+// What collectives stage in; nullptr: memory of the host.
+std::shared_ptr<collectives::Device> staging_device(const Options &options, const BackEnd &back_end) {
+    const bool there = options.reductions == Reductions::device ||
+                       (options.reductions == Reductions::automatic && !back_end.is_software());
+    return there ? std::make_shared<StagingDevice>(back_end, options.area.end) : nullptr;
+}
+
 int run(int argc, char **argv) {
     const pid_t parent = getppid();
     const auto options = parse_options(argc, argv);
@@ -137,7 +146,7 @@ int run(int argc, char **argv) {
     if (!ranks)
         return give_up(ranks.error());
     Daemon daemon(*options, **back_end, output->get(), std::move(*listener), std::move(*windows),
-                  std::move(ranks->engine));
+                  std::move(ranks->engine), staging_device(*options, **back_end));
     std::optional<ImageService> images;
     if (control)
         images.emplace(std::move(*control), daemon, **back_end, options->area.window_size);

@@ -29,6 +29,7 @@ constexpr bool waits(Id id) {
     case Id::add_link_data:
     case Id::complete_link:
     case Id::finish_restore:
+    case Id::join_communicator:
     case Id::communicator_state:
     case Id::leave_communicator:
         return true;

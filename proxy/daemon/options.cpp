@@ -141,6 +141,13 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
                    "proxies with the same name share memory; by default the machine's name");
     app.add_option("--address", options.address,
                    "tcp:HOST:PORT where proxies of other hosts reach this one; port 0: any");
+    const std::map<std::string, Reductions> reductions{
+        {"auto", Reductions::automatic}, {"host", Reductions::host}, {"device", Reductions::device}};
+    app.add_option(
+           "--reductions", options.reductions,
+           "where collectives among ranks of this device are carried out: host, device, or auto: on the "
+           "device unless it is the software GPU")
+        ->transform(CLI::CheckedTransformer(reductions).description(""));
     app.add_option("--idle-exit", idle_exit,
                    "end when there has been no client for so many seconds; 0: never")
         ->capture_default_str();

@@ -17,6 +17,13 @@
 
 namespace singularity::proxyd {
 
+// Where ranks of this device reduce what they stage for each other.
+enum class Reductions : std::uint8_t {
+    automatic, // on the device, unless that is the software GPU
+    host,
+    device,
+};
+
 struct Options {
     std::filesystem::path driver = "libcuda.so.1"; // a name without a slash is looked for as dlopen(3) does
     int device = 0;
@@ -34,6 +41,7 @@ struct Options {
     std::string host_name;
     std::string address;
     std::optional<int> job_key_fd;
+    Reductions reductions = Reductions::automatic;
     std::optional<int> rendezvous_fd;  // this proxy serves it
     std::chrono::seconds idle_exit{0}; // 0: never
     bool die_with_parent = false;

@@ -2,6 +2,7 @@
 // A session's memory in the driver: slabs, mappings of the program, shared host memory, and whose memory it
 // is.
 #include "common/log.hpp"
+#include "device_memory.hpp"
 #include "host_shares.hpp"
 #include "session.hpp"
 #include "trace.hpp"
@@ -33,27 +34,7 @@ CUresult Session::map_slab(const Range &slab) {
         static_cast<void>(calls.cuMemAddressFree(address, slab.size));
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUmemAllocationProp properties{};
-    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = back_end_.device();
-    CUmemGenericAllocationHandle memory{};
-    if (const auto result = calls.cuMemCreate(&memory, slab.size, &properties, 0); result != CUDA_SUCCESS) {
-        static_cast<void>(calls.cuMemAddressFree(address, slab.size));
-        return result;
-    }
-    CUmemAccessDesc access{};
-    access.location = properties.location;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    auto result = calls.cuMemMap(address, slab.size, 0, memory, 0);
-    if (result == CUDA_SUCCESS) {
-        result = calls.cuMemSetAccess(address, slab.size, &access, 1);
-        if (result != CUDA_SUCCESS)
-            static_cast<void>(calls.cuMemUnmap(address, slab.size));
-    }
-    // The mapping keeps the memory.
-    static_cast<void>(calls.cuMemRelease(memory));
-    if (result != CUDA_SUCCESS) {
+    if (const auto result = map_memory(back_end_, address, slab.size); result != CUDA_SUCCESS) {
         static_cast<void>(calls.cuMemAddressFree(address, slab.size));
         return result;
     }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "driver/device.hpp"
 
+#include "proxy/libcuda/software_gpu.hpp"
+
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -117,12 +120,8 @@ std::optional<int> find(auto &table, CUdevice_attribute attribute) {
 } // namespace
 
 CUuuid device_uuid(unsigned physical) {
-    // Version 8 of RFC 9562: bits of one's own choice.
-    constexpr std::array<unsigned char, 16> kPattern{0x53, 0x47, 0x50, 0x55, 0x73, 0x6f, 0x86, 0x74,
-                                                     0x8d, 0x67, 0x70, 0x75, 0x00, 0x00, 0x00, 0x00};
     CUuuid uuid{};
-    for (std::size_t at = 0; at < kPattern.size(); ++at)
-        uuid.bytes[at] = static_cast<char>(kPattern[at]);
+    std::memcpy(uuid.bytes, libcuda::kSoftwareGpuUuid.data(), libcuda::kSoftwareGpuUuid.size());
     uuid.bytes[14] = static_cast<char>(physical >> 8U & 0xFFU);
     uuid.bytes[15] = static_cast<char>(physical & 0xFFU);
     return uuid;

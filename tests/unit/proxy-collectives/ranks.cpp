@@ -37,7 +37,8 @@ collectives::Key fresh_key() {
 } // namespace
 
 std::string name_of(Placement placement) {
-    static constexpr const char *kNames[] = {"one process", "one host", "a host each", "two hosts"};
+    static constexpr const char *kNames[] = {"one process", "one device", "one host", "a host each",
+                                             "two hosts"};
     return kNames[static_cast<std::size_t>(placement)];
 }
 
@@ -54,20 +55,31 @@ std::shared_ptr<collectives::Engine> Job::engine(const std::string &host) const 
     return need(collectives::Engine::start(options));
 }
 
-Ranks::Ranks(const Job &job, std::uint32_t size, Placement placement) {
+Ranks::Ranks(const Job &job, std::uint32_t size, Placement placement)
+    : devices_(size, placement == Placement::one_device ? std::make_shared<FakeDevice>() : nullptr) {
+    join(job, placement);
+}
+
+Ranks::Ranks(const Job &job, const std::vector<std::shared_ptr<FakeDevice>> &devices) : devices_(devices) {
+    join(job, Placement::one_process);
+}
+
+void Ranks::join(const Job &job, Placement placement) {
     const auto key = fresh_key();
+    const auto size = static_cast<std::uint32_t>(devices_.size());
     for (std::uint32_t rank = 0; rank < size; ++rank) {
-        if (placement == Placement::one_process)
+        if (placement == Placement::one_process || placement == Placement::one_device)
             engines_.push_back(rank == 0 ? need(collectives::Engine::start({})) : engines_[0]);
         else if (placement == Placement::mixed && rank >= 4)
             engines_.push_back(engines_[rank % 4]);
         else
             engines_.push_back(job.engine(host_of(placement, rank)));
-        members_.push_back(
-            need(engines_[rank]->join({.key = key, .rank = rank, .size = size, .completed = 0}, {})));
-        threads_.emplace_back([member = members_.back()] {
-            collectives::HostMover mover;
-            member->run(mover);
+        members_.push_back(need(engines_[rank]->join(
+            {.key = key, .rank = rank, .size = size, .completed = 0, .device = devices_[rank]}, {})));
+        threads_.emplace_back([member = members_.back(), device = devices_[rank]] {
+            collectives::HostMover simple;
+            DelayedMover delayed(device);
+            member->run(device == nullptr ? static_cast<collectives::Mover &>(simple) : delayed);
         });
     }
     for (const auto &member : members_)
@@ -76,12 +88,15 @@ Ranks::Ranks(const Job &job, std::uint32_t size, Placement placement) {
                              size, state.failure.text));
 }
 
-Ranks::~Ranks() {
+void Ranks::leave() {
     for (const auto &member : members_)
         member->leave();
     for (auto &thread : threads_)
         thread.join();
+    threads_.clear();
 }
+
+Ranks::~Ranks() { leave(); }
 
 std::uint64_t Ranks::issue(std::uint32_t rank, std::vector<protocol::CollectiveOperation> operations) {
     auto &one = member(rank);

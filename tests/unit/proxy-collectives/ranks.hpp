@@ -3,6 +3,7 @@
 // which is what a process is to the others.
 #pragma once
 
+#include "device.hpp"
 #include "proxy/collectives/engine.hpp"
 #include "proxy/collectives/rendezvous.hpp"
 
@@ -16,12 +17,13 @@ namespace singularity::test {
 
 enum class Placement : std::uint8_t {
     one_process,
-    one_host, // a process for each
-    hosts,    // a host for each
-    mixed,    // two hosts with two processes each
+    one_device, // of one process
+    one_host,   // a process for each
+    hosts,      // a host for each
+    mixed,      // two hosts with two processes each
 };
-inline constexpr std::array kPlacements{Placement::one_process, Placement::one_host, Placement::hosts,
-                                        Placement::mixed};
+inline constexpr std::array kPlacements{Placement::one_process, Placement::one_device, Placement::one_host,
+                                        Placement::hosts, Placement::mixed};
 [[nodiscard]] std::string name_of(Placement placement);
 
 // A rendezvous and a key, as an agent would have them.
@@ -40,6 +42,8 @@ class Ranks {
   public:
     // All are ready.
     Ranks(const Job &job, std::uint32_t size, Placement placement);
+    // In one process, each on a device; nullptr: on none.
+    Ranks(const Job &job, const std::vector<std::shared_ptr<FakeDevice>> &devices);
     Ranks(const Ranks &) = delete;
     Ranks &operator=(const Ranks &) = delete;
     Ranks(Ranks &&) = delete;
@@ -48,14 +52,21 @@ class Ranks {
 
     [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(members_.size()); }
     [[nodiscard]] collectives::Member &member(std::uint32_t rank) { return *members_[rank]; }
+    // That they share; nullptr: another placement.
+    [[nodiscard]] FakeDevice *device() { return devices_.front().get(); }
     // A group for each rank, by rank; returns when all are complete.
     void carry_out(const std::vector<std::vector<protocol::CollectiveOperation>> &groups);
     // Its number. Returns at once.
     std::uint64_t issue(std::uint32_t rank, std::vector<protocol::CollectiveOperation> operations);
     // Its process goes without a word.
     void lose_engine(std::uint32_t rank);
+    // All of them, in order; returns when they have.
+    void leave();
 
   private:
+    void join(const Job &job, Placement placement);
+
+    std::vector<std::shared_ptr<FakeDevice>> devices_;          // by rank
     std::vector<std::shared_ptr<collectives::Engine>> engines_; // by rank
     std::vector<std::shared_ptr<collectives::Member>> members_;
     std::vector<std::thread> threads_;

@@ -24,6 +24,7 @@
 
 namespace singularity::collectives {
 
+class Device;
 class Group;
 
 using Key = std::array<std::uint64_t, 2>;
@@ -40,6 +41,8 @@ struct MemberPlace {
     std::uint64_t completed = 0; // groups, before this member began: of a restored one
     // When it has failed, what waits for it goes on waiting so long for its owner to abort it.
     std::chrono::milliseconds patience = std::chrono::seconds(30);
+    // On which its mover can work. nullptr: on none, it goes through memory of the host.
+    std::shared_ptr<Device> device{};
 };
 
 // What the owner hears; from the member's thread, or from the one that aborts.

@@ -12,6 +12,8 @@
 
 namespace singularity::collectives {
 
+class DeviceWork;
+
 // Used by one thread. Copies end in the order in which they have begun.
 class Mover {
   public:
@@ -30,6 +32,8 @@ class Mover {
     [[nodiscard]] virtual Expected<std::uint64_t> mark() = 0;
     [[nodiscard]] virtual Expected<bool> passed(std::uint64_t mark) = 0;
     [[nodiscard]] virtual Expected<void> wait(std::uint64_t mark) = 0;
+    // nullptr: its device, if it has one, does no work. Never of a member that has named a device.
+    [[nodiscard]] virtual DeviceWork *on_device() { return nullptr; }
 };
 
 // Between memory that this process reaches itself.

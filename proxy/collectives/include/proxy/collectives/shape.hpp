@@ -67,9 +67,12 @@ struct Shape {
     [[nodiscard]] constexpr std::size_t reduced_at(std::uint64_t round) const {
         return data_at + (kDepth * (kHead + kRoundBytes)) + (round % kDepth * segment);
     }
+    // Behind all rounds, in front of all slots.
+    [[nodiscard]] constexpr std::size_t slots_at() const {
+        return data_at + (kDepth * (kHead + kRoundBytes + segment));
+    }
     [[nodiscard]] constexpr std::size_t slot_at(std::uint32_t rank, std::uint64_t piece) const {
-        return data_at + (kDepth * (kHead + kRoundBytes + segment)) +
-               (((std::size_t{rank} * kSlots) + (piece % kSlots)) * (kHead + slot));
+        return slots_at() + (((std::size_t{rank} * kSlots) + (piece % kSlots)) * (kHead + slot));
     }
 };
 

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "device_memory.hpp"
+
+#include "common/log.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include <fmt/format.h>
+
+namespace singularity::proxyd {
+
+namespace {
+
+constexpr log::Channel kLog("proxyd");
+// Addresses that are wished for, one after the other and then again: below them are the windows, behind them
+// programs and libraries.
+constexpr std::uint64_t kWishes = std::uint64_t{1} << 39;
+
+class Staging final : public collectives::DeviceMemory {
+  public:
+    Staging(const driver_api::Backend &driver, std::uint64_t address, std::uint64_t size)
+        : driver_(driver), address_(address), size_(size) {}
+    Staging(const Staging &) = delete;
+    Staging &operator=(const Staging &) = delete;
+    Staging(Staging &&) = delete;
+    Staging &operator=(Staging &&) = delete;
+    ~Staging() override {
+        const auto check = [this](CUresult result, const char *what) {
+            if (result != CUDA_SUCCESS)
+                kLog.warning("{} of what collectives have staged in: {}", what, result_name(driver_, result));
+        };
+        check(driver_.cuMemUnmap(address_, size_), "cuMemUnmap");
+        check(driver_.cuMemAddressFree(address_, size_), "cuMemAddressFree");
+    }
+    [[nodiscard]] std::uint64_t address() const override { return address_; }
+
+  private:
+    const driver_api::Backend &driver_;
+    std::uint64_t address_;
+    std::uint64_t size_;
+};
+
+} // namespace
+
+CUresult map_memory(const BackEnd &back_end, std::uint64_t address, std::uint64_t size) {
+    const auto &calls = back_end.driver();
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = back_end.device();
+    CUmemGenericAllocationHandle memory{};
+    if (const auto result = calls.cuMemCreate(&memory, size, &properties, 0); result != CUDA_SUCCESS)
+        return result;
+    CUmemAccessDesc access{};
+    access.location = properties.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    auto result = calls.cuMemMap(address, size, 0, memory, 0);
+    if (result == CUDA_SUCCESS) {
+        result = calls.cuMemSetAccess(address, size, &access, 1);
+        if (result != CUDA_SUCCESS)
+            static_cast<void>(calls.cuMemUnmap(address, size));
+    }
+    // The mapping keeps the memory.
+    static_cast<void>(calls.cuMemRelease(memory));
+    return result;
+}
+
+Expected<std::shared_ptr<const collectives::DeviceMemory>> StagingDevice::stage(std::size_t size) {
+    const auto &calls = back_end_.driver();
+    const auto unit = std::max<std::uint64_t>(back_end_.identity().allocation_granularity, 1);
+    const auto whole = (size + unit - 1) / unit * unit;
+    const auto refused = [&](const char *doing, CUresult result) {
+        return failure(doing, fmt::format("{} bytes of device memory", whole), result_name(calls, result),
+                       ENOMEM);
+    };
+    CUdeviceptr address = 0;
+    const auto wish = (near_ + (next_.fetch_add(whole, std::memory_order_relaxed) % kWishes)) / unit * unit;
+    if (const auto result = calls.cuMemAddressReserve(&address, whole, 0, wish, 0); result != CUDA_SUCCESS)
+        return refused("reserve addresses for", result);
+    if (const auto result = map_memory(back_end_, address, whole); result != CUDA_SUCCESS) {
+        static_cast<void>(calls.cuMemAddressFree(address, whole));
+        return refused("have", result);
+    }
+    return std::make_shared<Staging>(calls, address, whole);
+}
+
+} // namespace singularity::proxyd
