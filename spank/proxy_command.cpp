@@ -44,9 +44,11 @@ void add_proxy_command(CLI::App &app, int &status) {
         "--backend", options->backend,
         "what the proxies run on: a driver library by path, or 'software', the software GPU; without "
         "it NVIDIA's driver where there is one, else the software GPU");
-    command->add_option(
-        "--proxyd-option", options->proxyd_arguments,
-        "passed to each singularity-proxyd, e.g. --proxyd-option=--ring-size=4M; may be repeated");
+    command
+        ->add_option(
+            "--proxyd-option", options->proxyd_arguments,
+            "passed to each singularity-proxyd, e.g. --proxyd-option=--ring-size=4M; may be repeated")
+        ->allow_extra_args(false); // what follows is not the proxies': -- would end only this
     command->add_flag("--stats", options->statistics,
                       "print one line about the calls on stderr when the program has ended");
     command->add_option("PROGRAM", options->command, "the program and its arguments, after --")->required();

@@ -234,14 +234,21 @@ void Member::run(Mover &mover) {
             complete(*work);
         }
     }
-    const std::scoped_lock lock(lock_);
-    rounds_ = rounds;
-    running_ = false;
-    if (over_ && group_ != nullptr) {
-        group_->publish(place_.rank, kLeft, 1);
-        group_->is_over();
+    std::shared_ptr<Group> left;
+    {
+        const std::scoped_lock lock(lock_);
+        rounds_ = rounds;
+        running_ = false;
+        if (over_ && group_ != nullptr) {
+            group_->publish(place_.rank, kLeft, 1);
+            left = group_;
+        }
+        changed_.notify_all();
     }
-    changed_.notify_all();
+    // Without the lock: memory is given back when the device is through with what it does, and that may be a
+    // host function which begins a group here.
+    if (left != nullptr)
+        left->is_over();
 }
 
 void Member::complete(const Work &work) {

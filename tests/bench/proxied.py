@@ -22,10 +22,11 @@ def direct(command, **variables):
     return command, environment
 
 
-def proxied(command, devices=1, **variables):
-    """The same through proxies of its own."""
-    runner = [program("spank", "singularityctl"), "proxy", "run", "--backend", "software", "--devices", str(devices), "--"]
-    return runner + command, {**os.environ, "SINGULARITY_LIBDIR": BUILD, **variables}
+def proxied(command, devices=1, options=(), **variables):
+    """The same through proxies of its own, which are given options."""
+    runner = [program("spank", "singularityctl"), "proxy", "run", "--backend", "software", "--devices", str(devices)]
+    runner += [f"--proxyd-option={option}" for option in options]
+    return runner + ["--"] + command, {**os.environ, "SINGULARITY_LIBDIR": BUILD, **variables}
 
 
 def run(command, environment):

@@ -36,7 +36,8 @@ def tool(*words, check=True):
 class Place:
     """Sockets in a directory, and the proxies behind them, one for each virtual device."""
 
-    def __init__(self, devices=1):
+    def __init__(self, devices=1, options=()):
+        self.options = list(options)
         self.directory = tempfile.TemporaryDirectory(prefix="singularity-images-")
         self.devices = devices
         self.proxies = [None] * devices
@@ -65,7 +66,7 @@ class Place:
             # Every proxy's driver has one device, so that any proxy can take any other's images.
             self.proxies[device] = subprocess.Popen(
                 [proxied.program("singularity-proxyd"), "--driver", proxied.program("softgpu", "libcuda.so.1"), "--socket",
-                 self.socket(device), "--control", self.control(device), "--ready-fd", str(writing), "--die-with-parent"],
+                 self.socket(device), "--control", self.control(device), "--ready-fd", str(writing), "--die-with-parent", *self.options],
                 pass_fds=[writing], stderr=log, env=dict(os.environ, SINGULARITY_SOFTGPU_DEVICES="1"))
         os.close(writing)
         with os.fdopen(ready) as line:

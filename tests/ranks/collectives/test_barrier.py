@@ -6,6 +6,7 @@ SINGULARITY_TEST_SEED: the same moments again."""
 import contextlib
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -102,10 +103,25 @@ def test_ranks_are_stopped_and_go_on(name, ranks):
 
 @pytest.mark.parametrize("name, ranks", test_training.trainings())
 def test_ranks_are_moved(name, ranks):
+    move(name, ranks)
+
+
+def test_ranks_are_moved_that_reduce_on_the_device():
+    """What they stage in is in no image, and is made anew with each proxy."""
+    moves, images, log = move("train_data", 8, "--reductions=device")
+    staged = re.findall(r"communicator of 8 ranks: collectives on the device, through (\d+) KiB of its memory", log)
+    assert len(staged) > moves, log[-3000:]
+    assert "through memory of the host" not in log, log[-3000:]
+    assert len(images) == moves and max(images) < int(staged[0]) << 10, (images, staged)
+
+
+def move(name, ranks, *options):
+    """How often, the sizes of the images, and what the proxies have said."""
     wanted, span = undisturbed(name, ranks)
     chance = random.Random(f"{SEED} {name} moved")
     moves = 0
-    with image_proxy.Place() as place, place.start_all(), launched(place, name, ranks) as program:
+    images = []
+    with image_proxy.Place(options=options) as place, place.start_all(), launched(place, name, ranks) as program:
         while program.poll() is None and moves < 5:
             time.sleep(chance.uniform(0, span / 5))
             # One that begins would be a new client of the new proxy, which agents do not let it be.
@@ -117,12 +133,15 @@ def test_ranks_are_moved(name, ranks):
             place.start()
             place.restore(f"image.{moves}")
             place.awaited()
+            images.append(os.path.getsize(place.path(f"image.{moves}")))
             moves += 1
         status, output, errors = program.result()
+        log = place.log()
     print(f"seed {SEED}: {name}: {moves} moves")
     assert status == 0, errors
     assert output == wanted
     assert moves
+    return moves, images, log
 
 
 def test_a_dead_coordinator_holds_nobody():

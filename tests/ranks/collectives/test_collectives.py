@@ -11,6 +11,8 @@ import ranked
 from ranked import proxied
 
 SIZES = range(1, 9)
+# Of device memory: enough for a slab of 2 MiB for each of eight ranks, for what they stage in not even without them.
+FULL = "18M"
 
 
 def devices_for(ranks):
@@ -28,6 +30,38 @@ def test_every_collective_in_processes(ranks):
 def test_every_collective_in_threads(ranks):
     run = proxied.proxied([ranked.built("every_collective"), "--threads", str(ranks)], devices=devices_for(ranks))
     assert "PASSED" in ranked.finished(run)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])  # all sizes would take twice as long
+def test_every_collective_on_the_device(ranks, tmp_path):
+    """All ranks on one device, which does the reductions: the same bits."""
+    staging = ranked.Staging(tmp_path)
+    output = ranked.finished(ranked.command(ranks, 1, ranked.built("every_collective"), options=staging.options))
+    assert output.count("PASSED") == ranks
+    staging.check()
+
+
+def test_groups_and_splits_on_the_device(tmp_path):
+    staging = ranked.Staging(tmp_path)
+    output = ranked.finished(ranked.command(5, 1, ranked.built("groups_and_splits"), options=staging.options))
+    assert output.count("PASSED") == 5
+    staging.check()
+
+
+def test_threads_on_the_device(tmp_path):
+    """Ranks that share a context."""
+    staging = ranked.Staging(tmp_path)
+    run = proxied.proxied([ranked.built("every_collective"), "--threads", "3"], options=staging.options)
+    assert "PASSED" in ranked.finished(run)
+    staging.check()
+
+
+def test_a_full_device_is_no_failure(tmp_path):
+    """What the ranks have leaves no memory to stage in: all of them go through memory of the host."""
+    staging = ranked.Staging(tmp_path)
+    run = ranked.command(8, 1, ranked.built("groups_and_splits"), options=staging.options, SINGULARITY_SOFTGPU_MEMORY=FULL)
+    assert ranked.finished(run).count("PASSED") == 8
+    staging.check(on_device=False)
 
 
 @pytest.mark.parametrize("ranks, devices", [(2, 1), (4, 4), (5, 2), (8, 2)])
@@ -57,7 +91,18 @@ def test_the_others_learn_of_an_abort(what, devices):
 @pytest.mark.parametrize("devices", [1, 2])
 def test_the_others_learn_of_a_death(devices):
     """The dead rank is killed in the middle of collectives; nobody hangs, and nobody takes a wrong result for a right one."""
-    line, environment = ranked.command(4, devices, ranked.built("failing_rank"), "killed", LAUNCH_MAY_DIE="0")
+    kill_the_first(devices)
+
+
+def test_the_others_learn_of_a_death_on_the_device(tmp_path):
+    """What the dead rank has staged stays until nobody uses it."""
+    staging = ranked.Staging(tmp_path)
+    kill_the_first(1, staging.options)
+    staging.check()
+
+
+def kill_the_first(devices, options=()):
+    line, environment = ranked.command(4, devices, ranked.built("failing_rank"), "killed", options=options, LAUNCH_MAY_DIE="0")
     with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         try:
             words = run.stdout.readline().split()

@@ -26,6 +26,15 @@ def test_results_do_not_depend_on_devices(name, ranks):
     assert len(set(outputs.values())) == 1, outputs
 
 
+@pytest.mark.parametrize("name, ranks", trainings())
+def test_results_do_not_depend_on_where_they_are_reduced(name, ranks, tmp_path):
+    program = proxied.program("workloads", name)
+    staging = ranked.Staging(tmp_path)
+    on_device = ranked.finished(ranked.command(ranks, 1, program, options=staging.options))
+    staging.check()
+    assert on_device == ranked.finished(ranked.command(ranks, 1, program, options=("--reductions=host",)))
+
+
 def test_ranks_come_from_slurm():
     """Without RANK and WORLD_SIZE, from SLURM_PROCID and SLURM_NTASKS."""
     program = proxied.program("workloads", "train_pipeline")
