@@ -20,9 +20,9 @@ void help_and_version(void **) {
     const Scratch scratch;
     const auto help = run_proxyd(scratch.path(), {"--help"});
     assert_int_equal(help.status, 0);
-    for (const auto *option :
-         {"--driver", "--device", "--socket", "--window-area", "--window-size", "--max-clients",
-          "--ring-size", "--user", "--ready-fd", "--idle-exit", "--die-with-parent", "--log-file"})
+    for (const auto *option : {"--driver", "--device", "--socket", "--window-area", "--window-size",
+                               "--max-clients", "--ring-size", "--user", "--ready-fd", "--idle-exit",
+                               "--die-with-parent", "--log-file", "--reductions"})
         expect_contains(help.said, option);
     assert_int_equal(run_proxyd(scratch.path(), {"--version"}).status, 0);
 }
@@ -46,6 +46,7 @@ void options_are_checked(void **) {
     refused({"--socket", socket, "--ring-size", "100000"}, "power of two");
     refused({"--socket", socket, "--device", "-1"}, "--device");
     refused({"--socket", socket, "--max-clients", "0"}, "--max-clients");
+    refused({"--socket", socket, "--reductions", "somewhere"}, "--reductions");
     refused({"--socket", socket, "--ready-fd", "77"}, "descriptor 77 is not open");
     refused({"--socket", socket, "--rendezvous", "unix:@nowhere"}, "both, or neither");
     refused({"--socket", socket, "--address", "tcp:127.0.0.1:0"}, "they need --rendezvous");
