@@ -69,9 +69,11 @@ void Group::ask_for(Part part) {
     const auto bytes = device_stride(part) * size();
     const auto &name = kParts[std::to_underlying(part)];
     auto made = device_->stage(bytes);
-    if (!made)
-        return kLog.warning("a communicator of {} ranks: {} through memory of the host: {}", size(),
-                            name.why_not, made.error().message());
+    if (!made) {
+        kLog.warning("a communicator of {} ranks: {} through memory of the host: {}", size(), name.why_not,
+                     made.error().message());
+        return;
+    }
     kLog.info("a communicator of {} ranks: {} on the device, through {} KiB of its memory", size(), name.what,
               bytes >> 10);
     staged_[std::to_underlying(part)].memory = std::move(*made);

@@ -42,7 +42,7 @@ struct MemberPlace {
     // When it has failed, what waits for it goes on waiting so long for its owner to abort it.
     std::chrono::milliseconds patience = std::chrono::seconds(30);
     // On which its mover can work. nullptr: on none, it goes through memory of the host.
-    std::shared_ptr<Device> device{};
+    std::shared_ptr<Device> device = nullptr;
 };
 
 // What the owner hears; from the member's thread, or from the one that aborts.
