@@ -4,6 +4,7 @@
 #include "common/config.hpp"
 #include "common/deadline.hpp"
 #include "common/unique_fd.hpp"
+#include "program_output.hpp"
 
 #include <array>
 #include <charconv>
@@ -13,14 +14,9 @@
 #include <sstream>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 namespace singularity::spank {
@@ -31,70 +27,6 @@ constexpr std::pair<int, int> kOldestCriu{4, 2};
 constexpr std::string_view kMungeSocket =
     "/run/munge/munge.socket.2"; // munged's default, which Slurm's auth/munge uses
 constexpr auto kProgramDeadline = std::chrono::seconds(10);
-
-// Everything that a program writes to its output until it ends; it is killed at the deadline.
-Expected<std::string> output_of(const char *program, const char *argument) {
-    std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0)
-        return std::unexpected(errno_error("make a pipe for", program));
-    const UniqueFd reader(ends[0]);
-    UniqueFd writer(ends[1]);
-
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, writer.get(), STDOUT_FILENO);
-    // The daemon blocks the signals that end it; a program must not inherit that.
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    sigset_t none{};
-    sigemptyset(&none);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-    std::string name(program);
-    std::string option(argument);
-    std::array<char *, 3> argv{name.data(), option.data(), nullptr};
-    pid_t child = 0;
-    const int spawned = posix_spawnp(&child, program, &actions, &attributes, argv.data(), environ);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-    if (spawned != 0)
-        return std::unexpected(errno_error("run", program, spawned));
-    writer.reset();
-
-    std::string output;
-    const auto deadline = Deadline::after(kProgramDeadline);
-    bool in_time = true;
-    for (;;) {
-        pollfd waiting{reader.get(), POLLIN, 0};
-        const int ready = poll(&waiting, 1, deadline.poll_timeout());
-        if (ready < 0 && errno == EINTR)
-            continue;
-        if (ready <= 0) {
-            in_time = false;
-            break;
-        }
-        std::array<char, 4096> buffer{};
-        const ssize_t size = read(reader.get(), buffer.data(), buffer.size());
-        if (size <= 0)
-            break;
-        output.append(buffer.data(), static_cast<std::size_t>(size));
-    }
-    // A program may close its output and go on: its end is waited for as its output was.
-    int status = 0;
-    in_time =
-        in_time && wait_until([&] { return waitpid(child, &status, WNOHANG) == child; }, deadline, name);
-    if (!in_time) {
-        kill(child, SIGKILL);
-        while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-        }
-    }
-    if (!in_time)
-        return failure("run", name, fmt::format("it did not end within {} s", kProgramDeadline.count()));
-    if (status != 0)
-        return failure("run", fmt::format("{} {}", name, option),
-                       fmt::format("it ended with wait status {}", status));
-    return output;
-}
 
 Expected<std::string> check_root() {
     if (geteuid() != 0)
@@ -135,7 +67,7 @@ Expected<std::string> check_munge() {
 }
 
 Expected<std::string> check_criu() {
-    auto output = output_of("criu", "--version");
+    auto output = answer_of({"criu", "--version"}, Deadline::after(kProgramDeadline));
     if (!output) {
         if (output.error().code == ENOENT)
             output.error().why =

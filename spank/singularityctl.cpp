@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The command line for users and administrators.
 #include "common/config.hpp"
+#include "doctor_command.hpp"
 #include "guarded_main.hpp"
 #include "image_command.hpp"
 #include "node_command.hpp"
@@ -45,6 +46,7 @@ int run(int argc, char **argv) {
     check->callback([&] { status = check_config(path); });
     singularity::spank::add_node_commands(app, status);
     singularity::spank::add_image_commands(app, status);
+    singularity::spank::add_doctor_command(app, status);
 #ifdef SINGULARITY_WITH_PROXY
     singularity::spank::add_proxy_command(app, status);
 #endif

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What is wrong with Slurm's own files.
+#include "checks.hpp"
+#include "slurm_text.hpp"
+
+#include <array>
+#include <string>
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+namespace singularity::doctor {
+
+namespace {
+
+using Verdict = std::optional<Problem>;
+
+constexpr const char *kRestart = "and restart slurmctld, and slurmd on all nodes";
+constexpr const char *kReconfigure = "and run `scontrol reconfigure`";
+
+// Empty where Slurm has none.
+std::string value(const Settings &settings, std::string_view key) {
+    const auto found = settings.find(key);
+    return found != settings.end() ? found->second : std::string();
+}
+
+std::string shown(std::string_view key, const std::string &value) {
+    return fmt::format("{} is {}", key, value.empty() ? "not set" : value);
+}
+
+std::string write(const Slurm &slurm, std::string_view line, const char *then) {
+    return fmt::format("write {} in {} {}", line, slurm.file.native(), then);
+}
+
+bool is(const std::string &value, std::string_view wanted) {
+    return value.size() == wanted.size() && has_word(value, wanted);
+}
+
+Verdict proctrack(const Slurm &slurm) {
+    const auto found = value(slurm.settings, "ProctrackType");
+    if (found == "proctrack/cgroup")
+        return std::nullopt;
+    return Problem{shown("ProctrackType", found),
+                   "only with proctrack/cgroup SIGTERM reaches a task alone and not what it has started: "
+                   "programs would die when they are to be checkpointed",
+                   write(slurm, "ProctrackType=proctrack/cgroup", kRestart)};
+}
+
+Verdict task_plugin(const Slurm &slurm) {
+    const auto found = value(slurm.settings, "TaskPlugin");
+    if (has_word(found, "task/cgroup"))
+        return std::nullopt;
+    return Problem{
+        shown("TaskPlugin", found), "nothing keeps a job to the memory and the GPUs that it was given",
+        write(slurm,
+              found.empty() || found == "task/none" ? "TaskPlugin=task/cgroup"
+                                                    : fmt::format("TaskPlugin={},task/cgroup", found),
+              kRestart)};
+}
+
+Verdict select_type(const Slurm &slurm) {
+    const auto found = value(slurm.settings, "SelectType");
+    if (found == "select/cons_tres_singularity")
+        return std::nullopt;
+    return Problem{shown("SelectType", found), "nobody decides which jobs are resized and moved, and when",
+                   write(slurm, "SelectType=select/cons_tres_singularity", "and restart slurmctld")};
+}
+
+Verdict priority_type(const Slurm &slurm) {
+    const auto found = value(slurm.settings, "PriorityType");
+    if (found == "priority/singularity")
+        return std::nullopt;
+    return Problem{shown("PriorityType", found),
+                   "tiers and what jobs have missed so far count for nothing in the queue",
+                   write(slurm, "PriorityType=priority/singularity", "and restart slurmctld")};
+}
+
+Verdict job_requeue(const Slurm &slurm) {
+    const auto found = value(slurm.settings, "JobRequeue");
+    if (found == "1")
+        return std::nullopt;
+    return Problem{shown("JobRequeue", found),
+                   "a job without --requeue is cancelled when it is preempted, whatever was saved of it",
+                   write(slurm, "JobRequeue=1", kReconfigure)};
+}
+
+Verdict requeue_delay(const Slurm &slurm) {
+    constexpr std::int64_t kDefault = 120;
+    constexpr std::int64_t kLong = 30;
+    const auto found = value(slurm.settings, "AuthInfo");
+    const auto expire = option_of(found, "cred_expire");
+    const auto seconds = expire ? number_of(*expire).value_or(kDefault) : kDefault;
+    if (seconds <= kLong)
+        return std::nullopt;
+    const auto wanted = expire || found.empty() ? std::string("AuthInfo=cred_expire=5")
+                                                : fmt::format("AuthInfo={},cred_expire=5", found);
+    return Problem{expire ? fmt::format("cred_expire in AuthInfo is {}", *expire)
+                          : fmt::format("AuthInfo says nothing of cred_expire: it is {}", kDefault),
+                   fmt::format("each requeued job waits for {} s before it may start again", seconds + 1),
+                   write(slurm, wanted, kRestart)};
+}
+
+Verdict kill_wait(const Slurm &slurm) {
+    constexpr std::int64_t kLeast = 60;
+    const auto found = value(slurm.settings, "KillWait");
+    if (number_of(found).value_or(0) >= kLeast)
+        return std::nullopt;
+    return Problem{shown("KillWait", found),
+                   "it is all the time that a job has for its last checkpoint between SIGTERM and SIGKILL",
+                   write(slurm, fmt::format("KillWait={}", kLeast), kReconfigure)};
+}
+
+Verdict unkillable(const Slurm &slurm) {
+    constexpr std::int64_t kLeast = 60; // Slurm's default
+    const auto found = value(slurm.settings, "UnkillableStepTimeout");
+    if (number_of(found).value_or(0) >= kLeast)
+        return std::nullopt;
+    return Problem{
+        shown("UnkillableStepTimeout", found),
+        "a killed job with much memory on host and GPUs needs time to go, and its node would be drained",
+        write(slurm, fmt::format("UnkillableStepTimeout={}", kLeast), kReconfigure)};
+}
+
+bool loses_jobs(const std::string &mode) { return has_word(mode, "suspend") || has_word(mode, "cancel"); }
+
+constexpr const char *kNoRequeue =
+    "a suspended job keeps its GPUs, and a cancelled one does not come back from its checkpoint";
+
+Verdict preempt_mode(const Slurm &slurm) {
+    const auto type = value(slurm.settings, "PreemptType");
+    const auto found = value(slurm.settings, "PreemptMode");
+    if (type.empty() || type == "preempt/none" || !loses_jobs(found))
+        return std::nullopt;
+    return Problem{fmt::format("{}, with PreemptType={}", shown("PreemptMode", found), type), kNoRequeue,
+                   write(slurm, "PreemptMode=REQUEUE", kRestart)};
+}
+
+Verdict preempt_partition(const Slurm &slurm) {
+    if (value(slurm.settings, "PreemptType") != "preempt/partition_prio")
+        return std::nullopt;
+    const auto everywhere = value(slurm.settings, "PreemptMode");
+    std::string found;
+    for (const Settings &partition : slurm.partitions) {
+        const auto mode = value(partition, "PreemptMode");
+        if (!is(mode, everywhere) && loses_jobs(mode))
+            found += fmt::format("{}PreemptMode of partition {} is {}", found.empty() ? "" : ", ",
+                                 value(partition, "PartitionName"), mode);
+    }
+    if (found.empty())
+        return std::nullopt;
+    return Problem{found, kNoRequeue,
+                   write(slurm, "PreemptMode=REQUEUE in the line of the partition", kReconfigure)};
+}
+
+Verdict user_signal(const Slurm &slurm) {
+    const bool former =
+        option_of(value(slurm.settings, "SlurmctldParameters"), "preempt_send_user_signal").has_value();
+    if (!former && !option_of(value(slurm.settings, "PreemptParameters"), "send_user_signal"))
+        return std::nullopt;
+    const auto *const where = former ? "preempt_send_user_signal is set in SlurmctldParameters"
+                                     : "send_user_signal is set in PreemptParameters";
+    return Problem{
+        where, "a job with --signal gets that signal in place of SIGTERM, by which it is told to save itself",
+        fmt::format("take it out of that line in {} {}", slurm.file.native(), kReconfigure)};
+}
+
+Verdict gres_types(const Slurm &slurm) {
+    const auto found = value(slurm.settings, "GresTypes");
+    if (has_word(found, "gpu"))
+        return std::nullopt;
+    return Problem{
+        shown("GresTypes", found), "Slurm knows of no GPUs, and elastic jobs are counted in GPUs",
+        write(slurm, found.empty() ? "GresTypes=gpu" : fmt::format("GresTypes={},gpu", found), kRestart)};
+}
+
+bool yes(const std::string &value) { return is(value, "yes") || is(value, "true") || value == "1"; }
+
+std::string write(const Cgroup &cgroup, std::string_view line) {
+    return fmt::format("write {} in {} and restart slurmd", line, cgroup.file.native());
+}
+
+Verdict constrain_devices(const Cgroup &cgroup) {
+    const auto found = value(cgroup.settings, "constraindevices");
+    if (yes(found))
+        return std::nullopt;
+    return Problem{cgroup.present
+                       ? fmt::format("{} in {}", shown("ConstrainDevices", found), cgroup.file.native())
+                       : fmt::format("there is no {}: ConstrainDevices is no", cgroup.file.native()),
+                   "a job can use GPUs that were given to others, past their device proxies",
+                   write(cgroup, "ConstrainDevices=yes")};
+}
+
+Verdict signal_children(const Cgroup &cgroup) {
+    const auto found = value(cgroup.settings, "signalchildrenprocesses");
+    if (!yes(found))
+        return std::nullopt;
+    return Problem{
+        fmt::format("SignalChildrenProcesses is {} in {}", found, cgroup.file.native()),
+        "SIGTERM reaches all that a task has started: programs die when they are to be checkpointed",
+        write(cgroup, "SignalChildrenProcesses=no")};
+}
+
+Verdict cgroup_mounts(const Cgroup &cgroup) {
+    if (cgroup.unified || cgroup.v1)
+        return std::nullopt;
+    return Problem{"neither the unified cgroup hierarchy nor those of freezer and devices are mounted",
+                   "Slurm can contain no job", "mount cgroup2 at /sys/fs/cgroup (systemd does at boot)"};
+}
+
+Verdict cgroup_plugin(const Cgroup &cgroup) {
+    const auto found = value(cgroup.settings, "cgroupplugin");
+    const bool other = (found == "cgroup/v1" && !cgroup.v1) || (found == "cgroup/v2" && !cgroup.unified);
+    if (found != "disabled" && (!other || (!cgroup.v1 && !cgroup.unified)))
+        return std::nullopt;
+    return Problem{fmt::format("CgroupPlugin is {} in {}", found, cgroup.file.native()),
+                   other ? "another hierarchy is mounted on this host: slurmd cannot start jobs"
+                         : "without cgroups SIGTERM is not kept from what a task has started",
+                   write(cgroup, "CgroupPlugin=autodetect")};
+}
+
+Verdict plugstack_line(const Plugstack &plugstack) {
+    if (plugstack.line)
+        return std::nullopt;
+    return Problem{plugstack.present
+                       ? fmt::format("no line of {} names spank_singularity.so", plugstack.file.native())
+                       : fmt::format("there is no {}", plugstack.file.native()),
+                   "--singularity-elastic is an unknown option",
+                   fmt::format("write required spank_singularity.so in {}", plugstack.file.native())};
+}
+
+std::string place(const PlugstackLine &line) {
+    return fmt::format("line {} of {}", line.number, line.file.native());
+}
+
+Verdict plugstack_required(const Plugstack &plugstack) {
+    if (!plugstack.line || plugstack.line->required)
+        return std::nullopt;
+    return Problem{fmt::format("{} says optional", place(*plugstack.line)),
+                   "a host that cannot load the plugin runs elastic jobs as if they were ordinary ones",
+                   fmt::format("write required {} in {}", plugstack.line->plugin, place(*plugstack.line))};
+}
+
+Verdict plugin_file(const Plugstack &plugstack) {
+    if (!plugstack.line || plugstack.plugin.kind == FileKind::kRegular)
+        return std::nullopt;
+    return Problem{fmt::format("{} names {}, which is {}", place(*plugstack.line),
+                               plugstack.plugin.path.native(),
+                               plugstack.plugin.kind == FileKind::kMissing ? "not there" : "no regular file"),
+                   "no job can be started, or submitted, on this host",
+                   fmt::format("install slurm-singularity for this release of Slurm, or correct {}",
+                               place(*plugstack.line))};
+}
+
+Verdict plugin_owner(const Plugstack &plugstack) {
+    const FileFacts &file = plugstack.plugin;
+    if (file.kind != FileKind::kRegular || (file.uid == 0 && (file.mode & (S_IWGRP | S_IWOTH)) == 0))
+        return std::nullopt;
+    return Problem{
+        fmt::format("{} belongs to uid {} and has mode {:04o}", file.path.native(), file.uid, file.mode),
+        "who can write to it runs what he likes as root, in slurmstepd",
+        fmt::format("find out what is in it, then chown root: {0}; chmod 0644 {0}", file.path.native())};
+}
+
+Verdict plugin_loads(const Plugstack &plugstack) {
+    if (plugstack.load_error.empty())
+        return std::nullopt;
+    return Problem{
+        fmt::format("{} cannot be loaded: {}", plugstack.plugin.path.native(), plugstack.load_error),
+        "no job can be started, or submitted, on this host",
+        "install slurm-singularity again, with what it depends on"};
+}
+
+Verdict plugin_version(const Plugstack &plugstack, const Slurm &slurm) {
+    // As Slurm compares them: a SPANK plugin is for a release, whatever its third number.
+    constexpr std::uint32_t kMask = 0xffff00;
+    if (plugstack.version == 0 || (plugstack.version & kMask) == (version_of(slurm.release) & kMask))
+        return std::nullopt;
+    return Problem{fmt::format("{} is for Slurm {}, and this is {}", plugstack.plugin.path.native(),
+                               release_of(plugstack.version), slurm.release),
+                   "Slurm refuses to load it",
+                   fmt::format("install slurm-singularity for Slurm {}", slurm.release)};
+}
+
+constexpr std::array kChecks{
+    check<proctrack, &Facts::slurm>("proctrack", Severity::kError),
+    check<task_plugin, &Facts::slurm>("task-plugin", Severity::kError),
+    check<job_requeue, &Facts::slurm>("job-requeue", Severity::kError),
+    check<preempt_mode, &Facts::slurm>("preempt-mode", Severity::kError),
+    check<preempt_partition, &Facts::slurm>("preempt-partition", Severity::kError),
+    check<gres_types, &Facts::slurm>("gres-types", Severity::kError),
+    check<select_type, &Facts::slurm>("select-type", Severity::kWarning),
+    check<priority_type, &Facts::slurm>("priority-type", Severity::kWarning),
+    check<requeue_delay, &Facts::slurm>("requeue-delay", Severity::kWarning),
+    check<kill_wait, &Facts::slurm>("kill-wait", Severity::kWarning),
+    check<unkillable, &Facts::slurm>("unkillable-step", Severity::kWarning),
+    check<user_signal, &Facts::slurm>("preempt-signal", Severity::kWarning),
+    check<constrain_devices, &Facts::cgroup>("constrain-devices", Severity::kError),
+    check<signal_children, &Facts::cgroup>("signal-children", Severity::kError),
+    check<cgroup_mounts, &Facts::cgroup>("cgroup-mounts", Severity::kError),
+    check<cgroup_plugin, &Facts::cgroup>("cgroup-plugin", Severity::kError),
+    check<plugstack_line, &Facts::plugstack>("plugstack-line", Severity::kError),
+    check<plugstack_required, &Facts::plugstack>("plugstack-required", Severity::kWarning),
+    check<plugin_file, &Facts::plugstack>("plugin-file", Severity::kError),
+    check<plugin_owner, &Facts::plugstack>("plugin-owner", Severity::kError),
+    check<plugin_loads, &Facts::plugstack>("plugin-loads", Severity::kError),
+    check<plugin_version, &Facts::plugstack, &Facts::slurm>("plugin-version", Severity::kError),
+};
+
+} // namespace
+
+std::span<const Check> slurm_checks() { return kChecks; }
+
+} // namespace singularity::doctor

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What a node and its cluster are like, as data: gathered in one place (gather.hpp), judged in another
+// (checks.hpp).
+#pragma once
+
+#include "common/config.hpp"
+#include "common/error.hpp"
+
+#include <cstdint>
+#include <expected>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace singularity::doctor {
+
+// Why a part has not been looked at.
+enum class Unseen : std::uint8_t {
+    kNeedsRoot,
+    kElsewhere, // it does not apply here, or hangs on something that is wrong itself
+    kFailed,
+};
+struct NotSeen {
+    Unseen why = Unseen::kFailed;
+    std::string words;
+};
+template <class T>
+using Fact = std::expected<T, NotSeen>;
+
+// Keys and values as Slurm has them, "(null)" left out.
+using Settings = std::map<std::string, std::string, std::less<>>;
+
+// What slurmctld says of itself.
+struct Slurm {
+    std::filesystem::path file; // slurm.conf, as this host's commands name it
+    Settings settings;          // `scontrol show config`
+    std::vector<Settings> partitions;
+    std::vector<std::string> nodes;
+    std::string host;                  // short name of this one
+    std::optional<std::uint64_t> gpus; // that Slurm gives to this host; none: it is no node
+    std::string release;               // of this host's commands: "24.11.5"
+};
+
+// cgroup.conf of this host, and what is mounted.
+struct Cgroup {
+    std::filesystem::path file;
+    bool present = false;
+    Settings settings; // keys in lower case
+    bool unified = false;
+    bool v1 = false;
+};
+
+enum class FileKind : std::uint8_t { kMissing, kRegular, kDirectory, kLink, kOther };
+struct FileFacts {
+    std::filesystem::path path;
+    FileKind kind = FileKind::kMissing;
+    uid_t uid = 0;
+    mode_t mode = 0; // permissions alone
+};
+
+// The line of plugstack.conf, or of a file that it includes, that names the SPANK plugin.
+struct PlugstackLine {
+    std::filesystem::path file;
+    std::size_t number = 0;
+    bool required = false;
+    std::string plugin; // as written
+};
+struct Plugstack {
+    std::filesystem::path file;
+    bool present = false;
+    std::optional<PlugstackLine> line;
+    FileFacts plugin;          // that the line means
+    std::uint32_t version = 0; // Slurm's, that the plugin was built for: 0x180b05; 0: not known
+    std::string load_error;    // why it cannot be loaded
+};
+
+// A directory for images, and what it lies on.
+struct Place {
+    FileFacts directory;
+    std::vector<FileFacts> way; // the directories above, from the top
+    std::string type;           // of the file system, of the nearest directory that exists
+    std::uint64_t free = 0;     // bytes, for root
+    std::uint64_t size = 0;
+};
+
+struct Agent {
+    std::filesystem::path socket;
+    std::string silence; // why it does not answer; empty: it does
+    uid_t uid = 0;       // of who listens
+};
+struct AgentProgram {
+    std::string file;
+    bool replaced = false; // the file is another, or none, by now
+    std::string version;
+    std::string ours;
+};
+struct Libraries {
+    std::filesystem::path directory;
+    std::vector<std::string> missing;
+};
+
+struct Criu {
+    Expected<std::string> version;
+    bool run_is_memory = true; // /run is a tmpfs
+};
+struct CriuKernel {
+    std::string trouble; // what `criu check` says is missing; empty: nothing
+};
+
+struct Driver {
+    bool control = false;      // /dev/nvidiactl
+    std::uint64_t devices = 0; // /dev/nvidia0, 1, ...
+    std::string library_error; // of NVIDIA's libcuda.so.1
+};
+
+struct Munge {
+    std::filesystem::path socket;
+    std::string trouble; // of making a credential and reading it
+};
+
+struct HostName {
+    std::string name;                  // short
+    std::vector<std::string> resolved; // IPv4
+    std::string trouble;
+    std::vector<std::string> own; // addresses of this host's interfaces
+};
+
+struct NetworkPiece {
+    std::string name;
+    std::string trouble;
+};
+// Those that could not be made in a network namespace of their own.
+struct KernelNetwork {
+    std::vector<NetworkPiece> broken;
+};
+
+struct Facts {
+    Fact<Slurm> slurm;
+    Fact<Cgroup> cgroup;
+    Fact<Plugstack> plugstack;
+    // A file that is wrong has been seen.
+    std::filesystem::path configuration_file;
+    Expected<Config> configuration;
+    Fact<Place> store;
+    Fact<Place> staging;
+    Fact<Agent> agent;
+    Fact<AgentProgram> agent_program;
+    Fact<Libraries> libraries;
+    Fact<Criu> criu;
+    Fact<CriuKernel> criu_kernel;
+    Fact<Driver> driver;
+    Fact<Munge> munge;
+    Fact<HostName> host_name;
+    Fact<KernelNetwork> kernel_network;
+};
+
+} // namespace singularity::doctor

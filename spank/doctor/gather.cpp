@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "gather.hpp"
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace singularity::doctor {
+
+namespace {
+
+constexpr mode_t kPermissions = 07777;
+constexpr const char *kSlurmConf = "/etc/slurm/slurm.conf";
+
+FileKind kind_of(mode_t mode) {
+    if (S_ISREG(mode))
+        return FileKind::kRegular;
+    if (S_ISDIR(mode))
+        return FileKind::kDirectory;
+    return S_ISLNK(mode) ? FileKind::kLink : FileKind::kOther;
+}
+
+} // namespace
+
+std::unexpected<NotSeen> not_seen(Unseen why, std::string words) {
+    return std::unexpected(NotSeen{.why = why, .words = std::move(words)});
+}
+
+std::unexpected<NotSeen> not_seen(const Error &error) {
+    const bool refused = error.code == EACCES || error.code == EPERM;
+    return not_seen(refused && geteuid() != 0 ? Unseen::kNeedsRoot : Unseen::kFailed, error.message());
+}
+
+Expected<FileFacts> look_at_file(const std::filesystem::path &path) {
+    struct stat status{};
+    if (lstat(path.c_str(), &status) != 0) {
+        if (errno == ENOENT || errno == ENOTDIR)
+            return FileFacts{.path = path};
+        return std::unexpected(errno_error("look at", path.native()));
+    }
+    return FileFacts{.path = path,
+                     .kind = kind_of(status.st_mode),
+                     .uid = status.st_uid,
+                     .mode = status.st_mode & kPermissions};
+}
+
+Expected<std::string> content_of(const std::filesystem::path &path) {
+    errno = 0;
+    std::ifstream file(path);
+    std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (!file.is_open() || file.bad())
+        return std::unexpected(errno_error("read", path.native(), errno != 0 ? errno : EIO));
+    return text;
+}
+
+Facts gather(const Where &where) {
+    Facts facts;
+    facts.slurm = look_at_slurm();
+    facts.configuration_file = config::default_path();
+    facts.configuration = config::load_or_default(facts.configuration_file);
+
+    const bool is_node = !facts.slurm || facts.slurm->gpus.has_value();
+    // What only a node needs.
+    const auto of_node = [&](auto look) -> decltype(look()) {
+        if (!is_node)
+            return not_seen(Unseen::kElsewhere, "this host is no node of the cluster");
+        return look();
+    };
+    const auto configured = [&](auto look) -> decltype(look()) {
+        if (!facts.configuration)
+            return not_seen(Unseen::kElsewhere, "singularity.yaml, which says where it is, is wrong");
+        return look();
+    };
+    facts.cgroup = of_node(
+        [&] { return look_at_cgroup(facts.slurm ? facts.slurm->file : std::filesystem::path(kSlurmConf)); });
+    facts.plugstack = facts.slurm ? look_at_plugstack(*facts.slurm)
+                                  : not_seen(Unseen::kElsewhere, "slurmctld has not said where it is");
+    facts.store = of_node(
+        [&] { return configured([&] { return look_at_place(facts.configuration->store.directory); }); });
+    facts.staging = of_node([&] { return look_at_place(where.staging); });
+    facts.agent = of_node([&] { return look_at_agent(where.socket); });
+    facts.agent_program = of_node([&] { return look_at_agent_program(where); });
+    facts.libraries = of_node([&] { return look_at_libraries(where); });
+    facts.criu = of_node(look_at_criu);
+    facts.criu_kernel = of_node([&]() -> Fact<CriuKernel> {
+        if (facts.criu && !facts.criu->version)
+            return not_seen(Unseen::kElsewhere, "there is no usable CRIU to ask");
+        return look_at_criu_kernel();
+    });
+    facts.driver = of_node(look_at_driver);
+    facts.munge = configured([&] { return look_at_munge(facts.configuration->agents.munge_socket); });
+    facts.host_name = of_node(look_at_host_name);
+    facts.kernel_network = of_node(look_at_kernel_network);
+    return facts;
+}
+
+} // namespace singularity::doctor

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Looking at this host and its cluster. Changes nothing; what needs root is left out, and marked, for others.
+// Everything that is asked has a deadline of some seconds.
+#pragma once
+
+#include "facts.hpp"
+
+#include <filesystem>
+#include <string>
+
+namespace singularity::doctor {
+
+struct Where {
+    std::filesystem::path socket;    // of the node agent
+    std::filesystem::path staging;   // its staging directory
+    std::filesystem::path libraries; // that it uses if its environment says nothing else
+    std::string version;             // of the program that asks
+};
+
+[[nodiscard]] Facts gather(const Where &where);
+
+// The parts. Each is one look.
+[[nodiscard]] Fact<Slurm> look_at_slurm();
+[[nodiscard]] Fact<Cgroup> look_at_cgroup(const std::filesystem::path &slurm_conf);
+[[nodiscard]] Fact<Plugstack> look_at_plugstack(const Slurm &slurm);
+[[nodiscard]] Fact<Place> look_at_place(const std::filesystem::path &directory);
+[[nodiscard]] Fact<Agent> look_at_agent(const std::filesystem::path &socket);
+[[nodiscard]] Fact<AgentProgram> look_at_agent_program(const Where &where);
+[[nodiscard]] Fact<Libraries> look_at_libraries(const Where &where);
+[[nodiscard]] Fact<Criu> look_at_criu();
+[[nodiscard]] Fact<CriuKernel> look_at_criu_kernel();
+[[nodiscard]] Fact<Driver> look_at_driver();
+[[nodiscard]] Fact<Munge> look_at_munge(const std::filesystem::path &socket);
+[[nodiscard]] Fact<HostName> look_at_host_name();
+[[nodiscard]] Fact<KernelNetwork> look_at_kernel_network();
+
+// For all parts.
+[[nodiscard]] std::unexpected<NotSeen> not_seen(Unseen why, std::string words);
+// EACCES and EPERM mean something else to who is not root.
+[[nodiscard]] std::unexpected<NotSeen> not_seen(const Error &error);
+[[nodiscard]] Expected<FileFacts> look_at_file(const std::filesystem::path &path);
+[[nodiscard]] Expected<std::string> content_of(const std::filesystem::path &path);
+
+} // namespace singularity::doctor

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The node agent, and what belongs to it.
+#include "agent/client.hpp"
+#include "agent/surroundings.hpp"
+#include "common/unix_socket.hpp"
+#include "gather.hpp"
+#include "program_output.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace singularity::doctor {
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{10};
+constexpr std::string_view kDeleted = " (deleted)";
+
+Expected<ucred> listener_of(int socket) {
+    ucred out{};
+    socklen_t size = sizeof(out);
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &out, &size) != 0)
+        return std::unexpected(errno_error("find out who listens at", "the node agent's socket"));
+    return out;
+}
+
+// Any answer will do.
+Expected<void> ask(agent::Client &client) {
+    const auto deadline = Deadline::after(kPatience);
+    auto token = client.send(agent::List{});
+    if (!token)
+        return propagate(token);
+    for (;;) {
+        auto nodes = client.take<agent::Nodes>(*token);
+        if (!nodes)
+            return propagate(nodes);
+        if (nodes->has_value())
+            return {};
+        pollfd waiting{.fd = client.fd(), .events = POLLIN, .revents = 0};
+        if (poll(&waiting, 1, deadline.poll_timeout()) < 0 && errno != EINTR)
+            return std::unexpected(errno_error("wait for", "the node agent"));
+        if (deadline.expired())
+            return std::unexpected(timeout_error(deadline, "an answer of the node agent"));
+    }
+}
+
+// The process that listens, if it is root's.
+Fact<pid_t> agent_process(const Where &where) {
+    if (geteuid() != 0)
+        return not_seen(Unseen::kNeedsRoot, "what a process of root's runs is root's to know");
+    auto socket = connect_unix(where.socket, Deadline::after(kPatience));
+    if (!socket)
+        return not_seen(Unseen::kElsewhere, "it does not answer");
+    auto listener = listener_of(socket->get());
+    if (!listener)
+        return not_seen(listener.error());
+    if (listener->uid != 0)
+        return not_seen(Unseen::kElsewhere, "it is not root's");
+    return listener->pid;
+}
+
+} // namespace
+
+Fact<Agent> look_at_agent(const std::filesystem::path &socket) {
+    Agent out{.socket = socket, .silence = {}, .uid = 0};
+    auto client = agent::Client::connect(socket);
+    if (!client) {
+        out.silence = client.error().message();
+        return out;
+    }
+    auto listener = listener_of(client->fd());
+    if (!listener)
+        return not_seen(listener.error());
+    out.uid = listener->uid;
+    if (auto asked = ask(*client); !asked)
+        out.silence = asked.error().message();
+    return out;
+}
+
+Fact<AgentProgram> look_at_agent_program(const Where &where) {
+    const auto process = agent_process(where);
+    if (!process)
+        return std::unexpected(process.error());
+    // The program that runs, also where its file has been replaced.
+    const auto link = fmt::format("/proc/{}/exe", *process);
+    std::error_code error;
+    AgentProgram out;
+    out.file = std::filesystem::read_symlink(link, error);
+    out.ours = where.version;
+    if (error)
+        return not_seen(errno_error("read", link, error.value()));
+    if (out.file.ends_with(kDeleted)) {
+        out.file.resize(out.file.size() - kDeleted.size());
+        out.replaced = true;
+    }
+    auto version = spank::answer_of({link, "--version"}, Deadline::after(kPatience));
+    if (!version)
+        return not_seen(version.error());
+    out.version = *std::move(version);
+    out.version.resize(out.version.find_last_not_of(" \n") + 1);
+    return out;
+}
+
+Fact<Libraries> look_at_libraries(const Where &where) {
+    Libraries out{.directory = where.libraries, .missing = {}};
+    if (const auto process = agent_process(where); process) {
+        auto environment = content_of(fmt::format("/proc/{}/environ", *process));
+        if (!environment)
+            return not_seen(environment.error());
+        constexpr std::string_view kName = "SINGULARITY_LIBDIR=";
+        for (std::string_view rest = *environment; !rest.empty();) {
+            const auto end = std::min(rest.find('\0'), rest.size());
+            if (rest.starts_with(kName) && end > kName.size())
+                out.directory = rest.substr(kName.size(), end - kName.size());
+            rest.remove_prefix(std::min(end + 1, rest.size()));
+        }
+    }
+    const agent::Libraries libraries{out.directory};
+    struct Need {
+        std::filesystem::path path;
+        int mode;
+    };
+    const std::array needs{
+        Need{libraries.init(), X_OK},
+        Need{libraries.worker(), X_OK},
+        Need{libraries.network(), X_OK},
+        Need{libraries.proxyd(), X_OK},
+        Need{libraries.redirect(), R_OK},
+        Need{libraries.client() / "libcuda.so.1", R_OK},
+        Need{libraries.client() / "libnccl.so.2", R_OK},
+    };
+    for (const auto &[path, mode] : needs)
+        if (access(path.c_str(), mode) != 0)
+            out.missing.push_back(path.native());
+    return out;
+}
+
+} // namespace singularity::doctor

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What agents of different hosts need to speak to each other, and nodes of a job.
+#include "common/name_space.hpp"
+#include "gather.hpp"
+#include "network/firewall.hpp"
+#include "network/links.hpp"
+#include "node/network.hpp"
+#include "node/record.hpp"
+#include "peers/handshake.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <type_traits>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <munge.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+namespace singularity::doctor {
+
+namespace {
+
+std::string text_of(in_addr address) {
+    std::array<char, INET_ADDRSTRLEN> text{};
+    return inet_ntop(AF_INET, &address, text.data(), text.size()) != nullptr ? text.data() : "";
+}
+
+in_addr address_in(const sockaddr *address) {
+    return reinterpret_cast<const sockaddr_in *>(address)->sin_addr; // of family AF_INET
+}
+
+struct DestroyContext {
+    void operator()(munge_ctx_t context) const { munge_ctx_destroy(context); }
+};
+using Context = std::unique_ptr<std::remove_pointer_t<munge_ctx_t>, DestroyContext>;
+
+std::string words_of(const Context &context, munge_err_t code) {
+    const char *const words = munge_ctx_strerror(context.get());
+    return words != nullptr ? words : munge_strerror(code);
+}
+
+// In the calling thread's network namespace, which is to be thrown away.
+std::vector<NetworkPiece> try_pieces() {
+    std::vector<NetworkPiece> broken;
+    const auto note = [&](const char *name, const Expected<void> &tried) {
+        if (!tried)
+            broken.push_back({name, tried.error().message()});
+    };
+    auto links = network::Links::open();
+    if (!links)
+        return {{"rtnetlink", links.error().message()}};
+    note("bridge", links->make_bridge("doctor-bridge"));
+    auto here = open_file("/proc/thread-self/ns/net", O_RDONLY);
+    if (!here) {
+        note("vxlan", propagate(here));
+    } else {
+        constexpr std::uint32_t kMtu = 1400;
+        constexpr std::uint16_t kPort = 8475; // nobody else is here
+        note("vxlan", links->make_vxlan({.name = "doctor-vxlan",
+                                         .vni = 1,
+                                         .port = kPort,
+                                         .local = INADDR_LOOPBACK,
+                                         .mtu = kMtu,
+                                         .home = here->get()}));
+        note("nf_tables", network::close_port(kPort));
+    }
+    return broken;
+}
+
+} // namespace
+
+Fact<Munge> look_at_munge(const std::filesystem::path &socket) {
+    Munge out{.socket = socket, .trouble = {}};
+    const Context context(munge_ctx_create());
+    if (!context)
+        return not_seen(Unseen::kFailed, "there is no memory for a context of munge");
+    if (const auto code = munge_ctx_set(context.get(), MUNGE_OPT_SOCKET, socket.c_str());
+        code != EMUNGE_SUCCESS)
+        return not_seen(Unseen::kFailed, words_of(context, code));
+    char *text = nullptr;
+    auto code = munge_encode(&text, context.get(), nullptr, 0);
+    const std::unique_ptr<char, void (*)(void *)> credential(text, std::free);
+    if (code != EMUNGE_SUCCESS) {
+        out.trouble = words_of(context, code);
+        return out;
+    }
+    void *payload = nullptr;
+    int size = 0;
+    uid_t uid = 0;
+    gid_t gid = 0;
+    code = munge_decode(credential.get(), context.get(), &payload, &size, &uid, &gid);
+    const std::unique_ptr<void, void (*)(void *)> owner(payload, std::free);
+    if (code != EMUNGE_SUCCESS)
+        out.trouble = words_of(context, code);
+    else if (uid != geteuid())
+        out.trouble = fmt::format("it takes uid {} for uid {}", geteuid(), uid);
+    return out;
+}
+
+Fact<HostName> look_at_host_name() {
+    HostName out;
+    std::array<char, 256> name{};
+    if (gethostname(name.data(), name.size() - 1) != 0)
+        return not_seen(errno_error("read", "the name of this host"));
+    out.name = peers::short_name(name.data());
+    addrinfo hints{};
+    hints.ai_family = AF_INET;
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo *found = nullptr;
+    if (const int code = getaddrinfo(out.name.c_str(), nullptr, &hints, &found); code != 0)
+        out.trouble = gai_strerror(code);
+    const std::unique_ptr<addrinfo, void (*)(addrinfo *)> owner(found, [](addrinfo *list) {
+        if (list != nullptr)
+            freeaddrinfo(list);
+    });
+    for (const addrinfo *one = found; one != nullptr; one = one->ai_next)
+        out.resolved.push_back(text_of(address_in(one->ai_addr)));
+    ifaddrs *interfaces = nullptr;
+    if (getifaddrs(&interfaces) != 0)
+        return not_seen(errno_error("list", "the interfaces of this host"));
+    const std::unique_ptr<ifaddrs, void (*)(ifaddrs *)> list(interfaces, freeifaddrs);
+    for (const ifaddrs *one = interfaces; one != nullptr; one = one->ifa_next)
+        if (one->ifa_addr != nullptr && one->ifa_addr->sa_family == AF_INET)
+            out.own.push_back(text_of(address_in(one->ifa_addr)));
+    return out;
+}
+
+Fact<KernelNetwork> look_at_kernel_network() {
+    if (geteuid() != 0)
+        return not_seen(Unseen::kNeedsRoot, "they are tried out in a network namespace of their own");
+    KernelNetwork out;
+    // As of a virtual node: its interface is one end of a veth pair.
+    auto made = node::make_network_namespace(node::kDefaultAddress);
+    if (!made) {
+        out.broken.push_back({"veth", made.error().message()});
+        return out;
+    }
+    const auto place = NameSpace::open(fmt::format("/proc/self/fd/{}", made->get()), NameSpaceKind::kNetwork);
+    if (!place)
+        return not_seen(place.error());
+    const auto visit = NameSpaceVisit::to(*place);
+    if (!visit)
+        return not_seen(visit.error());
+    out.broken = try_pieces();
+    return out;
+}
+
+} // namespace singularity::doctor

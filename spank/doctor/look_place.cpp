@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Directories for images.
+#include "common/proc.hpp"
+#include "gather.hpp"
+
+#include <cerrno>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+namespace singularity::doctor {
+
+namespace {
+
+Expected<std::string> type_of(const std::filesystem::path &path) {
+    struct statx status{};
+    if (statx(AT_FDCWD, path.c_str(), 0, STATX_MNT_ID, &status) != 0)
+        return std::unexpected(errno_error("look at", path.native()));
+    auto mounts = proc::read("/proc/self/mountinfo");
+    if (!mounts)
+        return propagate(mounts);
+    for (const auto &mount : proc::mounts(*mounts))
+        if (mount.id == status.stx_mnt_id)
+            return mount.type;
+    return std::string(); // mounted outside of what this process sees
+}
+
+} // namespace
+
+Fact<Place> look_at_place(const std::filesystem::path &directory) {
+    Place out;
+    std::filesystem::path so_far;
+    std::filesystem::path existing = "/";
+    for (const auto &part : directory.lexically_normal()) {
+        if (part.empty()) // of a slash at the end
+            continue;
+        so_far /= part;
+        auto found = look_at_file(so_far);
+        if (!found)
+            return not_seen(found.error());
+        if (found->kind != FileKind::kMissing)
+            existing = so_far;
+        out.way.push_back(*std::move(found));
+    }
+    out.directory = out.way.back();
+    out.way.pop_back();
+    auto type = type_of(existing);
+    if (!type)
+        return not_seen(type.error());
+    out.type = *std::move(type);
+    struct statvfs status{};
+    if (statvfs(existing.c_str(), &status) != 0)
+        return not_seen(errno_error("examine", existing.native()));
+    out.free = static_cast<std::uint64_t>(status.f_bfree) * status.f_frsize;
+    out.size = static_cast<std::uint64_t>(status.f_blocks) * status.f_frsize;
+    return out;
+}
+
+} // namespace singularity::doctor

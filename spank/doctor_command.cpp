@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "doctor_command.hpp"
+
+#include "agent/agent_messages.hpp"
+#include "doctor/gather.hpp"
+#include "doctor/report.hpp"
+
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <system_error>
+
+#include <CLI/CLI.hpp>
+
+namespace singularity::spank {
+
+namespace {
+
+constexpr const char *kHelp =
+    "find out whether this node, and the cluster that it belongs to, is set up so that elastic jobs can be "
+    "saved, requeued and moved.\n"
+    "Prints a paragraph for each thing that is wrong, with what to write where. Run it on each node as root; "
+    "another user's "
+    "leaves out what only root can see, and says so. Changes nothing.\n"
+    "The exit status is 0 if all is well, 1 if something is wrong, 2 if it could not look at a part.";
+
+struct DoctorOptions {
+    doctor::Where where;
+    bool json = false;
+};
+
+// Wherever the package was put, programs and libraries keep their places to each other.
+std::filesystem::path library_directory() {
+    if (const char *const chosen = std::getenv("SINGULARITY_LIBDIR"); chosen != nullptr && *chosen != '\0')
+        return chosen;
+    std::error_code error;
+    const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+    return (program.parent_path() / SINGULARITY_LIBDIR_FROM_PROGRAMS).lexically_normal();
+}
+
+int run(const DoctorOptions &options) {
+    constexpr int kBlind = 2;
+    const auto diagnosis = doctor::diagnose(doctor::gather(options.where));
+    const auto report = options.json ? doctor::in_json(diagnosis) : doctor::in_words(diagnosis);
+    if (!report) {
+        std::cerr << "singularityctl: " << report.error().message() << '\n';
+        return kBlind;
+    }
+    std::cout << *report;
+    return doctor::exit_status(diagnosis);
+}
+
+} // namespace
+
+void add_doctor_command(CLI::App &app, int &status) {
+    const auto options = std::make_shared<DoctorOptions>();
+    options->where = {.socket = agent::kDefaultSocket,
+                      .staging = agent::kDefaultStaging,
+                      .libraries = library_directory(),
+                      .version = SINGULARITY_VERSION};
+    CLI::App *const command = app.add_subcommand("doctor", kHelp);
+    command->add_option("--socket", options->where.socket, "the node agent's socket")
+        ->envname("SINGULARITY_AGENT_SOCKET")
+        ->capture_default_str();
+    command
+        ->add_option("--staging", options->where.staging,
+                     "the staging directory, if singularityd has another")
+        ->capture_default_str();
+    command->add_flag("--json", options->json, "print the same as one line of JSON");
+    command->callback([options, &status] { status = run(*options); });
+}
+
+} // namespace singularity::spank
