@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <google/protobuf/struct.pb.h>
@@ -40,8 +41,18 @@ std::string in_words(const Diagnosis &diagnosis) {
                            escaped(problem.why), escaped(problem.fix));
     if (diagnosis.findings.empty() && exit_status(diagnosis) == 0)
         out = "no problem found\n";
-    for (const auto &[part, reason] : diagnosis.unlooked)
-        out += fmt::format("not looked at: {}: {}: {}\n", part, name_of(reason.why), escaped(reason.words));
+    // Many parts share a reason, such as that this host is no node.
+    std::vector<std::pair<std::string, std::string>> reasons;
+    for (const auto &[part, reason] : diagnosis.unlooked) {
+        auto words = fmt::format("{}: {}", name_of(reason.why), escaped(reason.words));
+        const auto known = std::ranges::find(reasons, words, &std::pair<std::string, std::string>::first);
+        if (known == reasons.end())
+            reasons.emplace_back(std::move(words), part);
+        else
+            known->second += fmt::format("; {}", part);
+    }
+    for (const auto &[words, parts] : reasons)
+        out += fmt::format("not looked at ({}): {}\n", words, parts);
     return out;
 }
 

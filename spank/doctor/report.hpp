@@ -9,7 +9,7 @@
 
 namespace singularity::doctor {
 
-// A paragraph per finding, a line per part that was not looked at; of a good host one line.
+// A paragraph per finding, a line per reason for which parts were not looked at; of a good host one line.
 [[nodiscard]] std::string in_words(const Diagnosis &diagnosis);
 
 // One line: {"status": 0, "findings": [{"check", "severity", "what", "why", "fix"}], "not_looked_at":

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What singularityctl doctor makes of facts: nothing of good ones, and of each that is changed one finding.
+#include "cmocka.hpp"
+#include "doctor/checks.hpp"
+#include "doctor/report.hpp"
+#include "doctor/slurm_text.hpp"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
+
+namespace {
+
+using namespace singularity::doctor;
+using singularity::Error;
+using singularity::test::expect_contains;
+using singularity::test::expect_equal;
+using singularity::test::fail;
+
+FileFacts directory(const char *path, uid_t uid = 0, mode_t mode = 0755) {
+    return {.path = path, .kind = FileKind::kDirectory, .uid = uid, .mode = mode};
+}
+
+Place place(const char *path, const char *type) {
+    return {.directory = directory(path, 0, 0700),
+            .way = {directory("/"), directory("/shared", 0, 01777)},
+            .type = type,
+            .free = 50,
+            .size = 100};
+}
+
+// Two nodes, and this is n1.
+Facts good() {
+    Facts facts;
+    facts.slurm = Slurm{.file = "/etc/slurm/slurm.conf",
+                        .settings = {{"ProctrackType", "proctrack/cgroup"},
+                                     {"TaskPlugin", "task/affinity,task/cgroup"},
+                                     {"SelectType", "select/cons_tres_singularity"},
+                                     {"PriorityType", "priority/singularity"},
+                                     {"JobRequeue", "1"},
+                                     {"AuthInfo", "socket=/run/munge/s,cred_expire=5"},
+                                     {"KillWait", "120 sec"},
+                                     {"UnkillableStepTimeout", "60 sec"},
+                                     {"PreemptType", "preempt/partition_prio"},
+                                     {"PreemptMode", "REQUEUE"},
+                                     {"GresTypes", "gpu"}},
+                        .partitions = {{{"PartitionName", "low"}, {"PreemptMode", "REQUEUE"}},
+                                       {{"PartitionName", "high"}, {"PreemptMode", "OFF"}}},
+                        .nodes = {"n1", "n2"},
+                        .host = "n1",
+                        .gpus = 4,
+                        .release = "24.11.5"};
+    facts.cgroup = Cgroup{.file = "/etc/slurm/cgroup.conf",
+                          .present = true,
+                          .settings = {{"constraindevices", "Yes"}, {"cgroupplugin", "cgroup/v1"}},
+                          .unified = false,
+                          .v1 = true};
+    facts.plugstack = Plugstack{.file = "/etc/slurm/plugstack.conf",
+                                .present = true,
+                                .line = PlugstackLine{.file = "/etc/slurm/plugstack.conf",
+                                                      .number = 3,
+                                                      .required = true,
+                                                      .plugin = "spank_singularity.so"},
+                                .plugin = {.path = "/lib/slurm/spank_singularity.so",
+                                           .kind = FileKind::kRegular,
+                                           .uid = 0,
+                                           .mode = 0644},
+                                .version = 0x180b00, // another third number than this host's
+                                .load_error = {}};
+    facts.configuration_file = "/etc/slurm/singularity.yaml";
+    facts.configuration->agents.address = "10.77.0.2";
+    facts.store = place("/shared/store", "nfs4");
+    facts.staging = place("/var/lib/singularity/staging", "ext4");
+    facts.agent = Agent{.socket = "/run/singularity/agent.sock", .silence = {}, .uid = 0};
+    facts.agent_program = AgentProgram{
+        .file = "/usr/sbin/singularityd", .replaced = false, .version = "1.2.3", .ours = "1.2.3"};
+    facts.libraries = Libraries{.directory = "/usr/lib/singularity", .missing = {}};
+    facts.criu = Criu{.version = "4.2", .run_is_memory = true};
+    facts.driver = Driver{.control = true, .devices = 4, .library_error = {}};
+    facts.munge = Munge{.socket = "/run/munge/munge.socket.2", .trouble = {}};
+    facts.host_name =
+        HostName{.name = "n1", .resolved = {"10.77.0.2"}, .trouble = {}, .own = {"127.0.0.1", "10.77.0.2"}};
+    return facts;
+}
+
+struct Case {
+    std::string_view check;
+    void (*spoil)(Facts &facts);
+    std::string_view what; // the finding must say, in what was found or in the fix
+};
+
+constexpr Case kCases[] = {
+    {"proctrack", [](Facts &f) { f.slurm->settings["ProctrackType"] = "proctrack/linuxproc"; },
+     "proctrack/linuxproc"},
+    {"task-plugin", [](Facts &f) { f.slurm->settings["TaskPlugin"] = "task/affinity"; },
+     "TaskPlugin=task/affinity,task/cgroup"},
+    {"task-plugin", [](Facts &f) { f.slurm->settings.erase("TaskPlugin"); }, "TaskPlugin is not set"},
+    {"select-type", [](Facts &f) { f.slurm->settings["SelectType"] = "select/cons_tres"; },
+     "SelectType is select/cons_tres"},
+    {"priority-type", [](Facts &f) { f.slurm->settings["PriorityType"] = "priority/basic"; },
+     "priority/basic"},
+    {"job-requeue", [](Facts &f) { f.slurm->settings["JobRequeue"] = "0"; }, "JobRequeue is 0"},
+    {"requeue-delay", [](Facts &f) { f.slurm->settings.erase("AuthInfo"); }, "write AuthInfo=cred_expire=5"},
+    {"requeue-delay", [](Facts &f) { f.slurm->settings["AuthInfo"] = "socket=/s"; },
+     "AuthInfo=socket=/s,cred_expire=5"},
+    {"requeue-delay", [](Facts &f) { f.slurm->settings["AuthInfo"] = "cred_expire=120"; },
+     "cred_expire in AuthInfo is 120"},
+    {"kill-wait", [](Facts &f) { f.slurm->settings["KillWait"] = "30 sec"; }, "KillWait is 30 sec"},
+    {"unkillable-step", [](Facts &f) { f.slurm->settings["UnkillableStepTimeout"] = "20 sec"; }, "is 20 sec"},
+    {"preempt-mode",
+     [](Facts &f) {
+         f.slurm->settings["PreemptMode"] = "GANG,SUSPEND";
+         f.slurm->partitions.clear();
+     },
+     "GANG,SUSPEND"},
+    {"preempt-partition", [](Facts &f) { f.slurm->partitions[0]["PreemptMode"] = "CANCEL"; },
+     "PreemptMode of partition low is CANCEL"},
+    {"preempt-signal", [](Facts &f) { f.slurm->settings["PreemptParameters"] = "send_user_signal"; },
+     "PreemptParameters"},
+    {"preempt-signal",
+     [](Facts &f) { f.slurm->settings["SlurmctldParameters"] = "preempt_send_user_signal"; },
+     "SlurmctldParameters"},
+    {"gres-types", [](Facts &f) { f.slurm->settings["GresTypes"] = "nic"; }, "GresTypes=nic,gpu"},
+    {"constrain-devices", [](Facts &f) { f.cgroup->settings.erase("constraindevices"); },
+     "ConstrainDevices is not set"},
+    {"constrain-devices", [](Facts &f) { f.cgroup->settings["constraindevices"] = "no"; },
+     "ConstrainDevices is no"},
+    {"constrain-devices",
+     [](Facts &f) {
+         f.cgroup->settings.clear();
+         f.cgroup->present = false;
+     },
+     "there is no /etc/slurm/cgroup.conf"},
+    {"signal-children", [](Facts &f) { f.cgroup->settings["signalchildrenprocesses"] = "yes"; },
+     "SignalChildrenProcesses=no"},
+    {"cgroup-mounts", [](Facts &f) { f.cgroup->v1 = false; }, "neither"},
+    {"cgroup-plugin",
+     [](Facts &f) {
+         f.cgroup->v1 = false;
+         f.cgroup->unified = true;
+     },
+     "CgroupPlugin is cgroup/v1"},
+    {"cgroup-plugin", [](Facts &f) { f.cgroup->settings["cgroupplugin"] = "disabled"; },
+     "CgroupPlugin=autodetect"},
+    {"plugstack-line",
+     [](Facts &f) {
+         f.plugstack =
+             Plugstack{.file = "/p.conf", .present = false, .line = {}, .plugin = {}, .load_error = {}};
+     },
+     "there is no /p.conf"},
+    {"plugstack-line",
+     [](Facts &f) {
+         f.plugstack =
+             Plugstack{.file = "/p.conf", .present = true, .line = {}, .plugin = {}, .load_error = {}};
+     },
+     "no line of /p.conf"},
+    {"plugstack-required", [](Facts &f) { f.plugstack->line->required = false; },
+     "line 3 of /etc/slurm/plugstack.conf says optional"},
+    {"plugin-file",
+     [](Facts &f) {
+         f.plugstack->plugin.kind = FileKind::kMissing;
+         f.plugstack->version = 0;
+     },
+     "not there"},
+    {"plugin-file",
+     [](Facts &f) {
+         f.plugstack->plugin.kind = FileKind::kLink;
+         f.plugstack->version = 0;
+     },
+     "no regular file"},
+    {"plugin-owner", [](Facts &f) { f.plugstack->plugin.uid = 1001; }, "belongs to uid 1001"},
+    {"plugin-owner", [](Facts &f) { f.plugstack->plugin.mode = 0664; }, "mode 0664"},
+    {"plugin-loads", [](Facts &f) { f.plugstack->load_error = "libx.so: cannot open"; }, "libx.so"},
+    {"plugin-version", [](Facts &f) { f.plugstack->version = 0x160508; },
+     "is for Slurm 22.05.8, and this is 24.11.5"},
+    {"configuration",
+     [](Facts &f) { f.configuration = std::unexpected(Error{"read", "x.yaml", "line 3 is odd"}); },
+     "line 3 is odd"},
+    {"elastic-enabled", [](Facts &f) { f.configuration->elastic.enabled = false; },
+     "elastic.enabled is false"},
+    {"decide", [](Facts &f) { f.configuration->slurmctld.decide = false; }, "slurmctld.decide is false"},
+    {"agents-address", [](Facts &f) { f.configuration->agents.address = ""; }, "the cluster has 2 nodes"},
+    {"agents-address-own", [](Facts &f) { f.configuration->agents.address = "10.0.0.9"; },
+     "agents.address is 10.0.0.9"},
+    {"store-missing", [](Facts &f) { f.store->directory.kind = FileKind::kMissing; },
+     "install -d -m 0700 -o root /shared/store"},
+    {"store-owner", [](Facts &f) { f.store->directory.uid = 1001; }, "belongs to uid 1001"},
+    {"store-owner", [](Facts &f) { f.store->directory.mode = 0750; }, "mode 0750"},
+    {"store-owner", [](Facts &f) { f.store->directory.kind = FileKind::kRegular; }, "is no directory"},
+    {"store-way", [](Facts &f) { f.store->way[1].mode = 0777; }, "/shared, above the checkpoint store"},
+    {"store-way", [](Facts &f) { f.store->way[1].uid = 1001; }, "belongs to uid 1001"},
+    {"store-way", [](Facts &f) { f.store->way[1].kind = FileKind::kLink; }, "a symbolic link"},
+    {"store-shared", [](Facts &f) { f.store->type = "xfs"; }, "is on xfs"},
+    {"store-memory", [](Facts &f) { f.store->type = "tmpfs"; }, "is on tmpfs"},
+    {"store-space", [](Facts &f) { f.store->free = 9; }, "9 B are free"},
+    {"staging-owner", [](Facts &f) { f.staging->directory.mode = 0755; }, "mode 0755"},
+    {"staging-memory", [](Facts &f) { f.staging->type = "tmpfs"; }, "is on tmpfs"},
+    {"staging-space", [](Facts &f) { f.staging->free = 9; }, "9 B are free"},
+    {"agent-silent", [](Facts &f) { f.agent->silence = "connection refused"; }, "connection refused"},
+    {"agent-owner", [](Facts &f) { f.agent->uid = 1001; }, "uid 1001 listens"},
+    {"agent-version", [](Facts &f) { f.agent_program->version = "1.2.2"; },
+     "is version 1.2.2, and this program 1.2.3"},
+    {"agent-replaced", [](Facts &f) { f.agent_program->replaced = true; }, "has been replaced"},
+    {"libraries", [](Facts &f) { f.libraries->missing = {"/l/singularity-init", "/l/b"}; },
+     "/l/singularity-init, /l/b"},
+    {"criu-version",
+     [](Facts &f) { f.criu->version = std::unexpected(Error{"use CRIU", "", "it is not installed"}); },
+     "it is not installed"},
+    {"criu-run", [](Facts &f) { f.criu->run_is_memory = false; }, "/run is no tmpfs"},
+    {"criu-kernel", [](Facts &f) { f.criu_kernel->trouble = "no prctl"; }, "no prctl"},
+    {"driver-missing", [](Facts &f) { f.driver->control = false; }, "no /dev/nvidiactl"},
+    {"driver-library", [](Facts &f) { f.driver->library_error = "not found"; },
+     "libcuda.so.1 cannot be used: not found"},
+    {"device-files", [](Facts &f) { f.driver->devices = 3; }, "4 GPUs, and /dev has 3"},
+    {"munge", [](Facts &f) { f.munge->trouble = "Socket communication error"; },
+     "Socket communication error"},
+    {"host-resolves",
+     [](Facts &f) {
+         f.host_name->resolved.clear();
+         f.host_name->trouble = "Name or service not known";
+     },
+     "Name or service"},
+    {"host-loopback", [](Facts &f) { f.host_name->resolved = {"127.0.1.1"}; }, "stands for 127.0.1.1"},
+    {"host-address", [](Facts &f) { f.host_name->resolved.push_back("10.77.0.9"); }, "10.77.0.9"},
+    {"kernel-network", [](Facts &f) { f.kernel_network->broken = {{"vxlan", "not supported"}}; },
+     "vxlan cannot be used: not supported"},
+};
+
+void good_facts_give_nothing(void **) {
+    const auto diagnosis = diagnose(good());
+    for (const auto &finding : diagnosis.findings)
+        fail(fmt::format("{}: {}", finding.check, finding.problem.what));
+    assert_true(diagnosis.unlooked.empty());
+    expect_equal(in_words(diagnosis), "no problem found\n");
+    assert_int_equal(exit_status(diagnosis), 0);
+}
+
+void each_misconfiguration_is_found_alone(void **) {
+    for (const Case &test : kCases) {
+        Facts facts = good();
+        test.spoil(facts);
+        const auto diagnosis = diagnose(facts);
+        if (diagnosis.findings.size() != 1 || diagnosis.findings[0].check != test.check)
+            fail(fmt::format("{} ({}): {} findings: {}", test.check, test.what, diagnosis.findings.size(),
+                             in_words(diagnosis)));
+        const auto &problem = diagnosis.findings[0].problem;
+        expect_contains(problem.what + "\n" + problem.fix, test.what);
+        assert_false(problem.why.empty() || problem.fix.empty());
+        assert_int_equal(exit_status(diagnosis), 1);
+    }
+}
+
+void each_check_has_a_case(void **) {
+    std::set<std::string_view> tested;
+    for (const Case &test : kCases)
+        tested.insert(test.check);
+    for (const auto table : {slurm_checks(), host_checks()})
+        for (const Check &check : table)
+            if (tested.erase(check.name) != 1)
+                fail(fmt::format("'{}' has no case, or two checks have that name", check.name));
+    assert_true(tested.empty());
+}
+
+// Where nothing could be seen nothing is found: neither a problem nor health.
+void what_was_not_seen_is_not_judged(void **) {
+    Facts facts = good();
+    facts.slurm = std::unexpected(NotSeen{.why = Unseen::kFailed, .words = "slurmctld does not answer"});
+    facts.criu_kernel = std::unexpected(NotSeen{.why = Unseen::kNeedsRoot, .words = "it is root's"});
+    facts.kernel_network = std::unexpected(facts.criu_kernel.error());
+    auto diagnosis = diagnose(facts);
+    assert_true(diagnosis.findings.empty());
+    assert_int_equal(exit_status(diagnosis), 2);
+    const auto words = in_words(diagnosis);
+    expect_contains(words, "not looked at (cannot look: slurmctld does not answer): slurm.conf");
+    expect_contains(words,
+                    "not looked at (needs root: it is root's): what CRIU needs of the kernel; what private");
+    assert_false(words.contains("no problem found"));
+    // What only needs root leaves the verdict on the rest.
+    facts.slurm = good().slurm;
+    diagnosis = diagnose(facts);
+    assert_int_equal(exit_status(diagnosis), 0);
+    facts.slurm->settings["JobRequeue"] = "0";
+    assert_int_equal(exit_status(diagnose(facts)), 1);
+}
+
+void one_node_needs_no_others(void **) {
+    Facts facts = good();
+    facts.slurm->nodes = {"n1"};
+    facts.store->type = "ext4";
+    facts.configuration->agents.address = "";
+    expect_equal(in_words(diagnose(facts)), "no problem found\n");
+}
+
+void errors_come_first(void **) {
+    Facts facts = good();
+    facts.slurm->settings["KillWait"] = "5";
+    facts.munge->trouble = "gone";
+    const auto words = in_words(diagnose(facts));
+    assert_true(words.starts_with("error: munged"));
+    expect_contains(words, "\n\nwarning: KillWait is 5\n  why: ");
+}
+
+void json_holds_the_same(void **) {
+    Facts facts = good();
+    facts.munge->trouble = "a \"quoted\"\nline \xff";
+    facts.slurm = std::unexpected(NotSeen{.why = Unseen::kFailed, .words = "gone"});
+    const auto written = in_json(diagnose(facts));
+    assert_true(written.has_value());
+    assert_int_equal(std::ranges::count(*written, '\n'), 1);
+    google::protobuf::Struct read;
+    assert_true(google::protobuf::util::JsonStringToMessage(*written, &read).ok());
+    const auto &fields = read.fields();
+    assert_int_equal(static_cast<int>(fields.at("status").number_value()), 2);
+    const auto &finding = fields.at("findings").list_value().values(0).struct_value().fields();
+    expect_equal(finding.at("check").string_value(), "munge");
+    expect_equal(finding.at("severity").string_value(), "error");
+    expect_contains(finding.at("what").string_value(), "a \"quoted\"\\nline \\xff");
+    const auto &unlooked = fields.at("not_looked_at").list_value().values(0).struct_value().fields();
+    expect_equal(unlooked.at("reason").string_value(), "cannot look");
+    expect_equal(unlooked.at("words").string_value(), "gone");
+}
+
+void slurms_words_are_read(void **) {
+    const auto config =
+        parse_config("Configuration data as of 2026\nKillWait                = 5 sec\nAuthInfo = (null)\n"
+                     "PreemptMode=REQUEUE\n\nCgroup Support:\nKillWait = 7\n");
+    assert_int_equal(config.size(), 2);
+    expect_equal(config.at("KillWait"), "5 sec");
+    expect_equal(config.at("PreemptMode"), "REQUEUE");
+    const auto records =
+        parse_records("PartitionName=a PreemptMode=OFF Nodes=(null)\nPartitionName=b   X=y=z\n");
+    assert_int_equal(records.size(), 2);
+    assert_int_equal(records[0].size(), 2);
+    expect_equal(records[1].at("X"), "y=z");
+    const auto conf = parse_conf(
+        "# ConstrainDevices=no\nconstraindevices=yes # why\nConstrainRAMSpace=yes CgroupPlugin=a\n");
+    assert_int_equal(conf.size(), 3);
+    expect_equal(conf.at("constraindevices"), "yes");
+    assert_int_equal(gpus_of("gpu:4"), 4);
+    assert_int_equal(gpus_of("gpu:a100:2(S:0,1),shard:8,gpu:h100:3(S:0-1)"), 5);
+    assert_int_equal(gpus_of("(null)"), 0);
+    assert_int_equal(gpus_of("gpu:"), 0);
+    assert_int_equal(gpus_of("mygpu:3,gpu:-1"), 0);
+    assert_int_equal(number_of("30 sec").value_or(0), 30);
+    assert_false(number_of("UNLIMITED").has_value());
+    expect_equal(option_of("a=1, Cred_Expire=5", "cred_expire").value_or("none"), "5");
+    assert_false(option_of("my_cred_expire=5", "cred_expire").has_value());
+    assert_true(has_word("task/affinity,task/cgroup", "task/cgroup"));
+    assert_false(has_word("task/cgroup2", "task/cgroup"));
+    assert_int_equal(version_of("slurm-wlm 22.05.8\n"), 0x160508);
+    assert_int_equal(version_of("slurm 24.11.0-0rc1"), 0x180b00);
+    for (const char *none : {"", "slurm", "24.11", "24.11.x", "999.1.1"})
+        assert_int_equal(version_of(none), 0);
+    expect_equal(release_of(0x160508), "22.05.8");
+}
+
+void plugstack_lines_are_read(void **) {
+    const auto words = parse_plugstack(
+        "# required x.so\n\n  Required\t/lib/spank_singularity.so a=b\ninclude d/*.conf\noptional\n");
+    assert_int_equal(words.size(), 2);
+    assert_int_equal(words[0].number, 3);
+    expect_equal(words[0].kind, "required");
+    expect_equal(words[0].what, "/lib/spank_singularity.so");
+    expect_equal(words[1].kind, "include");
+    expect_equal(words[1].what, "d/*.conf");
+}
+
+} // namespace
+
+int main() {
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(good_facts_give_nothing),  cmocka_unit_test(each_misconfiguration_is_found_alone),
+        cmocka_unit_test(each_check_has_a_case),    cmocka_unit_test(what_was_not_seen_is_not_judged),
+        cmocka_unit_test(one_node_needs_no_others), cmocka_unit_test(errors_come_first),
+        cmocka_unit_test(json_holds_the_same),      cmocka_unit_test(slurms_words_are_read),
+        cmocka_unit_test(plugstack_lines_are_read),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
