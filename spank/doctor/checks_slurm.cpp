@@ -142,7 +142,7 @@ Verdict preempt_partition(const Slurm &slurm) {
     std::string found;
     for (const Settings &partition : slurm.partitions) {
         const auto mode = value(partition, "PreemptMode");
-        if (!is(mode, everywhere) && loses_jobs(mode))
+        if (mode != everywhere && loses_jobs(mode))
             found += fmt::format("{}PreemptMode of partition {} is {}", found.empty() ? "" : ", ",
                                  value(partition, "PartitionName"), mode);
     }

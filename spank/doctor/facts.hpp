@@ -90,8 +90,9 @@ struct Place {
 
 struct Agent {
     std::filesystem::path socket;
-    std::string silence; // why it does not answer; empty: it does
-    uid_t uid = 0;       // of who listens
+    std::string
+        silence;   // why it does not answer; empty: it does, or it was not asked because it is not root's
+    uid_t uid = 0; // of who listens
 };
 struct AgentProgram {
     std::string file;

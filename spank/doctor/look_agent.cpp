@@ -82,6 +82,8 @@ Fact<Agent> look_at_agent(const std::filesystem::path &socket) {
     if (!listener)
         return not_seen(listener.error());
     out.uid = listener->uid;
+    if (out.uid != 0)
+        return out;
     if (auto asked = ask(*client); !asked)
         out.silence = asked.error().message();
     return out;

@@ -115,7 +115,7 @@ constexpr Case kCases[] = {
     {"preempt-mode",
      [](Facts &f) {
          f.slurm->settings["PreemptMode"] = "GANG,SUSPEND";
-         f.slurm->partitions.clear();
+         f.slurm->partitions[0]["PreemptMode"] = "GANG,SUSPEND";
      },
      "GANG,SUSPEND"},
     {"preempt-partition", [](Facts &f) { f.slurm->partitions[0]["PreemptMode"] = "CANCEL"; },
