@@ -19,10 +19,9 @@ namespace {
 constexpr const char *kHelp =
     "find out whether this node, and the cluster that it belongs to, is set up so that elastic jobs can be "
     "saved, requeued and moved.\n"
-    "Prints a paragraph for each thing that is wrong, with what to write where. Run it on each node as root; "
-    "another user's "
-    "leaves out what only root can see, and says so. Changes nothing.\n"
-    "The exit status is 0 if all is well, 1 if something is wrong, 2 if it could not look at a part.";
+    "Prints a paragraph for each thing that is wrong, with what to write where. Run it on each node as root: "
+    "for others it leaves out what only root can see, and says so. It changes no setting.\n"
+    "The exit status is 0 if nothing was found, 1 if something was, 2 if a part could not be looked at.";
 
 struct DoctorOptions {
     doctor::Where where;

@@ -37,7 +37,7 @@ struct Check {
 template <auto Judge, auto... Parts>
 [[nodiscard]] constexpr Check check(std::string_view name, Severity severity) {
     return Check{name, severity, [](const Facts &facts) -> std::optional<Problem> {
-                     if (!(true && ... && (facts.*Parts).has_value()))
+                     if ((!(facts.*Parts).has_value() || ...))
                          return std::nullopt;
                      return std::invoke(Judge, *(facts.*Parts)...);
                  }};

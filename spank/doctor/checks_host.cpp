@@ -247,10 +247,11 @@ Verdict criu_kernel(const CriuKernel &criu) {
 }
 
 Verdict driver_missing(const Driver &driver, const Slurm &slurm) {
-    if (slurm.gpus.value_or(0) == 0 || driver.control)
+    const auto gpus = slurm.gpus.value_or(0);
+    if (gpus == 0 || driver.control)
         return std::nullopt;
     return Problem{
-        fmt::format("Slurm gives this node {} GPUs, and there is no /dev/nvidiactl", *slurm.gpus),
+        fmt::format("Slurm gives this node {} GPUs, and there is no /dev/nvidiactl", gpus),
         "device proxies run on the software GPU, slowly",
         "install NVIDIA's driver and run `nvidia-modprobe -c 0 -u`, or take Gres=gpu out of the node's line"};
 }

@@ -97,7 +97,7 @@ std::uint64_t gpus_of(std::string_view gres) {
         int depth = 0;
         std::size_t end = 0;
         for (; end < gres.size() && (depth > 0 || gres[end] != ','); ++end)
-            depth += gres[end] == '(' ? 1 : gres[end] == ')' ? -1 : 0;
+            depth += (gres[end] == '(' ? 1 : 0) - (gres[end] == ')' ? 1 : 0);
         auto one = gres.substr(0, end);
         gres.remove_prefix(std::min(end + 1, gres.size()));
         one = one.substr(0, one.find('('));
