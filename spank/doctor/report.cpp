@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
-#include <google/protobuf/struct.pb.h>
-#include <google/protobuf/util/json_util.h>
+#include <fmt/ranges.h>
 
 namespace singularity::doctor {
 
@@ -23,13 +24,23 @@ constexpr std::array<std::string_view, 3> kReasons{"needs root", "does not apply
 
 std::string_view name_of(Unseen why) { return kReasons.at(static_cast<std::size_t>(why)); }
 
-google::protobuf::Value
-value_of(std::initializer_list<std::pair<std::string_view, std::string_view>> members) {
-    google::protobuf::Value out;
-    auto &fields = *out.mutable_struct_value()->mutable_fields();
+// A JSON string. What escaped() leaves is UTF-8 without control characters: two more have a meaning (RFC
+// 8259, 7).
+std::string quoted(std::string_view text) {
+    std::string out = "\"";
+    for (const char c : escaped(text)) {
+        if (c == '"' || c == '\\')
+            out += '\\';
+        out += c;
+    }
+    return out + '"';
+}
+
+std::string object(std::initializer_list<std::pair<std::string_view, std::string_view>> members) {
+    std::string out;
     for (const auto &[name, text] : members)
-        fields[std::string(name)].set_string_value(escaped(text)); // escaped: UTF-8, as JSON must be
-    return out;
+        out += fmt::format("{}{}: {}", out.empty() ? "" : ", ", quoted(name), quoted(text));
+    return "{" + out + "}";
 }
 
 } // namespace
@@ -56,25 +67,21 @@ std::string in_words(const Diagnosis &diagnosis) {
     return out;
 }
 
-Expected<std::string> in_json(const Diagnosis &diagnosis) {
-    google::protobuf::Struct all;
-    auto &fields = *all.mutable_fields();
-    fields["status"].set_number_value(exit_status(diagnosis));
-    auto &findings = *fields["findings"].mutable_list_value();
+std::string in_json(const Diagnosis &diagnosis) {
+    std::vector<std::string> findings;
     for (const auto &[check, severity, problem] : diagnosis.findings)
-        *findings.add_values() = value_of({{"check", check},
-                                           {"severity", name_of(severity)},
-                                           {"what", problem.what},
-                                           {"why", problem.why},
-                                           {"fix", problem.fix}});
-    auto &unlooked = *fields["not_looked_at"].mutable_list_value();
+        findings.push_back(object({{"check", check},
+                                   {"severity", name_of(severity)},
+                                   {"what", problem.what},
+                                   {"why", problem.why},
+                                   {"fix", problem.fix}}));
+    std::vector<std::string> unlooked;
     for (const auto &[part, reason] : diagnosis.unlooked)
-        *unlooked.add_values() =
-            value_of({{"part", part}, {"reason", name_of(reason.why)}, {"words", reason.words}});
-    std::string out;
-    if (const auto written = google::protobuf::util::MessageToJsonString(all, &out); !written.ok())
-        return failure("write", "the diagnosis as JSON", std::string(written.message()));
-    return out + "\n";
+        unlooked.push_back(
+            object({{"part", part}, {"reason", name_of(reason.why)}, {"words", reason.words}}));
+    return fmt::format(R"({{"status": {}, "findings": [{}], "not_looked_at": [{}]}})"
+                       "\n",
+                       exit_status(diagnosis), fmt::join(findings, ", "), fmt::join(unlooked, ", "));
 }
 
 int exit_status(const Diagnosis &diagnosis) {

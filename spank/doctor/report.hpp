@@ -3,7 +3,6 @@
 #pragma once
 
 #include "checks.hpp"
-#include "common/error.hpp"
 
 #include <string>
 
@@ -14,7 +13,7 @@ namespace singularity::doctor {
 
 // One line: {"status": 0, "findings": [{"check", "severity", "what", "why", "fix"}], "not_looked_at":
 // [{"part", "reason", "words"}]}.
-[[nodiscard]] Expected<std::string> in_json(const Diagnosis &diagnosis);
+[[nodiscard]] std::string in_json(const Diagnosis &diagnosis);
 
 // 0: nothing was found; 1: something was; 2: a part could not be looked at, whatever was found in others.
 [[nodiscard]] int exit_status(const Diagnosis &diagnosis);

@@ -16,6 +16,5 @@ foreach(room IN ITEMS peers network)
 endforeach()
 singularity_unit_test(spank_jobs SOURCES ${CMAKE_CURRENT_LIST_DIR}/spank_jobs.cpp USES singularity_agent singularity_common)
 target_include_directories(spank_jobs PRIVATE ${PROJECT_SOURCE_DIR}/spank)
-singularity_unit_test(spank_doctor SOURCES ${CMAKE_CURRENT_LIST_DIR}/spank_doctor.cpp USES singularity_doctor_checks singularity_common
-                      LINKS PkgConfig::PROTOBUF)
+singularity_unit_test(spank_doctor SOURCES ${CMAKE_CURRENT_LIST_DIR}/spank_doctor.cpp USES singularity_doctor_checks singularity_common)
 target_include_directories(spank_doctor PRIVATE ${PROJECT_SOURCE_DIR}/spank)
