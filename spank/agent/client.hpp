@@ -79,9 +79,10 @@ class Client {
         auto packet = look(token);
         if (!packet)
             return propagate(packet);
-        if (!*packet)
+        auto &there = *packet;
+        if (!there)
             return std::nullopt;
-        auto out = read<Reply>(**packet);
+        auto out = read<Reply>(*there);
         if (!out)
             return propagate(out);
         return std::optional(std::move(*out));

@@ -69,6 +69,7 @@ std::string in_words(const Diagnosis &diagnosis) {
 
 std::string in_json(const Diagnosis &diagnosis) {
     std::vector<std::string> findings;
+    findings.reserve(diagnosis.findings.size());
     for (const auto &[check, severity, problem] : diagnosis.findings)
         findings.push_back(object({{"check", check},
                                    {"severity", name_of(severity)},
@@ -76,6 +77,7 @@ std::string in_json(const Diagnosis &diagnosis) {
                                    {"why", problem.why},
                                    {"fix", problem.fix}}));
     std::vector<std::string> unlooked;
+    unlooked.reserve(diagnosis.unlooked.size());
     for (const auto &[part, reason] : diagnosis.unlooked)
         unlooked.push_back(
             object({{"part", part}, {"reason", name_of(reason.why)}, {"words", reason.words}}));
