@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What is wrong with a node, by a table: each check is a pure function from facts to what it has to say. To
-// add one: a row in a table of checks_slurm.cpp or checks_host.cpp, a case in its unit test.
+// add one: a row in a table of one of the files checks_*.cpp, a case in its unit test.
 #pragma once
 
 #include "facts.hpp"
@@ -44,6 +44,7 @@ template <auto Judge, auto... Parts>
 }
 
 [[nodiscard]] std::span<const Check> slurm_checks();
+[[nodiscard]] std::span<const Check> configuration_checks();
 [[nodiscard]] std::span<const Check> host_checks();
 
 struct Finding {
