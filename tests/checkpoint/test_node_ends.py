@@ -236,23 +236,49 @@ def test_destroyed_while_it_is_saved(scene):
     recorded = steps.Plan(has_effect)
     assert scene.attempt("continue", recorded)[0] == 0
     of_criu = [mark for call, mark in recorded.steps if call.program == "criu"]
+    orders = []
     destroyed = 0
     for mark in chance.sample(of_criu, 12):  # some of them are not there in each run
         scene.prepare("checkpoint")
-        plan = steps.Plan(has_effect, lambda call, one, mark=mark: one == mark, act=lambda _: destroy(scene))
+        plan = steps.Plan(has_effect, lambda call, one, mark=mark: one == mark, act=lambda _: orders.append(destroy(scene)))
         scene.attempt("continue", plan)
         if not plan.reached:
             continue
-        virtualnode.wait_for(lambda: not scene.is_there() and not scene.agent.leftovers(), f"nothing to be left: {scene.agent.leftovers()}", PATIENCE)
-        scene.nothing_is_left()
+        is_destroyed(scene, orders.pop())
         destroyed += 1
         if destroyed == 5:
             break
     assert destroyed == 5
 
 
+@pytest.mark.parametrize("scene", ["shell"], indirect=True)
+def test_destroyed_while_criu_does_nothing(scene):
+    """criu traces a process that has ended, and does not reap it: init waits for that, and criu may wait for init."""
+    scene.prepare("checkpoint")
+
+    orders = []
+
+    def act(call):
+        os.kill(call.pid, signal.SIGSTOP)
+        orders.append(destroy(scene))
+
+    plan = steps.Plan(has_effect, lambda call, _: call.program == "criu" and os.path.basename(call.path).startswith("core-"), act=act)
+    scene.attempt("continue", plan)
+    assert plan.reached
+    is_destroyed(scene, orders.pop())
+
+
 def destroy(scene):
     """Does not wait for the end: who is to take part in it stands still."""
     init = scene.agent.init_pids()[0]
-    subprocess.Popen(scene.agent.command("destroy", scene.node), user=USER, group=USER, extra_groups=[], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(scene.agent.command("destroy", scene.node), user=USER, group=USER, extra_groups=[], stderr=subprocess.PIPE, text=True)
     virtualnode.wait_for(lambda: not os.path.exists(f"/proc/{init}/exe"), "the node's init to be killed", PATIENCE)
+    return process
+
+
+def is_destroyed(scene, process):
+    """The agent waited for it, and not in vain."""
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, errors
+    virtualnode.wait_for(lambda: not scene.is_there() and not scene.agent.leftovers(), f"nothing to be left: {scene.agent.leftovers()}", PATIENCE)
+    scene.nothing_is_left()
