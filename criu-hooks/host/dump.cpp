@@ -95,11 +95,6 @@ class InitHasEnded {
     std::optional<Deadline> patience_;
 };
 
-bool has_dead_child(const std::vector<Process> &node, pid_t init) {
-    return std::ranges::any_of(
-        node, [init](const Process &each) { return each.state == 'Z' && each.parent == init; });
-}
-
 } // namespace
 
 Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, const Deadline &deadline) {
@@ -156,7 +151,9 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
     auto after = processes_of(wanted.init);
     if (!after)
         return propagate(after);
-    report->somebody_ended = has_dead_child(*after, wanted.init);
+    for (const Process &each : *after)
+        if (each.state != 'Z')
+            report->alive.push_back(each.inner);
     return report;
 }
 

@@ -54,7 +54,11 @@ Expected<void> LiveNode::begin_saving(bool go_on, bool periodic, const PartPlan 
                  .periodic = periodic,
                  .superseded = periodic ? record_.periodic : std::string(),
                  .part_of = {},
-                 .ranks = {}};
+                 .ranks = {},
+                 .tasks = {}};
+    for (const auto &[id, task] : tasks_)
+        if (task.phase == node::Phase::running)
+            job.tasks.push_back(task.pid);
     if (part != nullptr) {
         job.go_on = part->go_on;
         job.part_of = part->checkpoint;

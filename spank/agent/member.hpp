@@ -123,7 +123,6 @@ class Member : public std::enable_shared_from_this<Member> {
     Deadline heard_; // of the coordinator
     std::map<std::uint32_t, Rank> ranks_;
     std::optional<Following> following_;
-    bool held_ = false; // its nodes have been told to stand still, and nothing since
     bool ending_ = false;
     bool gone_ = false;
     std::size_t ending_nodes_ = 0;

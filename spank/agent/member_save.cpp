@@ -84,9 +84,8 @@ Expected<void> Member::no_rank_has_failed() const {
 
 void Member::save(const wire::SaveJob &request, const Answer &answer) {
     const auto step = request.step();
-    // Nodes stand still: of all that had ended before we have heard by now. A checkpoint with a failed rank
-    // would take the place of one without.
-    if (std::exchange(held_, step == wire::SaveJob::HOLD) && step != wire::SaveJob::LET_GO)
+    // Who fails later is missed by the worker that saves its node.
+    if (step == wire::SaveJob::BEGIN)
         if (auto good = no_rank_has_failed(); !good)
             return answer(fault(good.error()));
     // The job's packets go nowhere from before its first node is saved until all of them run again.

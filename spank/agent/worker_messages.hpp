@@ -54,13 +54,15 @@ struct WorkSave {
     static constexpr auto kType = WorkMessage::save;
     Workplace place;
     node::Record record;
-    bool go_on = false;      // the node runs on
-    bool periodic = false;   // nobody has asked for this one
-    std::string superseded;  // a checkpoint that goes when the new one is there; may be empty
-    std::string part_of;     // the id of a job's checkpoint; empty: the node is all of it
-    std::vector<char> ranks; // of the job: kept with the node
+    bool go_on = false;              // the node runs on
+    bool periodic = false;           // nobody has asked for this one
+    std::string superseded;          // a checkpoint that goes when the new one is there; may be empty
+    std::string part_of;             // the id of a job's checkpoint; empty: the node is all of it
+    std::vector<char> ranks;         // of the job: kept with the node
+    std::vector<std::int32_t> tasks; // that run, by their ids in the node
     static void fields(auto &self, auto &visit) {
-        visit(self.place, self.record, self.periodic, self.go_on, self.superseded, self.part_of, self.ranks);
+        visit(self.place, self.record, self.periodic, self.go_on, self.superseded, self.part_of, self.ranks,
+              self.tasks);
     }
 };
 struct WorkRestore {

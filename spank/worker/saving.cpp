@@ -158,9 +158,13 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
         lost_ = dumped.error().code == host::kNodeLost;
         return propagate(dumped);
     }
-    // Of a rank that has ended nobody would hear before the restored job fails by it.
-    if (!job_.part_of.empty() && dumped->somebody_ended)
-        return failure("save", job_.record.spec.name, "one of its processes has just ended", EAGAIN);
+    // Its init cannot tell of a rank that ends while it is saved. A checkpoint without that rank would take
+    // the place of one with it, and the job that is restored from it would fail.
+    const auto has_ended = [&](std::int32_t task) {
+        return std::ranges::find(dumped->alive, task) == dumped->alive.end();
+    };
+    if (!job_.part_of.empty() && std::ranges::any_of(job_.tasks, has_ended))
+        return failure("save", job_.record.spec.name, "one of its tasks has just ended", EAGAIN);
     report.host_bytes = dumped->bytes;
     report.processes = dumped->processes;
     // The agent writes no more of it until the node runs again.

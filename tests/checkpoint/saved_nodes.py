@@ -146,14 +146,15 @@ class Agent(virtualnode.Agent):
         assert done.returncode == 0, done.stdout + done.stderr
 
     def workers(self):
-        """Host process ids of this agent's workers."""
-        found = []
+        """Host process ids of this agent's workers. What one has forked is no worker: it is about to be criu."""
+        parents = {}
         for name in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError):
                 with open(f"/proc/{name}/stat", encoding="utf-8") as stat, open(f"/proc/{name}/environ", "rb") as environment:
-                    if "(singularity-wor)" in stat.read() and self.directory.encode() in environment.read():
-                        found.append(int(name))
-        return found
+                    words = stat.read()
+                    if "(singularity-wor)" in words and self.directory.encode() in environment.read():
+                        parents[int(name)] = int(words.rpartition(")")[2].split()[1])
+        return [pid for pid, parent in parents.items() if parent not in parents]
 
     def proxies(self, node):
         """Host process ids of a node's device proxies."""

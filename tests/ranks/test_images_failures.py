@@ -9,6 +9,7 @@ them, drawn by chance."""
 import functools
 import os
 import random
+import re
 import subprocess
 import time
 
@@ -245,3 +246,19 @@ def test_a_coordinator_dies_while_it_saves_by_itself(hosts):
     wait_for(lambda: only_one_and_not([first, second]), PATIENCE, f"a third instead of {second}: {saved()}")
     assert hosts.state("n1", job) == "running"
     hosts.ctl("n1", "destroy", job)
+
+
+def test_a_job_with_a_failed_rank_is_not_saved(hosts):
+    """In the moment before its processes are saved: a checkpoint of that would be the newest one and of no use."""
+    run, target = saved_once(hosts, "relay", "continue")
+    fault = Fault(hosts, "rank of another", random.Random(SEED))
+    hosts.follow(Plan(Point("before processes", 0), fault.inject))
+    process = begun(hosts, "checkpoint", target)
+    _, errors = end(process)
+    # Who notices it first says it: the worker of its node, or the coordinator.
+    assert fault.injected and process.returncode == 1 and re.search("has (just )?ended", errors), errors
+    # Of this rank, or of its neighbour, which misses it.
+    assert "has ended with" in settled(hosts, run)[1]
+    hosts.assert_clean(detached=[run.job])
+    run.restore(run.job, "n1,n3", 0, "n1")
+    assert run.output() == wanted_of(hosts, "relay")

@@ -76,9 +76,8 @@ struct DumpReport {
     std::uint64_t bytes = 0; // of all image files
     std::size_t files = 0;
     std::size_t processes = 0;
-    // A child of the node's init had ended and init had not heard of it, when a node that stands still was
-    // looked at after the dump.
-    bool somebody_ended = false;
+    // Of a node that stands still: who has not ended, by the ids in the node.
+    std::vector<pid_t> alive;
     std::chrono::microseconds frozen{0};
 };
 
