@@ -65,19 +65,30 @@ def test_output_is_the_same(agent, name):
     agent.ok("destroy", node)
 
 
+def moved(agent, command, chance, longest):
+    """A training with four devices that was moved to two, to one and to four; None: it had ended before."""
+    node = agent.run(command, 4)
+    for size in (2, 1, 4):
+        time.sleep(chance.uniform(0, longest))
+        agent.ok("checkpoint", node)
+        assert not agent.leftovers()
+        agent.ok("restore", "--devices", str(size), node)
+        assert len(agent.proxies(node)) == size
+        if "running" not in agent.task(node):
+            agent.ok("destroy", node)
+            return None
+    return node
+
+
 def test_training_on_fewer_devices(agent):
     """Four ranks that train together, on four devices, then on two, on one, on four again: the same losses."""
     chance = random.Random(f"{SEED} training")
     command = ["/bin/sh", "-c", f"{built('workloads', 'train_parallel')} 80 2>/dev/null"]
     wanted, seconds = saved_nodes.undisturbed(command, 4)
-    node = agent.run(command, 4)
-    for size in (2, 1, 4):
-        time.sleep(chance.uniform(0, seconds / 4))
-        agent.ok("checkpoint", node)
-        assert not agent.leftovers()
-        agent.ok("restore", "--devices", str(size), node)
-        assert len(agent.proxies(node)) == size
-    assert "running" in agent.task(node), f"seed {SEED}: it has ended too early"
+    # How fast it is the next time, depends on what else the machine does.
+    tries = (moved(agent, command, chance, seconds / 4 / 2**number) for number in range(5))
+    node = next(filter(None, tries), None)
+    assert node, f"seed {SEED}: it ends too early"
     assert agent.finish(node) == wanted, f"seed {SEED}"
     agent.ok("destroy", node)
 

@@ -22,16 +22,12 @@ def program(name, ranks):
     return ["/usr/bin/python3", os.path.join(ranked.HERE, "launch.py"), str(ranks), built("workloads", name), STEPS]
 
 
-@pytest.mark.parametrize("name, ranks", test_training.trainings())
-def test_losses_are_the_same(agent, name, ranks):
-    chance = random.Random(f"{SEED} {name} ranks")
-    began = time.monotonic()
-    wanted = ranked.finished(ranked.command(ranks, 1, built("workloads", name), STEPS))
-    span = time.monotonic() - began
+def moved(agent, name, ranks, chance, longest):
+    """A training that was saved at random moments, and how often."""
     node = agent.run(program(name, ranks), ranks)
     saved = []
     for size in SIZES:
-        time.sleep(chance.uniform(0, span / 3))
+        time.sleep(chance.uniform(0, longest))
         if "running" not in agent.task(node):
             break
         if size > ranks:
@@ -43,6 +39,20 @@ def test_losses_are_the_same(agent, name, ranks):
         assert len(agent.proxies(node)) == size
         saved.append(f"on {size}")
     print(f"seed {SEED}: {name}: saved {len(saved)} times, {saved}")
-    assert agent.finish(node).decode() == wanted, f"seed {SEED}"
-    assert saved
-    agent.ok("destroy", node)
+    return node, saved
+
+
+@pytest.mark.parametrize("name, ranks", test_training.trainings())
+def test_losses_are_the_same(agent, name, ranks):
+    chance = random.Random(f"{SEED} {name} ranks")
+    began = time.monotonic()
+    wanted = ranked.finished(ranked.command(ranks, 1, built("workloads", name), STEPS))
+    span = time.monotonic() - began
+    # How fast it is the next time, depends on what else the machine does.
+    for number in range(5):
+        node, saved = moved(agent, name, ranks, chance, span / 3 / 2**number)
+        assert agent.finish(node).decode() == wanted, f"seed {SEED}"
+        agent.ok("destroy", node)
+        if saved:
+            return
+    assert False, f"seed {SEED}: it ends too early"
