@@ -111,8 +111,7 @@ Verdict store_way(const Place &store) {
     const auto bad = std::ranges::find_if(store.way, [](const FileFacts &above) {
         if (above.kind == FileKind::kMissing)
             return false;
-        return above.kind != FileKind::kDirectory || above.uid != 0 ||
-               ((above.mode & (S_IWGRP | S_IWOTH)) != 0 && (above.mode & S_ISVTX) == 0);
+        return above.kind != FileKind::kDirectory || !is_roots(above);
     });
     if (bad == store.way.end())
         return std::nullopt;

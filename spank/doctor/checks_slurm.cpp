@@ -3,11 +3,11 @@
 #include "checks.hpp"
 #include "slurm_text.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 namespace singularity::doctor {
 
@@ -243,7 +243,7 @@ Verdict plugstack_required(const Plugstack &plugstack) {
 Verdict plugin_file(const Plugstack &plugstack) {
     if (!plugstack.line || plugstack.plugin.kind == FileKind::kRegular)
         return std::nullopt;
-    return Problem{fmt::format("{} names {}, which is {}", place(*plugstack.line),
+    return Problem{fmt::format("{} means {}, which is {}", place(*plugstack.line),
                                plugstack.plugin.path.native(),
                                plugstack.plugin.kind == FileKind::kMissing ? "not there" : "no regular file"),
                    "no job can be started, or submitted, on this host",
@@ -251,14 +251,30 @@ Verdict plugin_file(const Plugstack &plugstack) {
                                place(*plugstack.line))};
 }
 
+constexpr const char *kRunsAsRoot = "who can write to it runs what he likes as root, in slurmstepd";
+
 Verdict plugin_owner(const Plugstack &plugstack) {
     const FileFacts &file = plugstack.plugin;
-    if (file.kind != FileKind::kRegular || (file.uid == 0 && (file.mode & (S_IWGRP | S_IWOTH)) == 0))
+    if (file.kind != FileKind::kRegular || is_roots(file))
         return std::nullopt;
     return Problem{
         fmt::format("{} belongs to uid {} and has mode {:04o}", file.path.native(), file.uid, file.mode),
-        "who can write to it runs what he likes as root, in slurmstepd",
+        kRunsAsRoot,
         fmt::format("find out what is in it, then chown root: {0}; chmod 0644 {0}", file.path.native())};
+}
+
+Verdict plugin_way(const Plugstack &plugstack) {
+    const auto bad = std::ranges::find_if_not(plugstack.way, is_roots);
+    if (bad == plugstack.way.end())
+        return std::nullopt;
+    const auto path = bad->path.native();
+    const auto what = fmt::format("{}, on the way to {}, ", path, plugstack.plugin.path.native());
+    if (bad->kind == FileKind::kLink)
+        return Problem{fmt::format("{}is a symbolic link of uid {}", what, bad->uid), kRunsAsRoot,
+                       fmt::format("find out who did what, then chown -h root: {}", path)};
+    return Problem{fmt::format("{}belongs to uid {} and has mode {:04o}", what, bad->uid, bad->mode),
+                   kRunsAsRoot,
+                   fmt::format("find out who did what, then chown root: {0}; chmod go-w {0}", path)};
 }
 
 Verdict plugin_loads(const Plugstack &plugstack) {
@@ -302,6 +318,7 @@ constexpr std::array kChecks{
     check<plugstack_required, &Facts::plugstack>("plugstack-required", Severity::kWarning),
     check<plugin_file, &Facts::plugstack>("plugin-file", Severity::kError),
     check<plugin_owner, &Facts::plugstack>("plugin-owner", Severity::kError),
+    check<plugin_way, &Facts::plugstack>("plugin-way", Severity::kError),
     check<plugin_loads, &Facts::plugstack>("plugin-loads", Severity::kError),
     check<plugin_version, &Facts::plugstack, &Facts::slurm>("plugin-version", Severity::kError),
 };

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 namespace singularity::doctor {
@@ -62,6 +63,12 @@ struct FileFacts {
     uid_t uid = 0;
     mode_t mode = 0; // permissions alone
 };
+// Nobody but root can put something else in its place. What root has put into a sticky directory stays there.
+[[nodiscard]] inline bool is_roots(const FileFacts &file) {
+    const bool writable = file.kind != FileKind::kLink && (file.mode & (S_IWGRP | S_IWOTH)) != 0;
+    const bool sticky = file.kind == FileKind::kDirectory && (file.mode & S_ISVTX) != 0;
+    return file.uid == 0 && (!writable || sticky);
+}
 
 // The line of plugstack.conf, or of a file that it includes, that names the SPANK plugin.
 struct PlugstackLine {
@@ -74,9 +81,10 @@ struct Plugstack {
     std::filesystem::path file;
     bool present = false;
     std::optional<PlugstackLine> line;
-    FileFacts plugin;          // that the line means
-    std::uint32_t version = 0; // Slurm's, that the plugin was built for: 0x180b05; 0: not known
-    std::string load_error;    // why it cannot be loaded
+    std::vector<FileFacts> way; // directories and symbolic links on the way to the plugin
+    FileFacts plugin;           // that the line means: what links lead to
+    std::uint32_t version = 0;  // Slurm's, that the plugin was built for: 0x180b05; 0: not known
+    std::string load_error;     // why it cannot be loaded
 };
 
 // A directory for images, and what it lies on.

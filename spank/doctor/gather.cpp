@@ -2,8 +2,10 @@
 #include "gather.hpp"
 
 #include <cerrno>
+#include <deque>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 #include <sys/stat.h>
@@ -14,6 +16,7 @@ namespace singularity::doctor {
 namespace {
 
 constexpr mode_t kPermissions = 07777;
+constexpr int kMostLinks = 40; // as the kernel has it
 constexpr const char *kSlurmConf = "/etc/slurm/slurm.conf";
 
 FileKind kind_of(mode_t mode) {
@@ -46,6 +49,41 @@ Expected<FileFacts> look_at_file(const std::filesystem::path &path) {
                      .kind = kind_of(status.st_mode),
                      .uid = status.st_uid,
                      .mode = status.st_mode & kPermissions};
+}
+
+Expected<std::vector<FileFacts>> follow(const std::filesystem::path &path) {
+    std::vector<FileFacts> way;
+    std::deque<std::filesystem::path> rest(path.begin(), path.end());
+    std::filesystem::path here; // no link is part of it
+    for (int links = 0; !rest.empty() && links <= kMostLinks;) {
+        const auto name = rest.front();
+        rest.pop_front();
+        if (name == "..")
+            here = here.parent_path();
+        if (name.empty() || name == "." || name == "..")
+            continue;
+        auto found = look_at_file(here / name);
+        if (!found)
+            return propagate(found);
+        way.push_back(*std::move(found));
+        FileFacts &file = way.back();
+        if (file.kind == FileKind::kMissing) {
+            for (const auto &part : rest)
+                file.path /= part;
+            break;
+        }
+        if (file.kind != FileKind::kLink) {
+            here = file.path;
+            continue;
+        }
+        std::error_code error;
+        const auto target = std::filesystem::read_symlink(file.path, error);
+        if (error)
+            return std::unexpected(errno_error("follow", file.path.native(), error.value()));
+        rest.insert(rest.begin(), target.begin(), target.end());
+        ++links;
+    }
+    return way;
 }
 
 Expected<std::string> content_of(const std::filesystem::path &path) {

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace singularity::doctor {
 
@@ -39,6 +40,9 @@ struct Where {
 // EACCES and EPERM mean something else to who is not root.
 [[nodiscard]] std::unexpected<NotSeen> not_seen(const Error &error);
 [[nodiscard]] Expected<FileFacts> look_at_file(const std::filesystem::path &path);
+// Every directory and symbolic link that leads to a file, and it: the last one. That one is missing, with the
+// path that is not there, or a link where links go round.
+[[nodiscard]] Expected<std::vector<FileFacts>> follow(const std::filesystem::path &path);
 [[nodiscard]] Expected<std::string> content_of(const std::filesystem::path &path);
 
 } // namespace singularity::doctor

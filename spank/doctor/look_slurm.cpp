@@ -18,7 +18,6 @@
 
 #include <dlfcn.h>
 #include <glob.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 namespace singularity::doctor {
@@ -91,24 +90,24 @@ Expected<std::optional<PlugstackLine>> find_line(const std::filesystem::path &fi
 }
 
 // As Slurm does it: a name without a slash is looked for in PluginDir.
-Expected<FileFacts> plugin_file(const std::string &plugin, std::string_view directories) {
+Expected<std::vector<FileFacts>> plugin_file(const std::string &plugin, std::string_view directories) {
     if (plugin.contains('/'))
-        return look_at_file(plugin);
+        return follow(plugin);
     std::filesystem::path first;
     while (!directories.empty()) {
         const auto end = std::min(directories.find(':'), directories.size());
         const auto path = std::filesystem::path(directories.substr(0, end)) / plugin;
         directories.remove_prefix(std::min(end + 1, directories.size()));
-        auto found = look_at_file(path);
-        if (!found || found->kind != FileKind::kMissing)
+        auto found = follow(path);
+        if (!found || found->back().kind != FileKind::kMissing)
             return found;
         if (first.empty())
             first = path;
     }
-    return FileFacts{.path = first.empty() ? std::filesystem::path(plugin) : first};
+    return std::vector{FileFacts{.path = first.empty() ? std::filesystem::path(plugin) : first}};
 }
 
-// As Slurm does it. The file is root's alone: loading it runs its initialisers.
+// As Slurm does it. The file, and the way to it, is root's alone: loading it runs its initialisers.
 void look_inside(Plugstack &plugstack) {
     void *const library = dlopen(plugstack.plugin.path.c_str(), RTLD_LAZY | RTLD_LOCAL);
     if (library == nullptr) {
@@ -172,9 +171,11 @@ Fact<Plugstack> look_at_plugstack(const Slurm &slurm) {
                               directories != slurm.settings.end() ? directories->second : std::string_view());
     if (!plugin)
         return not_seen(plugin.error());
-    out.plugin = *std::move(plugin);
-    if (out.plugin.kind == FileKind::kRegular && out.plugin.uid == 0 &&
-        (out.plugin.mode & (S_IWGRP | S_IWOTH)) == 0)
+    out.way = *std::move(plugin);
+    out.plugin = std::move(out.way.back());
+    out.way.pop_back();
+    if (out.plugin.kind == FileKind::kRegular && is_roots(out.plugin) &&
+        std::ranges::all_of(out.way, is_roots))
         look_inside(out);
     return out;
 }

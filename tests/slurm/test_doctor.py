@@ -135,9 +135,20 @@ PLANTED = {
         "mkdir /etc/slurm/p.d; mv /etc/slurm/plugstack.conf /etc/slurm/p.d/a.conf; sed -i s/required/optional/ /etc/slurm/p.d/a.conf;"
         "echo 'include p.d/*.conf' >/etc/slurm/plugstack.conf", "rm -r /etc/slurm/p.d", ()),
     "no plugin": ({"plugin-file"}, "echo required /nowhere/spank_singularity.so >/etc/slurm/plugstack.conf", "", ()),
-    "plugin is a link": (
-        {"plugin-file"}, f"ln -s {PLUGIN} /tmp/spank_singularity.so; echo required /tmp/spank_singularity.so >/etc/slurm/plugstack.conf",
+    "plugin is a directory": (
+        {"plugin-file"}, "mkdir /tmp/spank_singularity.so; echo required /tmp/spank_singularity.so >/etc/slurm/plugstack.conf",
+        "rmdir /tmp/spank_singularity.so", ()),
+    "plugin is a link to nothing": (
+        {"plugin-file"}, "ln -s nowhere /tmp/spank_singularity.so; echo required /tmp/spank_singularity.so >/etc/slurm/plugstack.conf",
         "rm /tmp/spank_singularity.so", ()),
+    "plugin is a link of a user": (
+        {"plugin-way"},
+        f"ln -s {PLUGIN} /tmp/spank_singularity.so; chown -h alice /tmp/spank_singularity.so;"
+        "echo required /tmp/spank_singularity.so >/etc/slurm/plugstack.conf", "rm /tmp/spank_singularity.so", ()),
+    "plugin in a user's directory, by a link": (
+        {"plugin-way"},
+        f"install -d -o alice /opt/user; cp {PLUGIN} /opt/user; ln -s ../opt/user /tmp/link;"
+        "echo required /tmp/link/spank_singularity.so >/etc/slurm/plugstack.conf", "rm -r /tmp/link /opt/user", ()),
     "plugin can be written": ({"plugin-owner"}, f"chmod 664 {PLUGIN}", f"chmod 644 {PLUGIN}", ()),
     "plugin of a user": ({"plugin-owner"}, f"chown alice {PLUGIN}", f"chown root {PLUGIN}", ()),
     "plugin is none": (
@@ -184,6 +195,16 @@ def test_what_is_planted_is_found_alone(node, name):
     finally:
         node.run(mend + "\ncp -a /root/good/. /etc/slurm")
     assert names(found) == checks and found["status"] == 1
+
+
+def test_a_plugin_by_a_link(node):
+    """Slurm follows links: so does the doctor, to a plugin that is as good as before."""
+    node.run(f"ln -s {PLUGIN} /tmp/spank_singularity.so; echo required /tmp/spank_singularity.so >/etc/slurm/plugstack.conf")
+    try:
+        found = diagnose(node)
+    finally:
+        node.run("rm /tmp/spank_singularity.so; cp -a /root/good/. /etc/slurm")
+    assert found["findings"] == []
 
 
 def test_a_plugin_for_another_slurm(node):

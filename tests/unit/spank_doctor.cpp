@@ -63,6 +63,10 @@ Facts good() {
                                                       .number = 3,
                                                       .required = true,
                                                       .plugin = "spank_singularity.so"},
+                                // Root's file of a sticky directory, by root's link, is root's.
+                                .way = {directory("/"),
+                                        directory("/tmp", 0, 01777),
+                                        {.path = "/tmp/l", .kind = FileKind::kLink, .uid = 0, .mode = 0777}},
                                 .plugin = {.path = "/lib/slurm/spank_singularity.so",
                                            .kind = FileKind::kRegular,
                                            .uid = 0,
@@ -146,14 +150,14 @@ constexpr Case kCases[] = {
      "CgroupPlugin=autodetect"},
     {"plugstack-line",
      [](Facts &f) {
-         f.plugstack =
-             Plugstack{.file = "/p.conf", .present = false, .line = {}, .plugin = {}, .load_error = {}};
+         f.plugstack = Plugstack{
+             .file = "/p.conf", .present = false, .line = {}, .way = {}, .plugin = {}, .load_error = {}};
      },
      "there is no /p.conf"},
     {"plugstack-line",
      [](Facts &f) {
-         f.plugstack =
-             Plugstack{.file = "/p.conf", .present = true, .line = {}, .plugin = {}, .load_error = {}};
+         f.plugstack = Plugstack{
+             .file = "/p.conf", .present = true, .line = {}, .way = {}, .plugin = {}, .load_error = {}};
      },
      "no line of /p.conf"},
     {"plugstack-required", [](Facts &f) { f.plugstack->line->required = false; },
@@ -166,12 +170,15 @@ constexpr Case kCases[] = {
      "not there"},
     {"plugin-file",
      [](Facts &f) {
-         f.plugstack->plugin.kind = FileKind::kLink;
+         f.plugstack->plugin.kind = FileKind::kDirectory;
          f.plugstack->version = 0;
      },
      "no regular file"},
     {"plugin-owner", [](Facts &f) { f.plugstack->plugin.uid = 1001; }, "belongs to uid 1001"},
     {"plugin-owner", [](Facts &f) { f.plugstack->plugin.mode = 0664; }, "mode 0664"},
+    {"plugin-way", [](Facts &f) { f.plugstack->way[0].uid = 1001; }, "/, on the way to /lib/slurm/"},
+    {"plugin-way", [](Facts &f) { f.plugstack->way[1].mode = 0777; }, "belongs to uid 0 and has mode 0777"},
+    {"plugin-way", [](Facts &f) { f.plugstack->way[2].uid = 1001; }, "/tmp/l, on the way"},
     {"plugin-loads", [](Facts &f) { f.plugstack->load_error = "libx.so: cannot open"; }, "libx.so"},
     {"plugin-version", [](Facts &f) { f.plugstack->version = 0x160508; },
      "is for Slurm 22.05.8, and this is 24.11.5"},
