@@ -5,10 +5,8 @@
 #include "doctor/gather.hpp"
 #include "doctor/report.hpp"
 
-#include <cstdlib>
 #include <iostream>
 #include <memory>
-#include <system_error>
 
 #include <CLI/CLI.hpp>
 
@@ -28,15 +26,6 @@ struct DoctorOptions {
     bool json = false;
 };
 
-// Wherever the package was put, programs and libraries keep their places to each other.
-std::filesystem::path library_directory() {
-    if (const char *const chosen = std::getenv("SINGULARITY_LIBDIR"); chosen != nullptr && *chosen != '\0')
-        return chosen;
-    std::error_code error;
-    const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-    return (program.parent_path() / SINGULARITY_LIBDIR_FROM_PROGRAMS).lexically_normal();
-}
-
 int run(const DoctorOptions &options) {
     const auto diagnosis = doctor::diagnose(doctor::gather(options.where));
     std::cout << (options.json ? doctor::in_json(diagnosis) : doctor::in_words(diagnosis));
@@ -47,10 +36,8 @@ int run(const DoctorOptions &options) {
 
 void add_doctor_command(CLI::App &app, int &status) {
     const auto options = std::make_shared<DoctorOptions>();
-    options->where = {.socket = agent::kDefaultSocket,
-                      .staging = agent::kDefaultStaging,
-                      .libraries = library_directory(),
-                      .version = SINGULARITY_VERSION};
+    options->where = {
+        .socket = agent::kDefaultSocket, .staging = agent::kDefaultStaging, .version = SINGULARITY_VERSION};
     CLI::App *const command = app.add_subcommand("doctor", kHelp);
     command->add_option("--socket", options->where.socket, "the node agent's socket")
         ->envname("SINGULARITY_AGENT_SOCKET")

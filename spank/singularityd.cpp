@@ -5,14 +5,14 @@
 #include "agent/health.hpp"
 #include "agent/server.hpp"
 #include "common/config.hpp"
+#include "common/installation.hpp"
 #include "common/log.hpp"
 #include "guarded_main.hpp"
 #include "peers/handshake.hpp"
 
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
-#include <system_error>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <sys/utsname.h>
@@ -29,15 +29,6 @@ int give_up(const singularity::Error &error) {
     return EXIT_FAILURE;
 }
 
-// Wherever the package was put, programs and libraries keep their places to each other.
-std::filesystem::path library_directory() {
-    if (const char *const chosen = std::getenv("SINGULARITY_LIBDIR"); chosen != nullptr && *chosen != '\0')
-        return chosen;
-    std::error_code error;
-    const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-    return (program.parent_path() / SINGULARITY_LIBDIR_FROM_PROGRAMS).lexically_normal();
-}
-
 std::string host_name() {
     utsname name{};
     return uname(&name) == 0 ? singularity::peers::short_name(name.nodename) : std::string();
@@ -51,6 +42,10 @@ int serve(agent::ServerOptions options) {
     if (!settings)
         return give_up(settings.error());
     singularity::log::set_level(settings->log_level);
+    auto libraries = singularity::library_directory();
+    if (!libraries)
+        return give_up(libraries.error());
+    options.places.libraries.directory = *std::move(libraries);
     // Who hangs up is an error of a call, not a death.
     static_cast<void>(std::signal(SIGPIPE, SIG_IGN));
     // Before the server has anything that a child could hold open.
@@ -68,12 +63,11 @@ int run(int argc, char **argv) {
     CLI::App app("singularityd: slurm-singularity's node agent");
     app.set_version_flag("--version", SINGULARITY_VERSION);
     bool once = false;
-    agent::ServerOptions options{.socket = agent::kDefaultSocket,
-                                 .places = {.libraries = {library_directory()},
-                                            .state = agent::kDefaultState,
-                                            .staging = agent::kDefaultStaging},
-                                 .host = host_name(),
-                                 .agents = {}};
+    agent::ServerOptions options{
+        .socket = agent::kDefaultSocket,
+        .places = {.libraries = {}, .state = agent::kDefaultState, .staging = agent::kDefaultStaging},
+        .host = host_name(),
+        .agents = {}};
     app.add_flag("--check", once,
                  "check once whether this node can hold elastic jobs, print the result, and end");
     app.add_option("--host", options.host, "name of this host, by which other agents call it")

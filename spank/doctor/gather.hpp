@@ -12,10 +12,9 @@
 namespace singularity::doctor {
 
 struct Where {
-    std::filesystem::path socket;    // of the node agent
-    std::filesystem::path staging;   // its staging directory
-    std::filesystem::path libraries; // that it uses if its environment says nothing else
-    std::string version;             // of the program that asks
+    std::filesystem::path socket;  // of the node agent
+    std::filesystem::path staging; // its staging directory
+    std::string version;           // of the program that asks
 };
 
 [[nodiscard]] Facts gather(const Where &where);

@@ -2,6 +2,7 @@
 // The node agent, and what belongs to it.
 #include "agent/client.hpp"
 #include "agent/surroundings.hpp"
+#include "common/installation.hpp"
 #include "common/unix_socket.hpp"
 #include "gather.hpp"
 #include "program_output.hpp"
@@ -13,6 +14,7 @@
 #include <optional>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -114,7 +116,11 @@ Fact<AgentProgram> look_at_agent_program(const Where &where) {
 }
 
 Fact<Libraries> look_at_libraries(const Where &where) {
-    Libraries out{.directory = where.libraries, .missing = {}};
+    auto directory = library_directory();
+    if (!directory)
+        return not_seen(directory.error());
+    // The agent's environment may say something else.
+    Libraries out{.directory = *std::move(directory), .missing = {}};
     if (const auto process = agent_process(where); process) {
         auto environment = content_of(fmt::format("/proc/{}/environ", *process));
         if (!environment)

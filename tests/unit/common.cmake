@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Tests of what is in common/.
-foreach(subject IN ITEMS error text deadline log raii settings config unix_socket proc)
+foreach(subject IN ITEMS error text deadline log raii settings config installation unix_socket proc)
     singularity_unit_test(common_${subject} SOURCES ${CMAKE_CURRENT_LIST_DIR}/common_${subject}.cpp USES singularity_common)
 endforeach()
 target_compile_definitions(common_config PRIVATE

@@ -11,8 +11,7 @@
 
 namespace singularity::launcher {
 
-// What is installed where. All below one directory: the environment variable SINGULARITY_LIBDIR, or the
-// library directory beside that of this program.
+// What is installed where, below library_directory().
 struct Installation {
     std::filesystem::path directory;
     [[nodiscard]] std::filesystem::path proxyd() const { return directory / "singularity-proxyd"; }
