@@ -3,8 +3,6 @@
 
 #include <cerrno>
 #include <deque>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -84,15 +82,6 @@ Expected<std::vector<FileFacts>> follow(const std::filesystem::path &path) {
         ++links;
     }
     return way;
-}
-
-Expected<std::string> content_of(const std::filesystem::path &path) {
-    errno = 0;
-    std::ifstream file(path);
-    std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (!file.is_open() || file.bad())
-        return std::unexpected(errno_error("read", path.native(), errno != 0 ? errno : EIO));
-    return text;
 }
 
 Facts gather(const Where &where) {

@@ -42,6 +42,5 @@ struct Where {
 // Every directory and symbolic link that leads to a file, and it: the last one. That one is missing, with the
 // path that is not there, or a link where links go round.
 [[nodiscard]] Expected<std::vector<FileFacts>> follow(const std::filesystem::path &path);
-[[nodiscard]] Expected<std::string> content_of(const std::filesystem::path &path);
 
 } // namespace singularity::doctor

@@ -3,6 +3,7 @@
 #include "agent/client.hpp"
 #include "agent/surroundings.hpp"
 #include "common/installation.hpp"
+#include "common/proc.hpp"
 #include "common/unix_socket.hpp"
 #include "gather.hpp"
 #include "program_output.hpp"
@@ -122,7 +123,7 @@ Fact<Libraries> look_at_libraries(const Where &where) {
     // The agent's environment may say something else.
     Libraries out{.directory = *std::move(directory), .missing = {}};
     if (const auto process = agent_process(where); process) {
-        auto environment = content_of(fmt::format("/proc/{}/environ", *process));
+        auto environment = proc::read(fmt::format("/proc/{}/environ", *process));
         if (!environment)
             return not_seen(environment.error());
         constexpr std::string_view kName = "SINGULARITY_LIBDIR=";

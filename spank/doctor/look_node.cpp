@@ -29,7 +29,7 @@ constexpr std::chrono::seconds kPatience{30}; // criu tries out a hundred things
 Fact<Cgroup> look_at_cgroup(const std::filesystem::path &slurm_conf) {
     Cgroup out;
     out.file = slurm_conf.parent_path() / "cgroup.conf";
-    auto text = content_of(out.file);
+    auto text = proc::read(out.file.native());
     if (!text && text.error().code != ENOENT)
         return not_seen(text.error());
     out.present = text.has_value();

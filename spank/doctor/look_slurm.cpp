@@ -2,7 +2,7 @@
 // Slurm's own settings are asked of its commands, not of libslurm: the layout of slurm_conf_t and the
 // library's name change with every release, and singularityctl must start where another release, or none, is
 // installed.
-#include "common/config.hpp"
+#include "common/proc.hpp"
 #include "gather.hpp"
 #include "peers/handshake.hpp"
 #include "program_output.hpp"
@@ -66,7 +66,7 @@ Expected<std::vector<std::filesystem::path>> files_of(const std::string &pattern
 }
 
 Expected<std::optional<PlugstackLine>> find_line(const std::filesystem::path &file, int depth) {
-    auto text = content_of(file);
+    auto text = proc::read(file.native());
     if (!text)
         return propagate(text);
     for (const PlugstackWord &word : parse_plugstack(*text)) {

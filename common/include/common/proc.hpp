@@ -17,7 +17,8 @@ namespace singularity::proc {
 // More bytes than this only a maps file has.
 inline constexpr std::size_t kUsual = std::size_t{16} << 20U;
 
-// A whole file of /proc, of at most so many bytes. ESRCH or ENOENT: the process has ended; EFBIG.
+// A whole file, of /proc or as short, of at most so many bytes. ESRCH or ENOENT: the process has ended;
+// EFBIG.
 [[nodiscard]] Expected<std::string> read(const std::string &path, std::size_t largest = kUsual);
 
 // A line of /proc/PID/mountinfo; names with their spaces.
