@@ -36,14 +36,48 @@ bool is(const std::string &value, std::string_view wanted) {
     return value.size() == wanted.size() && has_word(value, wanted);
 }
 
-Verdict proctrack(const Slurm &slurm) {
-    const auto found = value(slurm.settings, "ProctrackType");
-    if (found == "proctrack/cgroup")
+// What a key of slurm.conf must be, or be at least, and why.
+struct Wanted {
+    const char *key;
+    const char *value;
+    const char *why;
+    const char *then;
+};
+constexpr Wanted kProctrack{
+    "ProctrackType", "proctrack/cgroup",
+    "only with proctrack/cgroup SIGTERM reaches a task alone and not what it has started: programs would die "
+    "when they are to be checkpointed",
+    kRestart};
+constexpr Wanted kSelectType{"SelectType", "select/cons_tres_singularity",
+                             "nobody decides which jobs are resized and moved, and when",
+                             "and restart slurmctld"};
+constexpr Wanted kPriorityType{"PriorityType", "priority/singularity",
+                               "tiers and what jobs have missed so far count for nothing in the queue",
+                               "and restart slurmctld"};
+constexpr Wanted kJobRequeue{
+    "JobRequeue", "1", "a job without --requeue is cancelled when it is preempted, whatever was saved of it",
+    kReconfigure};
+constexpr Wanted kKillWait{
+    "KillWait", "60", "it is all the time that a job has for its last checkpoint between SIGTERM and SIGKILL",
+    kReconfigure};
+constexpr Wanted kUnkillable{
+    "UnkillableStepTimeout", "60", // Slurm's default
+    "a killed job with much memory on host and GPUs needs time to go, and its node would be drained",
+    kReconfigure};
+
+template <const Wanted &wanted>
+Verdict is_set(const Slurm &slurm) {
+    const auto found = value(slurm.settings, wanted.key);
+    if (found == wanted.value)
         return std::nullopt;
-    return Problem{shown("ProctrackType", found),
-                   "only with proctrack/cgroup SIGTERM reaches a task alone and not what it has started: "
-                   "programs would die when they are to be checkpointed",
-                   write(slurm, "ProctrackType=proctrack/cgroup", kRestart)};
+    return Problem{shown(wanted.key, found), wanted.why,
+                   write(slurm, fmt::format("{}={}", wanted.key, wanted.value), wanted.then)};
+}
+
+template <const Wanted &wanted>
+Verdict is_enough(const Slurm &slurm) {
+    const auto found = number_of(value(slurm.settings, wanted.key)); // none is less than any
+    return found < number_of(wanted.value) ? is_set<wanted>(slurm) : std::nullopt;
 }
 
 Verdict task_plugin(const Slurm &slurm) {
@@ -56,32 +90,6 @@ Verdict task_plugin(const Slurm &slurm) {
               found.empty() || found == "task/none" ? "TaskPlugin=task/cgroup"
                                                     : fmt::format("TaskPlugin={},task/cgroup", found),
               kRestart)};
-}
-
-Verdict select_type(const Slurm &slurm) {
-    const auto found = value(slurm.settings, "SelectType");
-    if (found == "select/cons_tres_singularity")
-        return std::nullopt;
-    return Problem{shown("SelectType", found), "nobody decides which jobs are resized and moved, and when",
-                   write(slurm, "SelectType=select/cons_tres_singularity", "and restart slurmctld")};
-}
-
-Verdict priority_type(const Slurm &slurm) {
-    const auto found = value(slurm.settings, "PriorityType");
-    if (found == "priority/singularity")
-        return std::nullopt;
-    return Problem{shown("PriorityType", found),
-                   "tiers and what jobs have missed so far count for nothing in the queue",
-                   write(slurm, "PriorityType=priority/singularity", "and restart slurmctld")};
-}
-
-Verdict job_requeue(const Slurm &slurm) {
-    const auto found = value(slurm.settings, "JobRequeue");
-    if (found == "1")
-        return std::nullopt;
-    return Problem{shown("JobRequeue", found),
-                   "a job without --requeue is cancelled when it is preempted, whatever was saved of it",
-                   write(slurm, "JobRequeue=1", kReconfigure)};
 }
 
 Verdict requeue_delay(const Slurm &slurm) {
@@ -98,27 +106,6 @@ Verdict requeue_delay(const Slurm &slurm) {
                           : fmt::format("AuthInfo says nothing of cred_expire: it is {}", kDefault),
                    fmt::format("each requeued job waits for {} s before it may start again", seconds + 1),
                    write(slurm, wanted, kRestart)};
-}
-
-Verdict kill_wait(const Slurm &slurm) {
-    constexpr std::int64_t kLeast = 60;
-    const auto found = value(slurm.settings, "KillWait");
-    if (number_of(found).value_or(0) >= kLeast)
-        return std::nullopt;
-    return Problem{shown("KillWait", found),
-                   "it is all the time that a job has for its last checkpoint between SIGTERM and SIGKILL",
-                   write(slurm, fmt::format("KillWait={}", kLeast), kReconfigure)};
-}
-
-Verdict unkillable(const Slurm &slurm) {
-    constexpr std::int64_t kLeast = 60; // Slurm's default
-    const auto found = value(slurm.settings, "UnkillableStepTimeout");
-    if (number_of(found).value_or(0) >= kLeast)
-        return std::nullopt;
-    return Problem{
-        shown("UnkillableStepTimeout", found),
-        "a killed job with much memory on host and GPUs needs time to go, and its node would be drained",
-        write(slurm, fmt::format("UnkillableStepTimeout={}", kLeast), kReconfigure)};
 }
 
 bool loses_jobs(const std::string &mode) { return has_word(mode, "suspend") || has_word(mode, "cancel"); }
@@ -298,17 +285,17 @@ Verdict plugin_version(const Plugstack &plugstack, const Slurm &slurm) {
 }
 
 constexpr std::array kChecks{
-    check<proctrack, &Facts::slurm>("proctrack", Severity::kError),
+    check<is_set<kProctrack>, &Facts::slurm>("proctrack", Severity::kError),
     check<task_plugin, &Facts::slurm>("task-plugin", Severity::kError),
-    check<job_requeue, &Facts::slurm>("job-requeue", Severity::kError),
+    check<is_set<kJobRequeue>, &Facts::slurm>("job-requeue", Severity::kError),
     check<preempt_mode, &Facts::slurm>("preempt-mode", Severity::kError),
     check<preempt_partition, &Facts::slurm>("preempt-partition", Severity::kError),
     check<gres_types, &Facts::slurm>("gres-types", Severity::kError),
-    check<select_type, &Facts::slurm>("select-type", Severity::kWarning),
-    check<priority_type, &Facts::slurm>("priority-type", Severity::kWarning),
+    check<is_set<kSelectType>, &Facts::slurm>("select-type", Severity::kWarning),
+    check<is_set<kPriorityType>, &Facts::slurm>("priority-type", Severity::kWarning),
     check<requeue_delay, &Facts::slurm>("requeue-delay", Severity::kWarning),
-    check<kill_wait, &Facts::slurm>("kill-wait", Severity::kWarning),
-    check<unkillable, &Facts::slurm>("unkillable-step", Severity::kWarning),
+    check<is_enough<kKillWait>, &Facts::slurm>("kill-wait", Severity::kWarning),
+    check<is_enough<kUnkillable>, &Facts::slurm>("unkillable-step", Severity::kWarning),
     check<user_signal, &Facts::slurm>("preempt-signal", Severity::kWarning),
     check<constrain_devices, &Facts::cgroup>("constrain-devices", Severity::kError),
     check<signal_children, &Facts::cgroup>("signal-children", Severity::kError),
