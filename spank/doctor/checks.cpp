@@ -41,7 +41,7 @@ constexpr std::array kParts{
 
 Diagnosis diagnose(const Facts &facts) {
     Diagnosis out;
-    for (const auto table : {slurm_checks(), configuration_checks(), host_checks()})
+    for (const auto table : {slurm_checks(), plugstack_checks(), configuration_checks(), host_checks()})
         for (const Check &each : table)
             if (auto problem = each.judge(facts); problem)
                 out.findings.push_back({each.name, each.severity, *std::move(problem)});

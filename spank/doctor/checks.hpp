@@ -44,6 +44,7 @@ template <auto Judge, auto... Parts>
 }
 
 [[nodiscard]] std::span<const Check> slurm_checks();
+[[nodiscard]] std::span<const Check> plugstack_checks();
 [[nodiscard]] std::span<const Check> configuration_checks();
 [[nodiscard]] std::span<const Check> host_checks();
 

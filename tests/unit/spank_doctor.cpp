@@ -263,7 +263,7 @@ void each_check_has_a_case(void **) {
     std::set<std::string_view> tested;
     for (const Case &test : kCases)
         tested.insert(test.check);
-    for (const auto table : {slurm_checks(), configuration_checks(), host_checks()})
+    for (const auto table : {slurm_checks(), plugstack_checks(), configuration_checks(), host_checks()})
         for (const Check &check : table)
             if (tested.erase(check.name) != 1)
                 fail(fmt::format("'{}' has no case, or two checks have that name", check.name));
