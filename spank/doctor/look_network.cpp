@@ -6,19 +6,17 @@
 #include "network/links.hpp"
 #include "node/network.hpp"
 #include "node/record.hpp"
+#include "peers/credential.hpp"
 #include "peers/handshake.hpp"
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <memory>
-#include <type_traits>
 
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
-#include <munge.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <unistd.h>
@@ -34,16 +32,6 @@ std::string text_of(in_addr address) {
 
 in_addr address_in(const sockaddr *address) {
     return reinterpret_cast<const sockaddr_in *>(address)->sin_addr; // of family AF_INET
-}
-
-struct DestroyContext {
-    void operator()(munge_ctx_t context) const { munge_ctx_destroy(context); }
-};
-using Context = std::unique_ptr<std::remove_pointer_t<munge_ctx_t>, DestroyContext>;
-
-std::string words_of(const Context &context, munge_err_t code) {
-    const char *const words = munge_ctx_strerror(context.get());
-    return words != nullptr ? words : munge_strerror(code);
 }
 
 // In the calling thread's network namespace, which is to be thrown away.
@@ -78,29 +66,8 @@ std::vector<NetworkPiece> try_pieces() {
 
 Fact<Munge> look_at_munge(const std::filesystem::path &socket) {
     Munge out{.socket = socket, .trouble = {}};
-    const Context context(munge_ctx_create());
-    if (!context)
-        return not_seen(Unseen::kFailed, "there is no memory for a context of munge");
-    if (const auto code = munge_ctx_set(context.get(), MUNGE_OPT_SOCKET, socket.c_str());
-        code != EMUNGE_SUCCESS)
-        return not_seen(Unseen::kFailed, words_of(context, code));
-    char *text = nullptr;
-    auto code = munge_encode(&text, context.get(), nullptr, 0);
-    const std::unique_ptr<char, void (*)(void *)> credential(text, std::free);
-    if (code != EMUNGE_SUCCESS) {
-        out.trouble = words_of(context, code);
-        return out;
-    }
-    void *payload = nullptr;
-    int size = 0;
-    uid_t uid = 0;
-    gid_t gid = 0;
-    code = munge_decode(credential.get(), context.get(), &payload, &size, &uid, &gid);
-    const std::unique_ptr<void, void (*)(void *)> owner(payload, std::free);
-    if (code != EMUNGE_SUCCESS)
-        out.trouble = words_of(context, code);
-    else if (uid != geteuid())
-        out.trouble = fmt::format("it takes uid {} for uid {}", geteuid(), uid);
+    if (const auto tried = peers::try_munge(socket); !tried)
+        out.trouble = tried.error().why;
     return out;
 }
 

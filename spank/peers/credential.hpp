@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Munge credentials around pledges. Both functions block: they are for errands.
+// Munge credentials around pledges. All functions block: they are for errands.
 #pragma once
 
 #include "common/error.hpp"
@@ -21,5 +21,9 @@ inline constexpr int kCredentialSeconds = 60;
 // that has expired and one that was read on this host before are refused (codes EPERM, EKEYREJECTED).
 [[nodiscard]] Expected<wire::Pledge> read_credential(const std::string &credential,
                                                      const std::filesystem::path &socket);
+
+// Whether munged makes a credential, and believes it, for whoever asks. The reason of an error is munge's
+// own.
+[[nodiscard]] Expected<void> try_munge(const std::filesystem::path &socket);
 
 } // namespace singularity::peers
