@@ -79,7 +79,11 @@ Expected<void> read_both(const Pipe &out, const Pipe &err, ProgramOutput &into, 
                 continue;
             std::array<char, 4096> buffer{};
             const ssize_t size = read(waiting[i].fd, buffer.data(), buffer.size());
-            if (size <= 0)
+            if (size < 0 && (errno == EINTR || errno == EAGAIN))
+                continue;
+            if (size < 0)
+                return std::unexpected(errno_error("read the output of", program));
+            if (size == 0)
                 waiting[i].fd = -1;
             else
                 texts[i]->append(buffer.data(), static_cast<std::size_t>(size));

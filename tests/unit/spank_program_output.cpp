@@ -6,8 +6,10 @@
 #include <cerrno>
 #include <chrono>
 #include <string>
+#include <utility>
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 namespace {
 
@@ -19,6 +21,7 @@ using singularity::test::expect_contains;
 using singularity::test::expect_equal;
 
 constexpr auto kPatience = 20s;
+int next_read_error = 0;
 
 singularity::Expected<std::string> shell(const char *script) {
     return answer_of({"sh", "-c", script}, Deadline::after(kPatience));
@@ -65,14 +68,38 @@ void endless_output_is_refused(void **) {
     assert_int_equal(endless.error().code, EFBIG);
 }
 
+// A pipe that cannot be read has not come to its end.
+void a_failing_read_is_an_error(void **) {
+    for (const int passing : {EINTR, EAGAIN}) {
+        next_read_error = passing;
+        expect_equal(shell("echo fine").value_or(""), "fine\n");
+        assert_int_equal(next_read_error, 0);
+    }
+    next_read_error = EIO;
+    const auto failed = shell("echo lost; exec sleep 600");
+    assert_false(failed.has_value());
+    assert_int_equal(failed.error().code, EIO);
+    expect_contains(failed.error().message(), "cannot read the output of sh -c echo lost");
+    assert_int_equal(waitpid(-1, nullptr, 0), -1); // nobody is left
+    assert_int_equal(errno, ECHILD);
+}
+
 } // namespace
+
+// The linker gives read(2) of the code under test to __wrap_read (--wrap).
+extern "C" ssize_t __real_read(int file, void *into, size_t size);
+extern "C" ssize_t __wrap_read(int file, void *into, size_t size) {
+    if (next_read_error == 0)
+        return __real_read(file, into, size);
+    errno = std::exchange(next_read_error, 0);
+    return -1;
+}
 
 int main() {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(what_it_writes_is_returned),
-        cmocka_unit_test(a_bad_end_is_an_error_with_its_words),
-        cmocka_unit_test(who_does_not_end_is_killed),
-        cmocka_unit_test(endless_output_is_refused),
+        cmocka_unit_test(what_it_writes_is_returned), cmocka_unit_test(a_bad_end_is_an_error_with_its_words),
+        cmocka_unit_test(who_does_not_end_is_killed), cmocka_unit_test(endless_output_is_refused),
+        cmocka_unit_test(a_failing_read_is_an_error),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
