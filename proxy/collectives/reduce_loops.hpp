@@ -51,10 +51,9 @@ constexpr Loops loops_of() {
             .floats = T::kFloats};
 }
 
-// In the order of ncclDataType_t.
-constexpr Loops kLoops[] = {
-    loops_of<Numbered<0>::Type>(), loops_of<Numbered<1>::Type>(),  loops_of<Numbered<2>::Type>(),
-    loops_of<Numbered<3>::Type>(), loops_of<Numbered<4>::Type>(),  loops_of<Numbered<5>::Type>(),
-    loops_of<Numbered<6>::Type>(), loops_of<Numbered<7>::Type>(),  loops_of<Numbered<8>::Type>(),
-    loops_of<Numbered<9>::Type>(), loops_of<Numbered<10>::Type>(), loops_of<Numbered<11>::Type>(),
+template <class Types>
+struct Table;
+template <class... Types>
+struct Table<std::tuple<Types...>> {
+    static constexpr Loops kLoops[] = {loops_of<Types>()...};
 };

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 
 #define SINGULARITY_ELEMENT __device__
 namespace {
@@ -79,10 +80,10 @@ __device__ void scale(const ScaleArguments &a) {
 
 #define SINGULARITY_KERNELS(number)                                                                          \
     extern "C" __global__ void reduce_##number(const ReduceArguments arguments) {                            \
-        reduce<Numbered<number>::Type>(arguments);                                                           \
+        reduce<std::tuple_element_t<number, Elements>>(arguments);                                           \
     }                                                                                                        \
     extern "C" __global__ void scale_##number(const ScaleArguments arguments) {                              \
-        scale<Numbered<number>::Type>(arguments);                                                            \
+        scale<std::tuple_element_t<number, Elements>>(arguments);                                            \
     }
 SINGULARITY_KERNELS(0)
 SINGULARITY_KERNELS(1)

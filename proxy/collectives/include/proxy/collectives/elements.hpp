@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // How elements are stored, and the steps of reductions, one element at a time: for processors and for
-// devices, which get the same bits. Included inside of a namespace of each user's own. No function of another
-// header is called: the linker would keep one copy of it for all instruction sets.
+// devices, which get the same bits. Included inside of a namespace of each user's own, who has included
+// <cstdint> and <tuple> outside of it. No function of another header is called: the linker would keep one
+// copy of it for all instruction sets.
 //
 // A compiler for a device defines what its functions need in front of them. No step may be contracted with
 // another one (-ffp-contract=off, -fmad=false).
@@ -175,54 +176,8 @@ SINGULARITY_ELEMENT inline typename T::Storage divided(typename T::Storage value
         return static_cast<Storage>(value / static_cast<Storage>(divisor));
 }
 
-// By ncclDataType_t.
-template <int number>
-struct Numbered;
-template <>
-struct Numbered<0> {
-    using Type = Whole<std::int8_t, std::uint32_t>;
-};
-template <>
-struct Numbered<1> {
-    using Type = Whole<std::uint8_t, std::uint32_t>;
-};
-template <>
-struct Numbered<2> {
-    using Type = Whole<std::int32_t, std::uint32_t>;
-};
-template <>
-struct Numbered<3> {
-    using Type = Whole<std::uint32_t, std::uint32_t>;
-};
-template <>
-struct Numbered<4> {
-    using Type = Whole<std::int64_t, std::uint64_t>;
-};
-template <>
-struct Numbered<5> {
-    using Type = Whole<std::uint64_t, std::uint64_t>;
-};
-template <>
-struct Numbered<6> {
-    using Type = Half;
-};
-template <>
-struct Numbered<7> {
-    using Type = Plain<float, std::uint32_t>;
-};
-template <>
-struct Numbered<8> {
-    using Type = Plain<double, std::uint64_t>;
-};
-template <>
-struct Numbered<9> {
-    using Type = BFloat;
-};
-template <>
-struct Numbered<10> {
-    using Type = E4M3;
-};
-template <>
-struct Numbered<11> {
-    using Type = E5M2;
-};
+// In the order of ncclDataType_t.
+using Elements = std::tuple<Whole<std::int8_t, std::uint32_t>, Whole<std::uint8_t, std::uint32_t>,
+                            Whole<std::int32_t, std::uint32_t>, Whole<std::uint32_t, std::uint32_t>,
+                            Whole<std::int64_t, std::uint64_t>, Whole<std::uint64_t, std::uint64_t>, Half,
+                            Plain<float, std::uint32_t>, Plain<double, std::uint64_t>, BFloat, E4M3, E5M2>;
