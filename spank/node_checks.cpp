@@ -2,16 +2,13 @@
 #include "node_checks.hpp"
 
 #include "common/config.hpp"
-#include "common/deadline.hpp"
+#include "common/proc.hpp"
 #include "common/unique_fd.hpp"
 #include "program_output.hpp"
 
 #include <array>
 #include <charconv>
 #include <chrono>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -44,10 +41,10 @@ Expected<std::string> check_configuration() {
 }
 
 Expected<std::string> check_cgroup() {
-    std::ifstream file("/proc/self/mounts");
-    if (!file)
-        return std::unexpected(errno_error("read", "/proc/self/mounts"));
-    return judge_cgroup_mounts(std::string(std::istreambuf_iterator<char>(file), {}));
+    auto mountinfo = proc::read("/proc/self/mountinfo");
+    if (!mountinfo)
+        return propagate(mountinfo);
+    return judge_cgroup_mounts(cgroup_mounts(*mountinfo));
 }
 
 Expected<std::string> check_munge() {
@@ -66,16 +63,7 @@ Expected<std::string> check_munge() {
     return std::string(kMungeSocket);
 }
 
-Expected<std::string> check_criu() {
-    auto output = answer_of({"criu", "--version"}, Deadline::after(kProgramDeadline));
-    if (!output) {
-        if (output.error().code == ENOENT)
-            output.error().why =
-                "it is not installed: install CRIU 4.2 or newer; elastic jobs cannot be checkpointed without";
-        return propagate(output);
-    }
-    return judge_criu_version(*output);
-}
+Expected<std::string> check_criu() { return installed_criu(Deadline::after(kProgramDeadline)); }
 
 constexpr std::array kChecks{
     NodeCheck{"root", check_root},     NodeCheck{"configuration", check_configuration},
@@ -86,6 +74,15 @@ constexpr std::array kChecks{
 } // namespace
 
 std::span<const NodeCheck> node_checks() { return kChecks; }
+
+Expected<std::string> installed_criu(const Deadline &deadline) {
+    auto output = answer_of({"criu", "--version"}, deadline);
+    if (output)
+        return judge_criu_version(*output);
+    if (output.error().code == ENOENT)
+        output.error().why = "it is not installed: install CRIU 4.2 or newer";
+    return propagate(output);
+}
 
 Expected<std::string> judge_criu_version(std::string_view output) {
     constexpr std::string_view kKey = "Version: ";
@@ -111,33 +108,30 @@ Expected<std::string> judge_criu_version(std::string_view output) {
     return fmt::format("{}.{}", found.first, found.second);
 }
 
-Expected<std::string> judge_cgroup_mounts(std::string_view mounts) {
-    bool unified = false;
-    bool freezer = false;
-    bool devices = false;
-    std::istringstream lines{std::string(mounts)};
-    std::string source;
-    std::string point;
-    std::string type;
-    std::string options;
-    for (std::string rest; lines >> source >> point >> type >> options && std::getline(lines, rest);) {
-        const std::string list = "," + options + ",";
-        if (type == "cgroup2" && point == "/sys/fs/cgroup")
-            unified = true;
-        if (type == "cgroup") {
-            freezer |= list.find(",freezer,") != std::string::npos;
-            devices |= list.find(",devices,") != std::string::npos;
-        }
+CgroupMounts cgroup_mounts(std::string_view mountinfo) {
+    CgroupMounts found;
+    for (const auto &mount : proc::mounts(mountinfo)) {
+        if (mount.type == "cgroup2" && mount.point == "/sys/fs/cgroup")
+            found.unified = true;
+        if (mount.type != "cgroup")
+            continue;
+        const auto list = fmt::format(",{},", mount.options);
+        found.freezer |= list.contains(",freezer,");
+        found.devices |= list.contains(",devices,");
     }
-    if (unified)
+    return found;
+}
+
+Expected<std::string> judge_cgroup_mounts(const CgroupMounts &mounts) {
+    if (mounts.unified)
         return "unified hierarchy";
-    if (freezer && devices)
+    if (mounts.v1())
         return "v1 hierarchies";
     return failure(
         "contain jobs in cgroups", "",
         fmt::format(
             "no unified hierarchy at /sys/fs/cgroup and no v1 hierarchy of the controller '{}': mount one",
-            freezer ? "devices" : "freezer"));
+            mounts.freezer ? "devices" : "freezer"));
 }
 
 } // namespace singularity::spank

@@ -2,6 +2,7 @@
 // What a node must have before it can hold elastic jobs, as a table of checks. singularityd runs them.
 #pragma once
 
+#include "common/deadline.hpp"
 #include "common/error.hpp"
 
 #include <span>
@@ -19,14 +20,24 @@ struct NodeCheck {
 
 [[nodiscard]] std::span<const NodeCheck> node_checks();
 
-// The parts that can be tested on text, without a node.
+// The parts that the doctor needs, too, or that can be tested on text.
+
+// Its release, of criu as it is found in PATH.
+[[nodiscard]] Expected<std::string> installed_criu(const Deadline &deadline);
 
 // output: what `criu --version` prints. Refuses releases before 4.2, which fail on TCP sockets from
 // Linux 6.16 on.
 [[nodiscard]] Expected<std::string> judge_criu_version(std::string_view output);
 
-// mounts: /proc/self/mounts. The controllers that Slurm needs to contain a job's processes and devices must
-// be mounted, as cgroup v1 hierarchies or as the unified one.
-[[nodiscard]] Expected<std::string> judge_cgroup_mounts(std::string_view mounts);
+// The controllers that Slurm needs to contain a job's processes and devices must be mounted, as cgroup v1
+// hierarchies or as the unified one, of which they are parts.
+struct CgroupMounts {
+    bool unified = false;
+    bool freezer = false; // as v1
+    bool devices = false;
+    [[nodiscard]] bool v1() const { return freezer && devices; }
+};
+[[nodiscard]] CgroupMounts cgroup_mounts(std::string_view mountinfo); // a text of /proc/PID/mountinfo
+[[nodiscard]] Expected<std::string> judge_cgroup_mounts(const CgroupMounts &mounts);
 
 } // namespace singularity::spank

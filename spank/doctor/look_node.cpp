@@ -38,28 +38,14 @@ Fact<Cgroup> look_at_cgroup(const std::filesystem::path &slurm_conf) {
     auto mounts = proc::read("/proc/self/mountinfo");
     if (!mounts)
         return not_seen(mounts.error());
-    bool freezer = false;
-    bool devices = false;
-    for (const auto &mount : proc::mounts(*mounts)) {
-        out.unified = out.unified || (mount.type == "cgroup2" && mount.point == "/sys/fs/cgroup");
-        if (mount.type != "cgroup")
-            continue;
-        freezer = freezer || has_word(mount.options, "freezer");
-        devices = devices || has_word(mount.options, "devices");
-    }
-    out.v1 = freezer && devices;
+    const auto hierarchies = spank::cgroup_mounts(*mounts);
+    out.unified = hierarchies.unified;
+    out.v1 = hierarchies.v1();
     return out;
 }
 
 Fact<Criu> look_at_criu() {
-    Criu out;
-    auto output = spank::answer_of({"criu", "--version"}, Deadline::after(kPatience));
-    if (output)
-        out.version = spank::judge_criu_version(*output);
-    else if (output.error().code == ENOENT)
-        out.version = failure("use CRIU", "", "it is not installed", ENOENT);
-    else
-        return not_seen(output.error());
+    Criu out{.version = spank::installed_criu(Deadline::after(kPatience))};
     struct statfs run{};
     if (statfs("/run", &run) != 0)
         return not_seen(errno_error("examine", "/run"));

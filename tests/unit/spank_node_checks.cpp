@@ -11,6 +11,7 @@
 namespace {
 
 using singularity::Expected;
+using singularity::spank::cgroup_mounts;
 using singularity::spank::judge_cgroup_mounts;
 using singularity::spank::judge_criu_version;
 using singularity::test::expect_contains;
@@ -48,22 +49,22 @@ void criu_versions(void **) {
     judge(kCases, judge_criu_version);
 }
 
-void cgroup_mounts(void **) {
+void cgroup_hierarchies(void **) {
     constexpr Case kCases[] = {
-        {"cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n", "unified", ""},
-        {"cgroup /sys/fs/cgroup/freezer cgroup rw,freezer 0 0\ncgroup /sys/fs/cgroup/devices cgroup "
-         "rw,devices 0 0\n",
+        {"30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n", "unified", ""},
+        {"31 23 0:27 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n"
+         "32 23 0:28 / /sys/fs/cgroup/devices rw - cgroup cgroup rw,devices\n",
          "v1", ""},
-        {"cgroup /sys/fs/cgroup/all cgroup rw,freezer,devices,memory 0 0\n", "v1", ""},
-        {"cgroup /sys/fs/cgroup/freezer cgroup rw,freezer 0 0\n", "", "controller 'devices'"},
-        {"cgroup /sys/fs/cgroup/devices cgroup rw,devices 0 0\n", "", "controller 'freezer'"},
+        {"31 23 0:27 / /sys/fs/cgroup/all rw - cgroup cgroup rw,freezer,devices,memory\n", "v1", ""},
+        {"31 23 0:27 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n", "", "controller 'devices'"},
+        {"31 23 0:27 / /sys/fs/cgroup/devices rw - cgroup cgroup rw,devices\n", "", "controller 'freezer'"},
         // A hybrid system's unified hierarchy has no controllers.
-        {"cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n", "", "controller 'freezer'"},
+        {"31 23 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n", "", "controller 'freezer'"},
         // A file system that only has the word among its options.
-        {"tmpfs /freezer tmpfs rw,freezer,devices 0 0\n", "", "controller 'freezer'"},
+        {"31 23 0:27 / /freezer rw - tmpfs tmpfs rw,freezer,devices\n", "", "controller 'freezer'"},
         {"", "", "mount one"},
     };
-    judge(kCases, judge_cgroup_mounts);
+    judge(kCases, [](std::string_view mountinfo) { return judge_cgroup_mounts(cgroup_mounts(mountinfo)); });
 }
 
 } // namespace
@@ -71,7 +72,7 @@ void cgroup_mounts(void **) {
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(criu_versions),
-        cmocka_unit_test(cgroup_mounts),
+        cmocka_unit_test(cgroup_hierarchies),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
