@@ -3,7 +3,7 @@
 
 #include "common/config.hpp"
 #include "common/proc.hpp"
-#include "common/unique_fd.hpp"
+#include "peers/credential.hpp"
 #include "program_output.hpp"
 
 #include <array>
@@ -12,8 +12,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 namespace singularity::spank {
@@ -21,8 +19,6 @@ namespace singularity::spank {
 namespace {
 
 constexpr std::pair<int, int> kOldestCriu{4, 2};
-constexpr std::string_view kMungeSocket =
-    "/run/munge/munge.socket.2"; // munged's default, which Slurm's auth/munge uses
 constexpr auto kProgramDeadline = std::chrono::seconds(10);
 
 Expected<std::string> check_root() {
@@ -48,19 +44,16 @@ Expected<std::string> check_cgroup() {
 }
 
 Expected<std::string> check_munge() {
-    const UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (socket.get() < 0)
-        return std::unexpected(errno_error("make a socket for", kMungeSocket));
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    kMungeSocket.copy(address.sun_path, sizeof address.sun_path - 1);
-    // Unix sockets connect at once or not at all.
-    if (connect(socket.get(), reinterpret_cast<const sockaddr *>(&address), sizeof address) != 0) {
-        auto error = errno_error("reach munged at", kMungeSocket);
-        error.why += ": start munge.service";
-        return std::unexpected(std::move(error));
+    auto settings = config::load_or_default(config::default_path());
+    if (!settings)
+        return propagate(settings);
+    const auto &socket = settings->agents.munge_socket;
+    if (auto tried = peers::try_munge(socket); !tried) {
+        tried.error().on = fmt::format("a credential of munged at {}", socket.native());
+        tried.error().why += ": restart munge.service";
+        return propagate(tried);
     }
-    return std::string(kMungeSocket);
+    return socket.native();
 }
 
 Expected<std::string> check_criu() { return installed_criu(Deadline::after(kProgramDeadline)); }
