@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "job_command.hpp"
 
-#include "run_command.hpp"
+#include "streams/program.hpp"
 
 #include <algorithm>
 #include <array>

@@ -3,23 +3,18 @@
 
 #include "agent/client.hpp"
 #include "job_command.hpp"
-#include "relay.hpp"
+#include "streams/program.hpp"
+#include "streams/streams.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <iostream>
 #include <optional>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <termios.h>
 #include <unistd.h>
 
 namespace singularity::spank {
@@ -28,99 +23,8 @@ namespace {
 
 using agent::Client;
 
-// What a terminal or an administrator sends to end a program: it is the program's to answer.
-constexpr std::array kForwarded{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 constexpr std::chrono::seconds kRejoinPatience{30}; // for an agent that is being restarted
 constexpr int kSignalBase = 128;                    // as shells report a death by signal
-
-Expected<UniqueFd> copy_of(int stream) {
-    UniqueFd fd(fcntl(stream, F_DUPFD_CLOEXEC, 3));
-    if (!fd && errno == EBADF) // closed: as a shell's <&- or >&-
-        return open_file("/dev/null", O_RDWR);
-    if (!fd)
-        return std::unexpected(errno_error("copy", "a standard stream"));
-    return fd;
-}
-
-node::WindowSize window_size() {
-    winsize size{};
-    ioctl(STDIN_FILENO, TIOCGWINSZ, &size);
-    return {.rows = size.ws_row, .columns = size.ws_col};
-}
-
-// The program's terminal gets the size of ours, if we have one.
-void pass_window_size(const UniqueFd &terminal) {
-    const auto window = window_size();
-    const winsize size{.ws_row = window.rows, .ws_col = window.columns, .ws_xpixel = 0, .ws_ypixel = 0};
-    if (terminal && window.rows != 0)
-        ioctl(terminal.get(), TIOCSWINSZ, &size);
-}
-
-// Keys go to the program as they are; everything is as before at the end.
-class RawTerminal {
-  public:
-    RawTerminal() {
-        if (tcgetattr(STDIN_FILENO, &before_) != 0)
-            return;
-        termios raw = before_;
-        cfmakeraw(&raw);
-        changed_ = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
-    }
-    ~RawTerminal() {
-        if (changed_)
-            tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
-    }
-    RawTerminal(const RawTerminal &) = delete;
-    RawTerminal &operator=(const RawTerminal &) = delete;
-    RawTerminal(RawTerminal &&) = delete;
-    RawTerminal &operator=(RawTerminal &&) = delete;
-
-  private:
-    termios before_{};
-    bool changed_ = false;
-};
-
-// Pipes between our standard streams and the task's. Output and errors that go to one place here share one
-// pipe: their order is kept.
-struct Pipes {
-    std::array<UniqueFd, 3> inner;
-    std::vector<Pump> pumps;
-
-    Expected<void> add(int stream) {
-        std::array<int, 2> ends{};
-        if (pipe2(ends.data(), O_CLOEXEC) != 0)
-            return std::unexpected(errno_error("make", "a pipe"));
-        UniqueFd reading(ends[0]);
-        UniqueFd writing(ends[1]);
-        auto own = copy_of(stream);
-        if (!own)
-            return propagate(own);
-        const bool input = stream == STDIN_FILENO;
-        inner.at(static_cast<std::size_t>(stream)) = std::move(input ? reading : writing);
-        if (input)
-            pumps.emplace_back(std::move(*own), std::move(writing));
-        else
-            pumps.emplace_back(std::move(reading), std::move(*own));
-        return {};
-    }
-
-    static Expected<Pipes> make() {
-        Pipes out;
-        for (const int stream : {STDIN_FILENO, STDOUT_FILENO})
-            if (auto added = out.add(stream); !added)
-                return propagate(added);
-        struct stat output{};
-        struct stat errors{};
-        if (fstat(STDOUT_FILENO, &output) == 0 && fstat(STDERR_FILENO, &errors) == 0 &&
-            output.st_dev == errors.st_dev && output.st_ino == errors.st_ino) {
-            out.inner[2] = UniqueFd(fcntl(out.inner[1].get(), F_DUPFD_CLOEXEC, 3));
-            return out;
-        }
-        if (auto added = out.add(STDERR_FILENO); !added)
-            return propagate(added);
-        return out;
-    }
-};
 
 // A task that runs, and the connection to the agent that knows of it.
 class Session {
@@ -214,17 +118,8 @@ Expected<int> accompany(Session session, const UniqueFd &signals, Pipes pipes, U
     std::optional<RawTerminal> raw;
     if (terminal) {
         raw.emplace();
-        for (const bool input : {true, false}) {
-            auto own = copy_of(input ? STDIN_FILENO : STDOUT_FILENO);
-            UniqueFd other(fcntl(terminal.get(), F_DUPFD_CLOEXEC, 3));
-            if (!own || !other)
-                return own ? Expected<int>(std::unexpected(errno_error("copy", "a terminal")))
-                           : propagate(own);
-            if (input)
-                pipes.pumps.emplace_back(std::move(*own), std::move(other));
-            else
-                pipes.pumps.emplace_back(std::move(other), std::move(*own));
-        }
+        if (auto added = pipes.add_terminal(terminal); !added)
+            return propagate(added);
     }
     auto ended = session.supervise(signals, pipes.pumps, terminal);
     if (!ended)
@@ -233,11 +128,8 @@ Expected<int> accompany(Session session, const UniqueFd &signals, Pipes pipes, U
     if (!ended->node_ended)
         if (auto destroyed = session.destroy(); !destroyed)
             std::cerr << "singularityctl: " << destroyed.error().message() << '\n';
-    pipes.pumps.front().close(); // input
-    for (std::vector<pollfd> none;
-         std::ranges::any_of(pipes.pumps, [](const auto &pump) { return !pump.done(); });)
-        if (!pump_and_poll(pipes.pumps, none, -1))
-            return std::unexpected(errno_error("deliver", "the program's output"));
+    if (auto delivered = pipes.deliver(); !delivered)
+        return propagate(delivered);
     raw.reset();
     if (ended->node_ended)
         std::cerr << "singularityctl: the virtual node " << session.node() << " was ended from outside\n";
@@ -256,39 +148,6 @@ Expected<void> fill_in_user(node::Spec &spec) {
 }
 
 } // namespace
-
-Expected<UniqueFd> readable_signals() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int number : kForwarded)
-        sigaddset(&set, number);
-    sigaddset(&set, SIGWINCH);
-    sigprocmask(SIG_BLOCK, &set, nullptr);
-    static_cast<void>(std::signal(SIGPIPE, SIG_IGN));
-    UniqueFd fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-    if (!fd)
-        return std::unexpected(errno_error("make", "a descriptor of signals"));
-    return fd;
-}
-
-Expected<node::Program> describe_program(const std::vector<std::string> &command) {
-    node::Program program;
-    program.arguments = command;
-    for (char **entry = environ; entry != nullptr && *entry != nullptr; ++entry)
-        program.environment.emplace_back(*entry);
-    std::error_code error;
-    program.directory = std::filesystem::current_path(error);
-    if (error)
-        return failure("find", "the working directory", error.message(), error.value());
-    for (std::uint32_t resource = 0; resource < RLIM_NLIMITS; ++resource) {
-        rlimit limit{};
-        if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) == 0)
-            program.limits.push_back({.resource = resource, .soft = limit.rlim_cur, .hard = limit.rlim_max});
-    }
-    program.mask = umask(0);
-    umask(static_cast<mode_t>(program.mask));
-    return program;
-}
 
 Expected<int> run_in_node(RunInNode options) {
     auto signals = readable_signals();
@@ -322,12 +181,8 @@ Expected<int> run_in_node(RunInNode options) {
     if (!created)
         return propagate(created);
     const auto name = created->reply.name;
-    std::vector<int> given;
-    for (const auto &inner : pipes.inner)
-        if (inner)
-            given.push_back(inner.get());
-    auto started =
-        client->call<agent::Started>(agent::Start{.node = name, .program = std::move(*program)}, given);
+    auto started = client->call<agent::Started>(agent::Start{.node = name, .program = std::move(*program)},
+                                                pipes.given());
     if (!started) {
         auto gone = client->call<agent::Done>(agent::Destroy{.node = name});
         return propagate(started); // the reason, whatever became of the node
@@ -336,8 +191,7 @@ Expected<int> run_in_node(RunInNode options) {
         std::cout << name << '\n';
         return EXIT_SUCCESS;
     }
-    for (auto &inner : pipes.inner)
-        inner.reset();
+    pipes.have_been_given();
 
     if (terminal && started->descriptors.size() != 1)
         return failure("attach to", name, "the agent has sent no terminal", EPROTO);
@@ -350,20 +204,17 @@ Expected<int> restore_in_node(const RestoreInNode &options) {
     if (!client)
         return propagate(client);
     Pipes pipes;
-    std::vector<int> given;
     if (!options.detach) {
         auto made = Pipes::make();
         if (!made)
             return propagate(made);
         pipes = std::move(*made);
-        for (const auto &inner : pipes.inner)
-            given.push_back(inner.get());
     }
     auto imaged = client->follow<agent::Imaged, agent::Progress>(agent::Restore{.what = options.what,
                                                                                 .proxies = options.proxies,
                                                                                 .hosts = options.hosts,
                                                                                 .detach = options.detach},
-                                                                 options.on_news, given);
+                                                                 options.on_news, pipes.given());
     if (!imaged)
         return propagate(imaged);
     const auto &report = imaged->reply.report;
@@ -373,8 +224,7 @@ Expected<int> restore_in_node(const RestoreInNode &options) {
     if (imaged->reply.job)
         return accompany_job(std::move(*client),
                              {.socket = options.socket, .hosts = {}, .label = options.label}, imaged->reply);
-    for (auto &inner : pipes.inner)
-        inner.reset();
+    pipes.have_been_given();
     const auto task = imaged->reply.task;
     // Either it had a terminal, or it has the pipes.
     UniqueFd terminal;

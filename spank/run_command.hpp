@@ -4,8 +4,6 @@
 
 #include "agent/agent_messages.hpp"
 #include "common/error.hpp"
-#include "common/unique_fd.hpp"
-#include "node/init_messages.hpp"
 #include "node/record.hpp"
 
 #include <cstdint>
@@ -15,11 +13,6 @@
 #include <vector>
 
 namespace singularity::spank {
-
-// Signals that are the program's to answer, and changes of the terminal's size, are readable from now on.
-[[nodiscard]] Expected<UniqueFd> readable_signals();
-// It runs as we do: environment, working directory, limits, umask.
-[[nodiscard]] Expected<node::Program> describe_program(const std::vector<std::string> &command);
 
 struct RunInNode {
     std::filesystem::path socket; // the agent's

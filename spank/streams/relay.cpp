@@ -22,6 +22,8 @@ bool ready(int fd, short events) {
 
 } // namespace
 
+bool Pump::idle() const { return done() || (held_.empty() && !ready(from_.get(), POLLIN)); }
+
 void Pump::watch(std::vector<pollfd> &watched) const {
     if (done())
         return;

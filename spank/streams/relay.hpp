@@ -20,6 +20,8 @@ class Pump {
     Pump(UniqueFd from, UniqueFd to) : from_(std::move(from)), to_(std::move(to)) {}
 
     [[nodiscard]] bool done() const { return !to_; }
+    // There is nothing to do now.
+    [[nodiscard]] bool idle() const;
     void watch(std::vector<pollfd> &watched) const;
     // Does what can be done without waiting. At the end of input the output is closed, and the other way
     // round.
