@@ -8,10 +8,14 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string_view>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -54,17 +58,42 @@ Expected<void> make_directory(const std::filesystem::path &path, mode_t mode, ui
 
 std::string hosts_text(const Spec &spec) {
     std::ifstream file("/etc/hosts");
-    std::string text(std::istreambuf_iterator<char>(file), {});
-    if (!text.empty() && text.back() != '\n')
-        text += '\n';
-    // First, so that it is what the name means whatever the host's file says.
-    auto own = fmt::format("{} {}\n", spec.address.substr(0, spec.address.find('/')), spec.hostname);
-    for (const auto &neighbour : spec.neighbours)
-        own += fmt::format("{} {}\n", neighbour.address, neighbour.name);
-    return own + text;
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    std::vector<Neighbour> names{
+        {.name = spec.hostname, .address = spec.address.substr(0, spec.address.find('/'))}};
+    names.insert(names.end(), spec.neighbours.begin(), spec.neighbours.end());
+    return hosts_with(text, names);
 }
 
 } // namespace
+
+// Resolvers may give all addresses that a name has anywhere in the file: it has no other.
+std::string hosts_with(std::string_view text, const std::vector<Neighbour> &names) {
+    std::string out;
+    for (const auto &[name, address] : names)
+        out += fmt::format("{} {}\n", address, name);
+    const auto is_ours = [&](const std::string &word) {
+        return std::ranges::any_of(
+            names, [&](const Neighbour &one) { return strcasecmp(one.name.c_str(), word.c_str()) == 0; });
+    };
+    std::istringstream lines{std::string(text)};
+    for (std::string line; std::getline(lines, line);) {
+        std::istringstream words(line.substr(0, line.find('#')));
+        std::string address;
+        std::vector<std::string> rest;
+        words >> address;
+        for (std::string word; words >> word;)
+            rest.push_back(std::move(word));
+        if (std::ranges::none_of(rest, is_ours)) {
+            out += line + "\n";
+            continue;
+        }
+        std::erase_if(rest, is_ours);
+        if (!rest.empty())
+            out += fmt::format("{} {}\n", address, fmt::join(rest, " "));
+    }
+    return out;
+}
 
 Expected<void> write_file(const std::filesystem::path &path, std::string_view content, mode_t mode) {
     const std::filesystem::path beside = path.native() + ".new";

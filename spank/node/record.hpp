@@ -23,6 +23,8 @@ struct Neighbour {
     static void fields(auto &self, auto &visit) { visit(self.name, self.address); }
 };
 inline constexpr std::size_t kNeighbourLimit = 254;
+// A file like /etc/hosts, with the addresses of these names and no others for them.
+[[nodiscard]] std::string hosts_with(std::string_view text, const std::vector<Neighbour> &names);
 
 // What a user asks for. All of it has been checked by check_spec when a node is made.
 struct Spec {

@@ -6,6 +6,7 @@
 #include "node/init_messages.hpp"
 #include "node/mounts.hpp"
 #include "node/network.hpp"
+#include "node/record.hpp"
 #include "node/seqpacket.hpp"
 
 #include <string>
@@ -109,6 +110,15 @@ void test_strings_without_zeros(void ** /*state*/) {
     assert_false(decode<InitStart>(encode(start)).has_value());
 }
 
+void test_names_have_one_address(void ** /*state*/) {
+    const auto text = singularity::node::hosts_with(
+        "127.0.0.1 localhost\n# n1 was here\n10.0.0.1 n1 N1.cluster gate # old\n"
+        "10.0.0.2 n2\n10.0.0.3 n3 # no newline",
+        {{.name = "n1", .address = "10.64.1.1"}, {.name = "n2", .address = "10.64.1.2"}});
+    assert_string_equal(text.c_str(), "10.64.1.1 n1\n10.64.1.2 n2\n127.0.0.1 localhost\n# n1 was here\n"
+                                      "10.0.0.1 N1.cluster gate\n10.0.0.3 n3 # no newline\n");
+}
+
 // The kernel tells of the end first where something was left unread.
 void test_the_last_words_are_heard(void ** /*state*/) {
     int pair[2];
@@ -138,6 +148,7 @@ int main() {
         cmocka_unit_test(test_packets_come_back),
         cmocka_unit_test(test_damaged_packets),
         cmocka_unit_test(test_strings_without_zeros),
+        cmocka_unit_test(test_names_have_one_address),
         cmocka_unit_test(test_the_last_words_are_heard),
     };
     return cmocka_run_group_tests_name("virtual nodes", tests, nullptr, nullptr);
