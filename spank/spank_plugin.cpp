@@ -4,12 +4,19 @@
 #include "common/config.hpp"
 #include "common/log.hpp"
 #include "elastic_range.hpp"
+#include "task/variables.hpp"
 
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+
+#include <slurm/slurm_version.h>
 
 namespace singularity::spank {
 
@@ -93,6 +100,60 @@ std::string step_name(std::uint32_t step) {
     }
 }
 
+struct HostlistEnd {
+    template <class List>
+    void operator()(List *list) const {
+        slurm_hostlist_destroy(list);
+    }
+};
+
+constexpr std::size_t kListLimit = 65536; // of a list of hosts, as Slurm writes it
+
+// "n[1-2]" as "n1,n2".
+std::string expand_hosts(const char *text) {
+    std::string out;
+    auto *const list = slurm_hostlist_create(text);
+    const std::unique_ptr<std::remove_pointer_t<decltype(list)>, HostlistEnd> owner(list);
+    if (!owner)
+        return out;
+    while (char *const host = slurm_hostlist_shift(list)) {
+        out += (out.empty() ? "" : ",") + std::string(host);
+        std::free(host); // NOLINT(cppcoreguidelines-no-malloc,cppcoreguidelines-owning-memory): slurm.h
+    }
+    return out;
+}
+
+int set_variable(spank_t spank, const char *name, const std::string &value) {
+    const spank_err_t set = spank_setenv(spank, name, value.c_str(), 1);
+    if (set != ESPANK_SUCCESS)
+        kLog.error("cannot set {} for a task: {}", name, spank_strerror(set));
+    return set;
+}
+
+// The wrapper gets the program and its arguments behind its own name; or, where Slurm has no call for that,
+// it takes the place of the program's name, which is put into the environment.
+int put_in_front(spank_t spank, const char *wrapper) {
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
+    const char *words[] = {wrapper};
+    const spank_err_t done = spank_prepend_task_argv(spank, 1, words);
+    if (done != ESPANK_SUCCESS)
+        kLog.error("cannot run a task by {}: {}", wrapper, spank_strerror(done));
+    return done;
+#else
+    int count = 0;
+    char **words = nullptr;
+    if (const spank_err_t got = spank_get_item(spank, S_JOB_ARGV, &count, &words);
+        got != ESPANK_SUCCESS || count < 1) {
+        kLog.error("cannot read a task's program: {}", spank_strerror(got));
+        return ESPANK_ERROR;
+    }
+    if (const int set = set_variable(spank, task::kProgramVariable, words[0]); set != ESPANK_SUCCESS)
+        return set;
+    words[0] = strdup(wrapper); // this process is the task's: nobody else sees it
+    return words[0] == nullptr ? ESPANK_ERROR : ESPANK_SUCCESS;
+#endif
+}
+
 } // namespace
 
 int init(spank_t spank, int argc, char **argv) noexcept {
@@ -138,10 +199,31 @@ int task_init(spank_t spank) noexcept {
     return guarded([&]() -> int {
         if (!requested)
             return ESPANK_SUCCESS;
-        const spank_err_t set = spank_setenv(spank, "SINGULARITY_ELASTIC", to_string(*requested).c_str(), 1);
-        if (set != ESPANK_SUCCESS)
-            kLog.error("cannot set SINGULARITY_ELASTIC for a task: {}", spank_strerror(set));
-        return set;
+        if (const int set = set_variable(spank, "SINGULARITY_ELASTIC", to_string(*requested));
+            set != ESPANK_SUCCESS)
+            return set;
+        std::uint32_t step = 0;
+        if (const spank_err_t got = spank_get_item(spank, S_JOB_STEPID, &step); got != ESPANK_SUCCESS) {
+            kLog.error("cannot tell which step a task is of: {}", spank_strerror(got));
+            return got;
+        }
+        if (step > SLURM_MAX_NORMAL_STEP_ID) // batch scripts and the like stay where they are
+            return ESPANK_SUCCESS;
+        std::string nodes(kListLimit, '\0');
+        if (const spank_err_t got =
+                spank_getenv(spank, "SLURM_STEP_NODELIST", nodes.data(), static_cast<int>(nodes.size()));
+            got != ESPANK_SUCCESS) {
+            kLog.error("cannot read SLURM_STEP_NODELIST: {}", spank_strerror(got));
+            return got;
+        }
+        const auto hosts = expand_hosts(nodes.c_str());
+        if (hosts.empty()) {
+            kLog.error("SLURM_STEP_NODELIST={} is no list of hosts", nodes.c_str());
+            return ESPANK_ERROR;
+        }
+        if (const int set = set_variable(spank, task::kHostsVariable, hosts); set != ESPANK_SUCCESS)
+            return set;
+        return put_in_front(spank, SINGULARITY_TASK);
     });
 }
 

@@ -14,7 +14,8 @@ int init(spank_t spank, int argc, char **argv) noexcept;
 // On a node: says in slurmd's log what the step asks for.
 int init_post_opt(spank_t spank) noexcept;
 
-// In each task, before exec, as the user: SINGULARITY_ELASTIC tells the program its range.
+// In each task, before exec, as the user: SINGULARITY_ELASTIC tells the program its range; tasks of srun's
+// steps are run by singularity-task.
 int task_init(spank_t spank) noexcept;
 
 } // namespace singularity::spank

@@ -44,6 +44,11 @@ enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the
     job_made,
     job_news,
     jobs,
+    join_step,   // -> joined, when the task runs: with its three standard streams, unless it is on a terminal
+    wait_rank,   // -> rank_ended, when the task of this connection has
+    signal_rank, // -> done: to the task of this connection
+    joined,
+    rank_ended,
 };
 
 struct Create {
@@ -289,6 +294,43 @@ struct CutJob {
     std::string job;
     bool open = false; // again
     static void fields(auto &self, auto &visit) { visit(self.job, self.open); }
+};
+
+// A task of a step of Slurm's is to run in the virtual node that the step has here. Of which step, is what
+// the cgroup of who asks says. All tasks of a step on a host say the same, but for rank and program.
+struct JoinStep {
+    static constexpr auto kType = Message::join_step;
+    std::vector<std::string> hosts; // of the step, in Slurm's order: the agent of the first coordinates
+    std::uint32_t node = 0;         // which of them this one is
+    std::uint32_t ranks_per_node = 1;
+    std::uint32_t rank = 0;
+    std::uint32_t devices = 0; // of each node
+    node::Program program;
+    bool again = false; // it runs; an earlier agent has started it: without program and streams
+    static void fields(auto &self, auto &visit) {
+        visit(self.hosts, self.node, self.ranks_per_node, self.rank, self.devices, self.program, self.again);
+    }
+};
+struct Joined {
+    static constexpr auto kType = Message::joined;
+    std::string node;
+    std::uint32_t task = 0;
+    static void fields(auto &self, auto &visit) { visit(self.node, self.task); }
+};
+struct WaitRank {
+    static constexpr auto kType = Message::wait_rank;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+struct RankEnded {
+    static constexpr auto kType = Message::rank_ended;
+    std::int32_t status = 0; // as waitpid(2) gives it
+    std::string trouble;     // why, if not by itself
+    static void fields(auto &self, auto &visit) { visit(self.status, self.trouble); }
+};
+struct SignalRank {
+    static constexpr auto kType = Message::signal_rank;
+    std::int32_t number = 0;
+    static void fields(auto &self, auto &visit) { visit(self.number); }
 };
 
 } // namespace singularity::agent

@@ -29,6 +29,10 @@ void Job::checkpoint(bool go_on, const Asker &asker) {
 Expected<void> Job::save(bool go_on, bool periodic) {
     if (record_.state() != wire::JobRecord::RUNNING)
         return failure("save", record_.name(), fmt::format("it is {}", words(record_.state())), EAGAIN);
+    if (!record_.step().empty())
+        return failure("save", record_.name(),
+                       fmt::format("it is step {} of Slurm's, which cannot be restored yet", record_.step()),
+                       EOPNOTSUPP);
     if (saving_)
         return failure("save", record_.name(), "it is being saved already", EBUSY);
     auto saving = JobSave::start(*hosts_, save_plan(go_on, periodic), save_owner(go_on, periodic));

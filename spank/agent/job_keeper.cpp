@@ -127,10 +127,15 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
     auto nodes = plan_nodes(record.name(), record.vni(), request.hosts, request.ranks_per_node);
     if (!nodes)
         return propagate(nodes);
-    if (request.program.arguments.empty())
+    if (request.program.arguments.empty() && wish.step.empty())
         return failure("make the job", record.name(), "no program was named", EINVAL);
-    for (auto &node : *nodes)
+    for (auto &node : *nodes) {
+        // By which Slurm tells its tasks of each other.
+        if (!wish.step.empty())
+            node.set_hostname(node.host());
         *record.add_nodes() = std::move(node);
+    }
+    record.set_step(wish.step);
     record.mutable_user()->set_uid(wish.uid);
     record.mutable_user()->set_gid(wish.gid);
     for (const auto group : wish.groups)
@@ -233,8 +238,19 @@ void JobKeeper::serve(const std::string &coordinator, wire::Envelope request,
                                    "nothing is heard of that",
                                    found->second->coordinator()),
                        EEXIST}));
-        if (std::cmp_greater_equal(members_.size(), kMembersLimit))
+        if (std::cmp_greater_equal(members_.size() + parked_.size(), kMembersLimit))
             return answer(fault({"prepare the job", quote(name), "there are too many", ENOSPC}));
+        const auto &prepare = request.prepare_job();
+        if (!prepare.step().empty() &&
+            !nodes_->find_step({.uid = prepare.user().uid(), .step = prepare.step()})) {
+            // Before who asks gives up.
+            const auto until = Deadline::after(member_setting_.patience * 3 / 4);
+            parked_.push_back({.coordinator = coordinator,
+                               .request = std::move(request),
+                               .answer = answer,
+                               .until = until});
+            return;
+        }
         auto member = Member::prepare(*nodes_, member_setting_, coordinator, request.prepare_job(), answer);
         if (!member)
             return answer(fault(member.error()));
@@ -251,11 +267,25 @@ void JobKeeper::serve(const std::string &coordinator, wire::Envelope request,
 // Who coordinates a job knows that the one before has ended, whether we have heard of that or not.
 void JobKeeper::replace(const std::shared_ptr<Member> &member, const std::string &coordinator,
                         wire::Envelope request, const peers::Peers::Answer &answer) {
-    member->end([this, coordinator, request = std::move(request), answer](const wire::Envelope &ended) {
+    member->end("another takes its place", [this, coordinator, request = std::move(request),
+                                            answer](const wire::Envelope &ended) {
         if (ended.has_fault())
             return answer(ended);
         later_.emplace_back([this, coordinator, request, answer] { serve(coordinator, request, answer); });
     });
+}
+
+void JobKeeper::serve_parked() {
+    for (auto &one : std::exchange(parked_, {})) {
+        const auto &prepare = one.request.prepare_job();
+        if (nodes_->find_step({.uid = prepare.user().uid(), .step = prepare.step()}))
+            serve(one.coordinator, std::move(one.request), one.answer);
+        else if (!one.until.expired())
+            parked_.push_back(std::move(one));
+        else
+            one.answer(fault(timeout_error(
+                one.until, fmt::format("the tasks of step {} on {}", prepare.step(), own_host()))));
+    }
 }
 
 void JobKeeper::watch(std::vector<pollfd> &fds) const {
@@ -278,11 +308,14 @@ std::optional<Deadline> JobKeeper::next_deadline() const {
         consider(member->next_deadline());
     for (const auto &[name, job] : jobs_)
         consider(job->next_deadline());
+    for (const auto &one : parked_)
+        consider(one.until);
     return out;
 }
 
 void JobKeeper::handle() {
     peers_->handle();
+    serve_parked();
     // What these ask again is for the next round, which comes at once.
     for (const auto &one : std::exchange(later_, {}))
         one();

@@ -48,6 +48,7 @@ class JobKeeper : private HostAsker {
         std::uint32_t gid = 0;
         std::vector<std::uint32_t> groups;
         std::string cgroups;
+        std::string step; // of Slurm's; its ranks bring their programs; or empty
     };
     [[nodiscard]] Expected<std::shared_ptr<Job>> run(Wish wish);
 
@@ -89,6 +90,8 @@ class JobKeeper : private HostAsker {
                const peers::Peers::Answer &answer);
     void replace(const std::shared_ptr<Member> &member, const std::string &coordinator,
                  peers::wire::Envelope request, const peers::Peers::Answer &answer);
+    // What waits for the tasks of a step of Slurm's.
+    void serve_parked();
     [[nodiscard]] std::uint32_t free_number() const;
     [[nodiscard]] Expected<void> room_for_one_more(std::uint32_t uid) const;
 
@@ -98,6 +101,13 @@ class JobKeeper : private HostAsker {
     std::unique_ptr<peers::Peers> peers_;
     std::map<std::string, std::shared_ptr<Job>> jobs_;
     std::map<std::string, std::shared_ptr<Member>> members_;
+    struct Parked {
+        std::string coordinator;
+        peers::wire::Envelope request;
+        peers::Peers::Answer answer;
+        Deadline until;
+    };
+    std::vector<Parked> parked_;
     std::vector<std::function<void()>> later_; // answers of our own to ourselves
 };
 

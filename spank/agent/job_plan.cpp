@@ -77,7 +77,8 @@ Expected<void> check_nodes(const wire::ConnectJob &request, std::string_view job
         return refuse(fmt::format("{} nodes: expected 1 to {}", request.nodes().size(), network::kNodeLimit));
     for (std::uint32_t number = 1; const auto &node : request.nodes()) {
         if (node.number() != number || node.name() != node_name(job, number) ||
-            node.address() != address_text(vni, number) || !peers::is_host_name(node.host()))
+            node.address() != address_text(vni, number) || !peers::is_host_name(node.host()) ||
+            (!node.hostname().empty() && !peers::is_host_name(node.hostname())))
             return refuse(fmt::format("its node {} is not as it must be", number));
         ++number;
     }

@@ -140,8 +140,9 @@ void Job::trim(Rank &rank) {
 void Job::look_at_ranks() {
     if (record_.state() != wire::JobRecord::RUNNING)
         return;
+    // Whether a step of Slurm's ends with the first that fails, is Slurm's to decide.
     for (const auto &one : record_.ends())
-        if (one.status() != 0)
+        if (one.status() != 0 && record_.step().empty())
             return end(fmt::format("rank {} on {} has ended with {}", one.rank(), host_of(one.rank()),
                                    words_of(one.status())));
     if (std::cmp_equal(record_.ends().size(), ranks()))
@@ -194,6 +195,7 @@ void Job::drain(const std::string &host, int times) {
 void Job::end_host(const std::string &host) {
     wire::Envelope request;
     request.mutable_end_job()->set_job(record_.name());
+    request.mutable_end_job()->set_trouble(record_.trouble());
     hosts_->ask(host, std::move(request), setting_->patience,
                 [self = shared_from_this(), host](const Expected<wire::Envelope> &reply) {
                     if (const auto ended = outcome_of(reply); !ended && ended.error().code != ENOENT)
@@ -209,6 +211,8 @@ void Job::host_has_ended() {
     static_cast<void>(enter(wire::JobRecord::ENDED));
     kLog.info("{} has ended with status {}", record_.name(), record_.status());
     answer_imager();
+    // Of a step of Slurm's nobody asks here what became of it.
+    destroy_ = destroy_ || !record_.step().empty();
     look_at_watchers();
 }
 

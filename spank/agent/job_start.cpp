@@ -106,6 +106,7 @@ void Job::prepare() {
             }
             if (host == hosts_->own_host())
                 prepare.set_cgroups(record_.cgroups());
+            prepare.set_step(record_.step());
             prepare.set_meeting(record_.devices() != 0 && host == record_.nodes(0).host());
             return request;
         },

@@ -80,12 +80,14 @@ class LiveNode {
 
     // live_node_tasks.cpp
     void start(node::Program program, node::Descriptors descriptors, const Asker &asker);
-    void signal(const Signal &request, const Asker &asker);
+    // alone: not to the task's process group, but only to the process that was started.
+    void signal(const Signal &request, const Asker &asker, bool alone = false);
     void wait(const Wait &request, const Asker &asker);
     void attach(std::uint32_t task, const Asker &asker);
     void log(std::uint32_t task, const Asker &asker) const;
     // Of a detached task: null if there is no such task, or its output has not been asked for yet.
     [[nodiscard]] TaskLog *output(std::uint32_t task);
+    // There is none, and there will be none.
     [[nodiscard]] bool output_is_lost(std::uint32_t task) const;
     // live_node_images.cpp
     void checkpoint(bool go_on, const Asker &asker);

@@ -133,13 +133,13 @@ void LiveNode::start(node::Program program, node::Descriptors descriptors, const
         descriptors.all());
 }
 
-void LiveNode::signal(const Signal &request, const Asker &asker) {
+void LiveNode::signal(const Signal &request, const Asker &asker, bool alone) {
     const auto on = request.task == 0 ? record_.spec.name : task_name(record_.spec.name, request.task);
     if (request.number < 0 || request.number >= NSIG)
         return asker.refuse(
             {"send", fmt::format("signal {}", request.number), "there is no such signal", EINVAL});
     ask(
-        node::InitSignal{.task = request.task, .number = request.number},
+        node::InitSignal{.task = request.task, .number = request.number, .alone = alone},
         [asker, on](const node::Packet &packet) {
             if (const auto failed = node::decode<node::InitFailed>(packet.bytes))
                 asker.refuse(task_error(*failed, on));
@@ -202,7 +202,8 @@ TaskLog *LiveNode::output(std::uint32_t task) {
 
 bool LiveNode::output_is_lost(std::uint32_t task) const {
     const auto found = tasks_.find(task);
-    return state_ == State::running && (found == tasks_.end() || found->second.log_lost);
+    return state_ == State::running &&
+           (found == tasks_.end() || found->second.log_lost || found->second.stdio != Stdio::kept);
 }
 
 void LiveNode::answer_waiters(std::uint32_t task) {

@@ -39,6 +39,30 @@ Asker asker_for(std::function<void(Expected<Reply>)> then) {
             }};
 }
 
+const std::string &hostname_of(const wire::JobNode &one) {
+    return one.hostname().empty() ? one.name() : one.hostname();
+}
+
+// Null: it is none of Slurm's.
+Expected<std::shared_ptr<Step>> step_of(NodeKeeper &nodes, const wire::PrepareJob &request) {
+    if (request.step().empty())
+        return nullptr;
+    auto step = nodes.find_step({.uid = request.user().uid(), .step = request.step()});
+    if (!step)
+        return failure("prepare the step", quote(request.step()), "its tasks are not here", ENOENT);
+    return step;
+}
+
+// Its tasks become the job's.
+Expected<void> become(Step *step, const wire::PrepareJob &request) {
+    const auto &user = request.user();
+    if (step == nullptr)
+        return {};
+    return step->become(
+        request.job(),
+        {.uid = user.uid(), .gid = user.gid(), .groups = {user.groups().begin(), user.groups().end()}});
+}
+
 } // namespace
 
 wire::Envelope fault(const Error &error) {
@@ -87,6 +111,9 @@ Expected<std::shared_ptr<Member>> Member::prepare(NodeKeeper &nodes, const Membe
                                                   const wire::PrepareJob &request, Answer answer) {
     if (auto checked = check_job_name(request.job(), request.user().uid()); !checked)
         return propagate(checked);
+    auto step = step_of(nodes, request);
+    if (!step)
+        return propagate(step);
     const auto directory = setting.members / request.job();
     if (auto made = make_job_directory(directory); !made)
         return propagate(made);
@@ -99,6 +126,9 @@ Expected<std::shared_ptr<Member>> Member::prepare(NodeKeeper &nodes, const Membe
     std::shared_ptr<Member> out(new Member(nodes, setting, std::move(*network)));
     out->record_.set_coordinator(coordinator);
     *out->record_.mutable_prepare() = request;
+    if (*step)
+        out->record_.mutable_prepare()->set_cgroups((*step)->cgroups());
+    out->step_ = std::move(*step);
     if (auto written = out->write(); !written) {
         out->network_.end();
         return propagate(written);
@@ -112,6 +142,10 @@ Expected<std::shared_ptr<Member>> Member::prepare(NodeKeeper &nodes, const Membe
         }
         port = point->port;
         out->meeting_ = std::make_shared<UniqueFd>(std::move(point->socket));
+    }
+    if (auto became = become(out->step_.get(), request); !became) {
+        out->network_.end();
+        return propagate(became);
     }
     network::Prepare plan{.vni = request.vni(),
                           .port = setting.vxlan_port,
@@ -142,6 +176,9 @@ Expected<std::shared_ptr<Member>> Member::adopt(NodeKeeper &nodes, const MemberS
     std::shared_ptr<Member> out(
         new Member(nodes, setting, network ? std::move(*network) : NetworkClient::none()));
     out->record_ = std::move(record);
+    const auto &prepare = out->record_.prepare();
+    if (!prepare.step().empty())
+        out->step_ = nodes.adopt_step({.uid = prepare.user().uid(), .step = prepare.step()}, job);
     for (const auto &task : out->record_.tasks())
         for (const auto *const one : out->own_nodes())
             if (one->number() == task.node())
@@ -149,6 +186,12 @@ Expected<std::shared_ptr<Member>> Member::adopt(NodeKeeper &nodes, const MemberS
     for (const auto &end : out->record_.ends())
         if (const auto found = out->ranks_.find(end.rank()); found != out->ranks_.end())
             found->second.status = end.status();
+    if (out->step_)
+        for (const auto &[rank, about] : out->ranks_) {
+            out->step_->started(rank, {.node = about.node, .task = about.task});
+            if (about.status)
+                out->step_->ended(rank, *about.status);
+        }
     for (const auto &[rank, about] : out->ranks_)
         if (!about.status)
             out->watch_rank(rank);
@@ -169,7 +212,7 @@ node::Spec Member::spec_of(const wire::JobNode &one) const {
     const auto &user = record_.prepare().user();
     node::Spec spec;
     spec.name = one.name();
-    spec.hostname = one.name();
+    spec.hostname = hostname_of(one);
     spec.address = one.address();
     spec.uid = user.uid();
     spec.gid = user.gid();
@@ -179,15 +222,15 @@ node::Spec Member::spec_of(const wire::JobNode &one) const {
     spec.job = job();
     for (const auto &other : record_.connect().nodes())
         if (other.number() != one.number())
-            spec.neighbours.push_back(
-                {.name = other.name(), .address = other.address().substr(0, other.address().find('/'))});
+            spec.neighbours.push_back({.name = hostname_of(other),
+                                       .address = other.address().substr(0, other.address().find('/'))});
     return spec;
 }
 
 void Member::serve(const wire::Envelope &request, const Answer &answer) {
     heard_ = Deadline::after(setting_->patience);
     if (request.has_end_job())
-        return end(answer);
+        return end(request.end_job().trouble(), answer);
     if (ending_)
         return answer(fault({"use", job(), "it is ending", ECHILD}));
     if (request.has_connect_job())
@@ -344,21 +387,41 @@ void Member::start(const wire::StartJob &request, const Answer &answer) {
                 continue;
             }
             const auto rank = (one->number() - 1) * request.ranks_per_node() + local;
+            auto what = what_to_start(*one, local);
+            if (!what) {
+                all(propagate(what));
+                continue;
+            }
             node->start(
-                program_of(request, record_.connect(), *one, local), {},
+                std::move(what->program), std::move(what->descriptors),
                 asker_for<Started>([self = shared_from_this(), one, rank, all](Expected<Started> started) {
+                    if (!started && self->step_)
+                        self->step_->failed(rank, started.error());
                     if (!started)
                         return all(propagate(started));
-                    self->ranks_[rank] = {.node = one->name(), .task = started->task, .status = {}};
-                    auto *const task = self->record_.add_tasks();
-                    task->set_rank(rank);
-                    task->set_node(one->number());
-                    task->set_task(started->task);
-                    self->watch_rank(rank);
+                    self->started(*one, rank, started->task);
                     all({});
                 }));
         }
     }
+}
+
+Expected<Step::Brought> Member::what_to_start(const wire::JobNode &one, std::uint32_t local) {
+    const auto &start = record_.start();
+    if (step_)
+        return step_->take((one.number() - 1) * start.ranks_per_node() + local);
+    return Step::Brought{.program = program_of(start, record_.connect(), one, local), .descriptors = {}};
+}
+
+void Member::started(const wire::JobNode &one, std::uint32_t rank, std::uint32_t task) {
+    ranks_[rank] = {.node = one.name(), .task = task, .status = {}};
+    auto *const about = record_.add_tasks();
+    about->set_rank(rank);
+    about->set_node(one.number());
+    about->set_task(task);
+    if (step_)
+        step_->started(rank, {.node = one.name(), .task = task});
+    watch_rank(rank);
 }
 
 void Member::watch_rank(std::uint32_t rank) {
@@ -371,6 +434,8 @@ void Member::watch_rank(std::uint32_t rank) {
         auto *const end = self->record_.add_ends();
         end->set_rank(rank);
         end->set_status(*one.status);
+        if (self->step_)
+            self->step_->ended(rank, *one.status);
         if (auto written = self->write(); !written)
             kLog.error("{}", written.error().message());
     };
@@ -445,7 +510,11 @@ wire::NewsOfJob Member::news(const wire::FollowJob &request) {
 void Member::look_at_following() {
     if (!following_)
         return;
-    if (network_.lost()) // whatever its ranks wait for does not come
+    // It ends with the last of its nodes, and those of a step of Slurm's when all of its tasks here have
+    // ended.
+    const bool rests =
+        step_ && std::ranges::all_of(ranks_, [](const auto &rank) { return rank.second.status.has_value(); });
+    if (network_.lost() && !rests) // whatever its ranks wait for does not come
         return std::exchange(following_, std::nullopt)
             ->answer(fault({"use", "the network of " + job(), "the process that holds it has ended", EPIPE}));
     auto found = news(following_->request);
@@ -457,12 +526,14 @@ void Member::look_at_following() {
     following->answer(std::move(reply));
 }
 
-void Member::end(Answer answer) {
+void Member::end(const std::string &trouble, Answer answer) {
     if (answer)
         enders_.push_back(std::move(answer));
     if (ending_)
         return;
     ending_ = true;
+    if (step_)
+        step_->finish(trouble);
     if (following_)
         std::exchange(following_, std::nullopt)->answer(fault({"follow", job(), "it ends", ECHILD}));
     const auto own = own_nodes();
@@ -517,7 +588,7 @@ void Member::handle() {
                timeout_error(heard_, fmt::format("the job's coordinator, the agent of {}; the job ends here",
                                                  coordinator()))
                    .message());
-    end({});
+    end(fmt::format("nothing is heard of the agent of {}, which coordinates it", coordinator()), {});
 }
 
 } // namespace singularity::agent

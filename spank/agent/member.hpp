@@ -9,6 +9,7 @@
 #include "live_node.hpp"
 #include "network_client.hpp"
 #include "peers/peers.hpp"
+#include "steps.hpp"
 
 #include <chrono>
 #include <filesystem>
@@ -43,6 +44,10 @@ class NodeKeeper {
     [[nodiscard]] virtual LiveNode *find_node(const std::string &name) = 0;
     // The same for who asks nothing of it: it has nothing to do because of that.
     [[nodiscard]] virtual LiveNode *look_at_node(const std::string &name) = 0;
+    // What is here of a step of Slurm's; null: nothing, or not all of it yet.
+    [[nodiscard]] virtual std::shared_ptr<Step> find_step(const StepKey &key) = 0;
+    // The step of a job that an earlier agent has made: its wrappers come again.
+    [[nodiscard]] virtual std::shared_ptr<Step> adopt_step(const StepKey &key, const std::string &job) = 0;
 };
 
 struct MemberSetting {
@@ -68,7 +73,8 @@ class Member : public std::enable_shared_from_this<Member> {
     [[nodiscard]] const std::string &job() const { return record_.prepare().job(); }
     // A request about this job.
     void serve(const peers::wire::Envelope &request, const Answer &answer);
-    void end(Answer answer);
+    // trouble: why the job ends, if not by itself.
+    void end(const std::string &trouble, Answer answer);
     // Nothing is left of it.
     [[nodiscard]] bool gone() const { return gone_; }
 
@@ -101,6 +107,8 @@ class Member : public std::enable_shared_from_this<Member> {
     [[nodiscard]] std::optional<Meeting> meeting_of(const peers::wire::JobNode &one) const;
     void attach(const peers::wire::JobNode &one, std::function<void(Expected<void>)> done);
     void start(const peers::wire::StartJob &request, const Answer &answer);
+    [[nodiscard]] Expected<Step::Brought> what_to_start(const peers::wire::JobNode &one, std::uint32_t local);
+    void started(const peers::wire::JobNode &one, std::uint32_t rank, std::uint32_t task);
     void watch_rank(std::uint32_t rank);
     void signal(const peers::wire::SignalJob &request, const Answer &answer);
     void set_cut(bool cut, std::function<void(Expected<void>)> done);
@@ -118,6 +126,7 @@ class Member : public std::enable_shared_from_this<Member> {
     NodeKeeper *nodes_;
     const MemberSetting *setting_;
     NetworkClient network_;
+    std::shared_ptr<Step> step_;        // of Slurm's, if it is one
     std::shared_ptr<UniqueFd> meeting_; // where the job's device proxies meet, if it is here
     peers::wire::MemberRecord record_;
     Deadline heard_; // of the coordinator

@@ -163,6 +163,8 @@ int Server::poll_timeout() const {
     consider(jobs_->next_deadline());
     for (const auto &[name, tie] : job_ties_)
         consider(tie.patience);
+    for (const auto &[key, step] : steps_)
+        consider(step->patience());
     return first ? first->poll_timeout() : -1;
 }
 
@@ -214,6 +216,7 @@ Expected<void> Server::serve() {
         jobs_->handle();
         end_ties();
         end_job_ties();
+        look_at_steps();
         collect();
     }
 }
@@ -254,7 +257,8 @@ void Server::accept_clients() {
             continue;
         }
         node::widen(socket.get());
-        clients_.push_back(std::make_shared<Client>(std::move(socket), std::move(*sender)));
+        clients_.push_back(
+            std::make_shared<Client>(std::move(socket), std::move(*sender), false, nullptr, 0U));
     }
 }
 

@@ -9,6 +9,7 @@
 #include "job_keeper.hpp"
 #include "live_node.hpp"
 #include "sender.hpp"
+#include "steps.hpp"
 #include "worker.hpp"
 
 #include <filesystem>
@@ -45,6 +46,8 @@ class Server : private NodeKeeper {
         UniqueFd socket;
         Sender sender;
         bool gone = false;
+        std::shared_ptr<Step> step; // of whose rank it is the wrapper
+        std::uint32_t rank = 0;
     };
     struct Held {
         std::unique_ptr<LiveNode> node;
@@ -110,6 +113,17 @@ class Server : private NodeKeeper {
     void list_jobs(const Client &client, const Asker &asker) const;
     void end_job_ties();
 
+    // server_steps.cpp
+    [[nodiscard]] std::shared_ptr<Step> find_step(const StepKey &key) override;
+    [[nodiscard]] std::shared_ptr<Step> adopt_step(const StepKey &key, const std::string &job) override;
+    [[nodiscard]] bool handle_step(const std::shared_ptr<Client> &client, node::Packet &packet, Message type,
+                                   const Asker &asker);
+    void join_step(const std::shared_ptr<Client> &client, JoinStep request, node::Descriptors descriptors,
+                   const Asker &asker);
+    // All tasks of its first host are here.
+    [[nodiscard]] Expected<void> begin_step(Step &step);
+    void look_at_steps();
+
     // server_restore.cpp
     void restore(const std::shared_ptr<Client> &client, const Restore &request, node::Descriptors given,
                  const Asker &asker);
@@ -134,6 +148,7 @@ class Server : private NodeKeeper {
     std::uint64_t last_name_ = 0;
     std::unique_ptr<JobKeeper> jobs_;
     std::map<std::string, JobTie> job_ties_;
+    std::map<StepKey, std::shared_ptr<Step>> steps_;
 };
 
 } // namespace singularity::agent

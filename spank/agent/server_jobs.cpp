@@ -95,7 +95,8 @@ void Server::run_job(const std::shared_ptr<Client> &client, RunJob request, cons
                            .uid = client->sender.uid(),
                            .gid = client->sender.gid(),
                            .groups = {groups.begin(), groups.end()},
-                           .cgroups = std::move(*cgroups)});
+                           .cgroups = std::move(*cgroups),
+                           .step = {}});
     if (!job)
         return asker.refuse(job.error());
     if (tied)

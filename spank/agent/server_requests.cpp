@@ -107,6 +107,10 @@ bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet)
             return false;
         list(client, asker);
         return true;
+    case Message::join_step:
+    case Message::wait_rank:
+    case Message::signal_rank:
+        return handle_step(client, packet, static_cast<Message>(header->type), asker);
     default:
         return handle_job(client, packet, static_cast<Message>(header->type), asker);
     }

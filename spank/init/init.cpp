@@ -201,7 +201,7 @@ void Init::signal(const node::InitSignal &request, std::uint32_t token) {
             refuse({Step::find, found == tasks_.end() ? ENOENT : ESRCH}, token);
             return;
         }
-        target = -found->second.pid;
+        target = request.alone ? found->second.pid : -found->second.pid;
     }
     // ESRCH: nobody is left, which is all that a signal to everybody could want.
     if (kill(target, request.number) != 0 && (request.task != 0 || errno != ESRCH)) {

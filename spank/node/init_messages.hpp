@@ -85,7 +85,8 @@ struct InitSignal {
     static constexpr auto kType = InitMessage::signal;
     std::uint32_t task = 0; // its process group; 0: every process of the node
     std::int32_t number = 0;
-    static void fields(auto &self, auto &visit) { visit(self.task, self.number); }
+    bool alone = false; // of the group only the process that was started
+    static void fields(auto &self, auto &visit) { visit(self.task, self.number, self.alone); }
 };
 
 struct InitAttach {

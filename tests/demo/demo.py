@@ -15,7 +15,7 @@ from virtualcluster.errors import wait_for  # noqa: E402
 SCRIPT = """#!/bin/bash
 #SBATCH --ntasks-per-node=4 -o /shared/train.log
 srun --gpus-per-task=1 bash -c '
-for step in 1 2 3 4 5; do sleep 1; echo "rank $SLURM_PROCID on $(hostname): GPU $CUDA_VISIBLE_DEVICES, step $step of 5"; done'
+for step in 1 2 3 4 5; do sleep 1; echo "rank $SLURM_PROCID on $(hostname), GPU $CUDA_VISIBLE_DEVICES: step $step of 5"; done'
 """
 OPTIONS = ["-N2", "--gpus-per-node=4", "--singularity-elastic=2-8"]
 STEPS = 5 * 8
@@ -79,13 +79,16 @@ def show_refusal(cluster):
 
 
 def main():
-    say("A virtual cluster: 2 nodes with 4 GPUs each, real slurmctld, slurmd, munge, cgroups; both plugins in slurm.conf")
+    say("A virtual cluster: 2 nodes with 4 GPUs each, real slurmctld, slurmd, munge, cgroups; both plugins in slurm.conf,"
+        "\na node agent on each node")
     cluster = Cluster.up(
         progress=lambda line: say(f"   {line}"), owner=os.getpid(), nodes=2, gpus=4,
         plugstack="required spank_singularity.so\n",
         conf={"SelectType": "select/cons_tres_singularity", "PriorityType": "priority/singularity"},
+        singularity_yaml="agents:\n  address: 0.0.0.0\n",
     )
     try:
+        cluster.start_agents()
         namespaces = leftovers.namespaces_of(cluster)
         job = run_job(cluster)
         show_nodes(cluster, job)

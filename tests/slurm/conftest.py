@@ -23,6 +23,16 @@ def release(request):
     return request.config.getoption("--release")
 
 
+# Of clusters on which elastic steps run.
+AGENTS_YAML = "agents:\n  address: 0.0.0.0\n  patience: 10s\nstore:\n  directory: /shared/store\n"
+
+
+def elastic_up(release, **spec):
+    made = up(release, True, singularity_yaml=AGENTS_YAML, **spec)
+    made.start_agents()
+    return made
+
+
 def up(release, plugins, conf=None, **spec):
     spec = {"partitions": scenarios.PARTITIONS, "plugin": plugins, "plugstack": PLUGSTACK if plugins else "", **spec}
     conf = {**scenarios.CONF, **(PLUGINS if plugins else {}), **(conf or {})}
@@ -37,7 +47,7 @@ def stock(release):
 
 @pytest.fixture(scope="module")
 def ours(release):
-    with up(release, True) as cluster:
+    with elastic_up(release) as cluster:
         yield cluster
 
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 
 import pytest
+from conftest import AGENTS_YAML
 from virtualcluster.cluster import CHECKOUT
 from virtualcluster.errors import wait_for
 
@@ -33,7 +34,7 @@ def test_help_shows_the_option(ours, command):
 
 @pytest.mark.parametrize("option, shown", [("--singularity-elastic=2-8", "2-8"), ("--singularity-elastic", "1-requested")])
 def test_sbatch_passes_it_to_every_node_and_task(ours, option, shown):
-    job = ours.submit("-N2", "--gpus-per-node=4", option, "-o", "%j.out", "--wrap=echo batch $SINGULARITY_ELASTIC; srun sh -c 'echo $(hostname) $SINGULARITY_ELASTIC'")
+    job = ours.submit("-N2", option, "-o", "%j.out", "--wrap=echo batch $SINGULARITY_ELASTIC; srun sh -c 'echo $(hostname) $SINGULARITY_ELASTIC'")
     ours.wait_job(job)
     lines = sorted(ours.controller.run(["cat", f"/shared/{job}.out"]).stdout.strip().split("\n"))
     assert lines == [f"batch {shown}", f"n1 {shown}", f"n2 {shown}"]
@@ -43,7 +44,7 @@ def test_sbatch_passes_it_to_every_node_and_task(ours, option, shown):
 
 
 def test_srun_and_salloc_pass_it(ours):
-    line = ["--singularity-elastic=1-4", "-N1", "--gpus=4"]
+    line = ["--singularity-elastic=1-4", "-N1"]
     assert ours.slurm("srun", *line, "printenv", "SINGULARITY_ELASTIC", user="alice") == "1-4"
     shown = ours.slurm("salloc", *line, "srun", "printenv", "SINGULARITY_ELASTIC", user="alice")
     assert shown == "1-4"
@@ -56,7 +57,7 @@ def test_without_the_option_nothing_changes(ours):
 
 def test_the_node_checks_what_the_user_could_forge(ours):
     """The submitting command obeys SINGULARITY_CONF, which is the user's; the node does not."""
-    ours.spec.singularity_yaml = "elastic:\n  max_gpus: 4\n"
+    ours.spec.singularity_yaml = AGENTS_YAML + "elastic:\n  max_gpus: 4\n"
     ours.write_conf()
     try:
         refused = ours.controller.run(["srun", "--singularity-elastic=1-8", "true"], user="alice", check=False)
@@ -66,21 +67,21 @@ def test_the_node_checks_what_the_user_could_forge(ours):
         assert forged.returncode != 0 and "1-8" not in forged.stdout
         assert ours.slurm("srun", "--singularity-elastic=1-4", "printenv", "SINGULARITY_ELASTIC", user="alice") == "1-4"
     finally:
-        os.unlink(os.path.join(ours.directory, "conf/singularity.yaml"))
-        ours.spec.singularity_yaml = ""
+        ours.spec.singularity_yaml = AGENTS_YAML
+        ours.write_conf()
     ours.wait_nodes()
 
 
 def test_broken_configuration_stops_elastic_jobs_only(ours):
-    ours.spec.singularity_yaml = "elastic:\n  max_gpu: 4\n"
+    ours.spec.singularity_yaml = AGENTS_YAML + "elastic:\n  max_gpu: 4\n"
     ours.write_conf()
     try:
         refused = ours.controller.run(["srun", "--singularity-elastic=1-8", "true"], user="alice", check=False)
         assert refused.returncode != 0 and "/etc/slurm/singularity.yaml" in refused.stderr and "max_gpus" in refused.stderr
         assert ours.slurm("srun", "hostname", user="alice") in ("n1", "n2")
     finally:
-        os.unlink(os.path.join(ours.directory, "conf/singularity.yaml"))
-        ours.spec.singularity_yaml = ""
+        ours.spec.singularity_yaml = AGENTS_YAML
+        ours.write_conf()
 
 
 # What Slurm looks up in each; anything more could clash with another plugin in the same process.

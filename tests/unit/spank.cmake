@@ -22,3 +22,6 @@ singularity_unit_test(spank_jobs SOURCES ${CMAKE_CURRENT_LIST_DIR}/spank_jobs.cp
 target_include_directories(spank_jobs PRIVATE ${PROJECT_SOURCE_DIR}/spank)
 singularity_unit_test(spank_doctor SOURCES ${CMAKE_CURRENT_LIST_DIR}/spank_doctor.cpp USES singularity_doctor_checks singularity_common)
 target_include_directories(spank_doctor PRIVATE ${PROJECT_SOURCE_DIR}/spank)
+singularity_unit_test(spank_steps SOURCES ${CMAKE_CURRENT_LIST_DIR}/spank_steps.cpp
+                      USES singularity_step_request singularity_agent singularity_node singularity_common)
+target_include_directories(spank_steps PRIVATE ${PROJECT_SOURCE_DIR}/spank)

@@ -11,6 +11,8 @@ DAEMONS = {
     "slurmctld": (["slurmctld", "-D"], "/var/log/slurm/slurmctld.out"),
     "slurmd": (["slurmd", "-D"], "/var/log/slurm/slurmd.out"),
     "slurmdbd": (["slurmdbd", "-D"], "/var/log/slurm/slurmdbd.out"),
+    # Ours, which writes no pid file: systemd asks for none.
+    "singularityd": (["sh", "-c", "echo $$ >/run/singularityd.pid; exec singularityd"], "/var/log/singularityd.log"),
 }
 PID_FILES = {name: f"/run/{name}.pid" for name in DAEMONS}
 
@@ -35,6 +37,11 @@ def _seen_from_outside(host, path):
 def start(host, name):
     argv, log = DAEMONS[name]
     host.daemon(argv, log)
+
+
+def start_agent(host):
+    start(host, "singularityd")
+    wait_for(lambda: host.run(["singularityctl", "ps"], check=False).returncode == 0, 20, f"the node agent of {host.name}")
 
 
 def start_database(host):

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What the wrappers of Slurm's tasks ask for.
+#include "common/log.hpp"
+#include "common/text.hpp"
+#include "peers/tcp.hpp"
+#include "server.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace singularity::agent {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr log::Channel kLog("agent");
+constexpr auto kWrapperPatience = 30s;     // for the wrappers of an earlier agent's step to come again
+constexpr std::uint32_t kRanksLimit = 256; // of one host
+constexpr std::size_t kHostsLimit = 4096;
+
+// What its other tasks are compared with must make sense itself.
+Expected<void> check_plan(const JoinStep &plan, const std::string &own_host) {
+    const auto refuse = [](std::string why) { return failure("join", "a step", std::move(why), EINVAL); };
+    if (plan.hosts.empty() || plan.hosts.size() > kHostsLimit || plan.node >= plan.hosts.size())
+        return refuse(fmt::format("it is on {} hosts, and this is number {}", plan.hosts.size(), plan.node));
+    if (plan.ranks_per_node == 0 || plan.ranks_per_node > kRanksLimit)
+        return refuse(fmt::format("{} tasks on a host: expected 1 to {}", plan.ranks_per_node, kRanksLimit));
+    if (std::set<std::string>(plan.hosts.begin(), plan.hosts.end()).size() != plan.hosts.size())
+        return refuse("one of its hosts is there twice");
+    if (peers::short_name(plan.hosts[plan.node]) != own_host)
+        return refuse(fmt::format("its host {} is {}, and this is the agent of {}: a host's name must be its "
+                                  "NodeName in slurm.conf, or singularityd be told with --host",
+                                  plan.node, quote(plan.hosts[plan.node]), own_host));
+    return {};
+}
+
+} // namespace
+
+std::shared_ptr<Step> Server::find_step(const StepKey &key) {
+    const auto found = steps_.find(key);
+    return found != steps_.end() && found->second->job().empty() && found->second->complete() ? found->second
+                                                                                              : nullptr;
+}
+
+std::shared_ptr<Step> Server::adopt_step(const StepKey &key, const std::string &job) {
+    auto step = std::make_shared<Step>(key.step, job, Deadline::after(kWrapperPatience));
+    steps_[key] = step;
+    return step;
+}
+
+void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, node::Descriptors descriptors,
+                       const Asker &asker) {
+    if (client->step)
+        return asker.refuse({"join", "a step", "this connection is that of a task already", EINVAL});
+    const auto cgroups = client->sender.cgroups();
+    if (!cgroups)
+        return asker.refuse(cgroups.error());
+    const StepKey key{.uid = client->sender.uid(), .step = step_of_cgroups(*cgroups)};
+    if (key.step.empty())
+        return asker.refuse({"join", "a step",
+                             "the process that asks is in the cgroup of none: slurm.conf must say "
+                             "ProctrackType=proctrack/cgroup, and the agent must see these cgroups",
+                             EINVAL});
+    Step::Wrapper wrapper{.left =
+                              [weak = std::weak_ptr(client)] {
+                                  const auto one = weak.lock();
+                                  return !one || one->gone;
+                              },
+                          .asker = asker,
+                          .waiter = {}};
+    auto found = steps_.find(key);
+    // The next job may have the number of one that has ended and is still being looked after.
+    if (found != steps_.end() && found->second->over()) {
+        steps_.erase(found);
+        found = steps_.end();
+    }
+    const auto rank = request.rank;
+    if (request.again) {
+        auto joined = found == steps_.end()
+                          ? failure("join the step", key.step, "it does not run here", ESRCH)
+                          : found->second->join_again(rank, std::move(wrapper));
+        if (!joined)
+            return asker.refuse(joined.error());
+        client->step = found->second;
+        client->rank = rank;
+        return;
+    }
+    if (auto checked = check_plan(request, options_.host); !checked)
+        return asker.refuse(checked.error());
+    auto program = std::exchange(request.program, {});
+    if (found == steps_.end()) {
+        const auto &groups = client->sender.groups();
+        Step::User user{.uid = client->sender.uid(),
+                        .gid = client->sender.gid(),
+                        .groups = {groups.begin(), groups.end()}};
+        found = steps_
+                    .emplace(key, std::make_shared<Step>(key.step, std::move(user), cgroups_of_step(*cgroups),
+                                                         request, Deadline::after(options_.agents.patience)))
+                    .first;
+    }
+    const auto step = found->second;
+    auto joined = step->join(request, {.program = std::move(program), .descriptors = std::move(descriptors)},
+                             std::move(wrapper));
+    if (!joined)
+        return asker.refuse(joined.error());
+    client->step = step;
+    client->rank = rank;
+    if (step->complete() && request.node == 0)
+        if (auto begun = begin_step(*step); !begun)
+            step->finish(begun.error().message());
+}
+
+Expected<void> Server::begin_step(Step &step) {
+    const auto &plan = step.plan();
+    const auto &user = step.user();
+    auto job = jobs_->run({.request = {.hosts = plan.hosts,
+                                       .ranks_per_node = plan.ranks_per_node,
+                                       .devices = plan.devices,
+                                       .backend = {},
+                                       .program = {},
+                                       .tied = false,
+                                       .every = 0},
+                           .uid = user.uid,
+                           .gid = user.gid,
+                           .groups = user.groups,
+                           .cgroups = step.cgroups(),
+                           .step = step.name()});
+    if (!job)
+        return propagate(job);
+    kLog.info("{}: step {} of uid {}, {} ranks on {} hosts", (*job)->record().name(), step.name(), user.uid,
+              (*job)->ranks(), plan.hosts.size());
+    return {};
+}
+
+bool Server::handle_step(const std::shared_ptr<Client> &client, node::Packet &packet, Message type,
+                         const Asker &asker) {
+    if (type == Message::join_step) {
+        auto body = node::decode<JoinStep>(packet.bytes);
+        if (body)
+            join_step(client, std::move(*body), std::move(packet.descriptors), asker);
+        return body.has_value();
+    }
+    if (!client->step) {
+        asker.refuse({"use", "a rank", "this connection is that of none", EINVAL});
+        return true;
+    }
+    if (type == Message::wait_rank) {
+        if (!node::decode<WaitRank>(packet.bytes))
+            return false;
+        client->step->wait(client->rank, asker);
+        return true;
+    }
+    const auto body = node::decode<SignalRank>(packet.bytes);
+    if (!body)
+        return false;
+    const auto place = client->step->place_of(client->rank);
+    LiveNode *const node = place ? find_node(place->node) : nullptr;
+    if (node == nullptr)
+        asker.refuse({"send", fmt::format("signal {}", body->number), "the rank does not run", ESRCH});
+    else
+        // As Slurm, which signals tasks and not what they have started.
+        node->signal({.node = place->node, .task = place->task, .number = body->number}, asker, true);
+    return true;
+}
+
+void Server::look_at_steps() {
+    for (const auto &[key, step] : steps_)
+        step->look_at_wrappers([this, &name = step->name()](const Step::Place &place) {
+            kLog.info("{}: a task of step {} has left: its rank is killed", place.node, name);
+            if (LiveNode *const node = find_node(place.node); node != nullptr)
+                node->signal({.node = place.node, .task = place.task, .number = SIGKILL},
+                             {.token = 1, .answer = [](const std::string &, std::span<const int>) {}});
+        });
+    std::erase_if(steps_, [](const auto &entry) { return entry.second->over(); });
+}
+
+} // namespace singularity::agent

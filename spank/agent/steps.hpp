@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Steps of Slurm's on this host. Each of a step's tasks is a wrapper (singularity-task) with a connection to
+// the agent; it brings the program and its streams, and hears of its end. The wrappers come one by one. When
+// all of a host are there, the step can become a job, which the agent of the step's first host coordinates.
+#pragma once
+
+#include "agent_messages.hpp"
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "live_node.hpp"
+
+#include <chrono>
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace singularity::agent {
+
+// "4711.0", from /proc/PID/cgroup; empty: it is in no step of Slurm's. Batch scripts are in none.
+[[nodiscard]] std::string step_of_cgroups(std::string_view text);
+// The same text with the cgroups of the step where it has those of one of its tasks. In the unified hierarchy
+// processes cannot be there: that of the task stays.
+[[nodiscard]] std::string cgroups_of_step(std::string_view text);
+
+struct StepKey {
+    std::uint32_t uid = 0; // nobody gets into a step by a cgroup of his own making, but into his own
+    std::string step;
+    friend auto operator<=>(const StepKey &, const StepKey &) = default;
+};
+
+// What one host has of a step.
+class Step {
+  public:
+    struct User {
+        std::uint32_t uid = 0;
+        std::uint32_t gid = 0;
+        std::vector<std::uint32_t> groups;
+    };
+    // Where a rank runs.
+    struct Place {
+        std::string node;
+        std::uint32_t task = 0;
+    };
+    // What it brings.
+    struct Brought {
+        node::Program program;
+        node::Descriptors descriptors;
+    };
+    struct Wrapper {
+        std::function<bool()> left; // has it
+        Asker asker;                // hears when its rank runs, or why it does not
+        std::optional<Asker> waiter;
+    };
+
+    // `plan` is its first task's.
+    Step(std::string name, User user, std::string cgroups, JoinStep plan, const Deadline &patience);
+    // Of a job that an earlier agent has made: its wrappers come again.
+    Step(std::string name, std::string job, const Deadline &patience);
+
+    [[nodiscard]] const std::string &name() const { return name_; }
+    [[nodiscard]] const std::string &job() const { return job_; } // empty: there is none yet
+    [[nodiscard]] const JoinStep &plan() const { return plan_; }
+    [[nodiscard]] const User &user() const { return user_; }
+    [[nodiscard]] const std::string &cgroups() const { return cgroups_; }
+    [[nodiscard]] bool complete() const;
+    [[nodiscard]] bool over() const; // nobody is interested in it any more
+
+    [[nodiscard]] Expected<void> join(const JoinStep &request, Brought brought, Wrapper wrapper);
+    // The wrapper of a rank that runs.
+    [[nodiscard]] Expected<void> join_again(std::uint32_t rank, Wrapper wrapper);
+    void wait(std::uint32_t rank, const Asker &asker);
+    [[nodiscard]] std::optional<Place> place_of(std::uint32_t rank) const;
+
+    // For the job's member here. It is one of this user's.
+    [[nodiscard]] Expected<void> become(const std::string &job, const User &user);
+    [[nodiscard]] Expected<Brought> take(std::uint32_t rank);
+    void started(std::uint32_t rank, Place place);
+    void failed(std::uint32_t rank, const Error &why);
+    void ended(std::uint32_t rank, std::int32_t status);
+    // The job has ended; trouble: why, if not by itself.
+    void finish(const std::string &trouble);
+
+    // Who has left, or has not come in time. abandoned: where ranks run that nobody waits for.
+    void look_at_wrappers(const std::function<void(const Place &)> &abandoned);
+    [[nodiscard]] const std::optional<Deadline> &patience() const { return patience_; }
+
+  private:
+    struct Task {
+        std::optional<Wrapper> wrapper;
+        std::optional<Brought> brought;
+        std::optional<Place> place;
+        std::optional<std::int32_t> status;
+    };
+    void tell(Task &task) const;
+    [[nodiscard]] bool may_be_told(const Task &task) const;
+    void refuse_all(const std::string &why);
+
+    std::string name_;
+    User user_;
+    std::string cgroups_;
+    JoinStep plan_;
+    std::map<std::uint32_t, Task> tasks_;
+    std::string job_;
+    std::optional<Deadline> patience_; // for those who are not there yet
+    bool finished_ = false;
+    std::string trouble_;
+};
+
+} // namespace singularity::agent

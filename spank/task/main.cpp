@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// singularity-task PROGRAM [ARGUMENT...]: Slurm starts it in place of each task of an elastic step, as the
+// SPANK plugin has told it to.
+#include "agent/agent_messages.hpp"
+#include "guarded_main.hpp"
+#include "step_request.hpp"
+#include "wrapper.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+namespace task = singularity::task;
+
+constexpr int kSignalBase = 128;
+// A program that cannot be executed: slurmstepd ends with the errno.
+constexpr std::array kOfExec{ENOENT, EACCES, ENOEXEC, ENOTDIR, EISDIR, ELOOP, E2BIG};
+
+int give_up(const singularity::Error &error) {
+    std::cerr << "singularity-task: " << error.message() << '\n';
+    return EXIT_FAILURE;
+}
+
+// Slurm sees of us what it would have seen of the program.
+int end_as(int status) {
+    if (WIFEXITED(status))
+        return WEXITSTATUS(status);
+    const int number = WTERMSIG(status);
+    const rlimit no_core{.rlim_cur = 0, .rlim_max = 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    static_cast<void>(std::signal(number, SIG_DFL));
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, number);
+    sigprocmask(SIG_UNBLOCK, &only, nullptr);
+    std::cout.flush();
+    kill(getpid(), number);
+    return kSignalBase + number; // one that does not end a process
+}
+
+int run(int argc, char **argv) {
+    std::vector<std::string> command(argv + 1, argv + argc);
+    if (const char *const program = std::getenv(task::kProgramVariable); program != nullptr) {
+        command.insert(command.begin(), program);
+        unsetenv(task::kProgramVariable);
+    }
+    if (command.empty())
+        return give_up(
+            {"run", "a task", "usage: singularity-task PROGRAM [ARGUMENT...]; srun starts it", EINVAL});
+    std::vector<std::string> environment;
+    for (char **entry = environ; *entry != nullptr; ++entry)
+        environment.emplace_back(*entry);
+    auto request = task::step_request(environment);
+    if (!request)
+        return give_up(request.error());
+    unsetenv(task::kHostsVariable);
+    if (!request->visible_devices.empty())
+        setenv("CUDA_VISIBLE_DEVICES", request->visible_devices.c_str(), 1);
+    const auto status = task::run_rank(singularity::agent::kDefaultSocket, std::move(request->join), command);
+    if (status)
+        return end_as(*status);
+    const int code = status.error().code;
+    static_cast<void>(give_up(status.error()));
+    return std::ranges::find(kOfExec, code) != kOfExec.end() ? code : EXIT_FAILURE;
+}
+
+} // namespace
+
+int main(int argc, char **argv) { return singularity::spank::guarded_main(run, argc, argv); }

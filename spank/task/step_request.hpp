@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What Slurm has told a task of its step, as the agent wants to hear it.
+#pragma once
+
+#include "agent/agent_messages.hpp"
+#include "common/error.hpp"
+#include "variables.hpp"
+
+#include <string>
+#include <vector>
+
+namespace singularity::task {
+
+struct StepRequest {
+    agent::JoinStep join; // without the program
+    // What the program's CUDA_VISIBLE_DEVICES must be: of the virtual node's devices. Empty: as it is.
+    std::string visible_devices;
+};
+
+// environment: NAME=VALUE, as Slurm has made it (srun(1)). An error says what of the
+// step cannot be kept in virtual nodes, and which option of srun changes that.
+[[nodiscard]] Expected<StepRequest> step_request(const std::vector<std::string> &environment);
+
+} // namespace singularity::task

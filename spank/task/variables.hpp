@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What the SPANK plugin puts into a task's environment for singularity-task, which takes it out again.
+#pragma once
+
+namespace singularity::task {
+
+// The step's hosts, with commas between them.
+inline constexpr const char *kHostsVariable = "SINGULARITY_STEP_HOSTS";
+// Where Slurm cannot put the wrapper in front of the program (before 23.11), it stands in place of the
+// program's name, which is here.
+inline constexpr const char *kProgramVariable = "SINGULARITY_STEP_PROGRAM";
+
+} // namespace singularity::task

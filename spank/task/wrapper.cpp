@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "wrapper.hpp"
+
+#include "agent/client.hpp"
+#include "common/deadline.hpp"
+#include "streams/program.hpp"
+#include "streams/streams.hpp"
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <iostream>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+namespace singularity::task {
+
+namespace {
+
+using agent::Client;
+
+// What Slurm sends to tasks, and what users send with scancel and srun. Those of the realtime kind are added.
+constexpr std::array kForwarded{SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM,
+                                SIGCONT, SIGTSTP, SIGURG, SIGXCPU, SIGIO,   SIGPWR};
+constexpr std::chrono::seconds kAgentPatience{30}; // for one that is being restarted
+// Nodes and their device proxies are made on all hosts: longer than any of the agents' own deadlines.
+constexpr std::chrono::seconds kStartPatience{300};
+
+std::vector<int> forwarded_signals() {
+    std::vector<int> out(kForwarded.begin(), kForwarded.end());
+    for (int number = SIGRTMIN; number <= SIGRTMAX; ++number)
+        out.push_back(number);
+    return out;
+}
+
+Expected<Client> reach(const std::filesystem::path &socket) {
+    auto client = Client::connect(socket);
+    if (!client) // whatever the reason, it is not the program that is missing
+        client.error().code = EHOSTUNREACH;
+    return client;
+}
+
+class Rank {
+  public:
+    Rank(std::filesystem::path socket, Client client, agent::JoinStep request, UniqueFd signals)
+        : socket_(std::move(socket)), client_(std::move(client)), request_(std::move(request)),
+          signals_(std::move(signals)) {}
+
+    // Whether it is on a terminal of its own, of which the other end comes back.
+    Expected<UniqueFd> start(const std::vector<int> &streams) {
+        const bool terminal = request_.program.stdio == node::Stdio::terminal;
+        auto asked = client_.send(request_, streams);
+        if (!asked)
+            return propagate(asked);
+        request_.program = {};
+        auto joined = await_joined(*asked);
+        if (!joined)
+            return propagate(joined);
+        if (!terminal)
+            return UniqueFd();
+        auto lent = client_.call<agent::Lent>(agent::Attach{.node = joined->node, .task = joined->task});
+        if (!lent || lent->descriptors.size() != 1)
+            return lent ? failure("attach to", joined->node, "the agent has sent no terminal", EPROTO)
+                        : propagate(lent);
+        return std::move(lent->descriptors[0]);
+    }
+
+    Expected<agent::RankEnded> supervise(std::vector<spank::Pump> &pumps, const UniqueFd &terminal) {
+        auto waited = client_.send(agent::WaitRank{});
+        for (;;) {
+            if (!waited) {
+                if (waited.error().code != EPIPE)
+                    return propagate(waited);
+                waited = rejoin();
+                continue;
+            }
+            std::vector<pollfd> others{{.fd = client_.fd(), .events = POLLIN, .revents = 0},
+                                       {.fd = signals_.get(), .events = POLLIN, .revents = 0}};
+            if (!spank::pump_and_poll(pumps, others, -1))
+                return std::unexpected(errno_error("wait for", "the rank"));
+            forward(terminal);
+            auto ended = client_.take<agent::RankEnded>(*waited);
+            if (!ended) {
+                waited = propagate(ended);
+                continue;
+            }
+            if (auto &there = *ended)
+                return std::move(there->reply);
+        }
+    }
+
+  private:
+    // A signal that comes before the rank runs ends the wrapper as it would have ended the program.
+    Expected<agent::Joined> await_joined(std::uint32_t asked) {
+        const auto deadline = Deadline::after(kStartPatience);
+        for (;;) {
+            auto joined = client_.take<agent::Joined>(asked);
+            if (!joined)
+                return propagate(joined);
+            if (const auto &there = *joined)
+                return there->reply;
+            if (deadline.expired())
+                return std::unexpected(timeout_error(deadline, "the agent to start the rank"));
+            std::array<pollfd, 2> watched{{{.fd = client_.fd(), .events = POLLIN, .revents = 0},
+                                           {.fd = signals_.get(), .events = POLLIN, .revents = 0}}};
+            if (poll(watched.data(), watched.size(), deadline.poll_timeout()) < 0 && errno != EINTR)
+                return std::unexpected(errno_error("wait for", "the rank"));
+            signalfd_siginfo info{};
+            if (read(signals_.get(), &info, sizeof(info)) == sizeof(info) &&
+                (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGQUIT ||
+                 info.ssi_signo == SIGHUP))
+                return failure("start", "the rank",
+                               fmt::format("signal {} came before it ran", info.ssi_signo), EINTR);
+        }
+    }
+
+    // The agent has gone; virtual nodes outlive it. Another will come.
+    Expected<std::uint32_t> rejoin() {
+        Expected<std::uint32_t> outcome = failure("reach", "the node agent", "it has hung up", EPIPE);
+        auto reached = wait_until(
+            [&] {
+                auto client = reach(socket_);
+                if (!client)
+                    return false;
+                client_ = std::move(*client);
+                request_.again = true;
+                auto joined = client_.call<agent::Joined>(request_);
+                if (!joined && joined.error().code == EPIPE)
+                    return false;
+                outcome = joined ? client_.send(agent::WaitRank{}) : propagate(joined);
+                return true;
+            },
+            Deadline::after(kAgentPatience), "another node agent");
+        return reached ? outcome : propagate(reached);
+    }
+
+    void forward(const UniqueFd &terminal) {
+        signalfd_siginfo info{};
+        while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+            if (info.ssi_signo == SIGWINCH)
+                spank::pass_window_size(terminal);
+            else // a rank that has ended meanwhile wants no signal: the answer is of no interest
+                static_cast<void>(
+                    client_.send(agent::SignalRank{.number = static_cast<std::int32_t>(info.ssi_signo)}));
+        }
+    }
+
+    std::filesystem::path socket_;
+    Client client_;
+    agent::JoinStep request_;
+    UniqueFd signals_;
+};
+
+} // namespace
+
+Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep request,
+                       const std::vector<std::string> &command) {
+    auto program = spank::describe_program(command);
+    if (!program)
+        return propagate(program);
+    auto signals = spank::readable_signals(forwarded_signals());
+    if (!signals)
+        return propagate(signals);
+    const bool terminal = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
+    spank::Pipes pipes;
+    if (!terminal) {
+        auto made = spank::Pipes::make();
+        if (!made)
+            return propagate(made);
+        pipes = std::move(*made);
+    } else {
+        program->window = spank::window_size();
+    }
+    program->stdio = terminal ? node::Stdio::terminal : node::Stdio::given;
+    request.program = std::move(*program);
+    auto client = reach(socket);
+    if (!client)
+        return propagate(client);
+    Rank rank(socket, std::move(*client), std::move(request), std::move(*signals));
+    auto other = rank.start(pipes.given());
+    if (!other)
+        return propagate(other);
+    pipes.have_been_given();
+    std::optional<spank::RawTerminal> raw;
+    if (*other) {
+        raw.emplace();
+        if (auto added = pipes.add_terminal(*other); !added)
+            return propagate(added);
+    }
+    auto ended = rank.supervise(pipes.pumps, *other);
+    if (!ended)
+        return propagate(ended);
+    // Of what the rank has left behind some may still hold the streams: what there is by now is delivered.
+    if (auto delivered = pipes.deliver_what_there_is(); !delivered)
+        return propagate(delivered);
+    raw.reset();
+    if (!ended->trouble.empty())
+        std::cerr << "singularity-task: the rank was ended: " << ended->trouble << '\n';
+    return ended->status;
+}
+
+} // namespace singularity::task

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A task of Slurm's that is a rank elsewhere: in the virtual node that its step has on this host. The wrapper
+// is the process that Slurm knows. Streams, signals and the exit status go through it.
+#pragma once
+
+#include "agent/agent_messages.hpp"
+#include "common/error.hpp"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace singularity::task {
+
+// The rank's wait status, as waitpid(2) has it; all of its output has been delivered. An Error: it was not
+// started, or nobody knows what became of it.
+[[nodiscard]] Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep request,
+                                     const std::vector<std::string> &command);
+
+} // namespace singularity::task

@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Steps of elastic jobs run in virtual nodes; whoever looks at Slurm, or from the program, sees what he saw before."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import elastic_up, up
+from virtualcluster.cluster import CHECKOUT
+from virtualcluster.errors import wait_for
+
+BUILD = os.path.abspath(os.environ.get("CTEST_BINARY_DIR", os.path.join(CHECKOUT, "build", "release")))
+PATIENCE = 60
+ELASTIC = "--singularity-elastic"
+BOTH = ["-N2", "--ntasks-per-node=2"]
+WRAPPER = "/usr/lib/singularity/singularity-task"
+INIT = "singularity-ini"  # as comm has it
+
+
+@pytest.fixture(scope="module")
+def cluster(release):
+    with elastic_up(release) as made:
+        yield made
+
+
+@pytest.fixture
+def srun(cluster):
+    """srun's result; after the test nothing of its steps is left."""
+
+    def run(*words, options=(), user="alice", stdin=None, elastic=True, env=None):
+        line = ["srun", *([ELASTIC] if elastic else []), *options, *words]
+        return cluster.controller.run(line, user=user, check=False, stdin=stdin, directory="/shared", env=env)
+
+    yield run
+    assert_clean(cluster)
+
+
+def begin(cluster, *words, options=()):
+    host = cluster.controller
+    return subprocess.Popen(host.command(["srun", ELASTIC, *options, *words], "alice", "/shared"), stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=host.join_cgroups)
+
+
+def left(cluster):
+    script = (f"ls /run/singularity/nodes /run/singularity/members /run/singularity/jobs | grep -v ^/ | grep .; "
+              f"grep -l -e singularity-net -e {INIT} -e singularity-tas -e singularity-pro /proc/[0-9]*/comm")
+    return {host.name: cluster.host(host.name).run(script, check=False).stdout.split() for host in cluster.nodes}
+
+
+def assert_clean(cluster):
+    wait_for(lambda: not any(left(cluster).values()), PATIENCE, f"nothing to be left: {left(cluster)}")
+
+
+def python(code):
+    return ["/usr/bin/python3", "-c", code]
+
+
+def test_ranks_are_in_virtual_nodes(srun):
+    """One for each host, which has the host's name."""
+    shown = srun("sh", "-c", "echo $SLURM_PROCID $(hostname) $(cat /proc/1/comm) $(id -un)", options=BOTH)
+    assert shown.returncode == 0, shown.stderr
+    assert sorted(shown.stdout.splitlines()) == [f"{rank} n{rank // 2 + 1} {INIT} alice" for rank in range(4)]
+
+
+def test_the_environment_is_as_without(srun):
+    """But for what differs from step to step."""
+    changing = r"(SLURM_(JOB_?ID|JOB_SLUID|STEP_?ID|LAUNCH_NODE_PORT|SRUN_COMM_PORT|STEP_LAUNCHER_PORT|TASK_PID|JOB_(START|END)_TIME|TOPOLOGY.*|UMASK)|SRUN_DEBUG|_|SHLVL|SINGULARITY_ELASTIC)="
+    command = ["sh", "-c", "ulimit -n; umask; pwd; env"]
+    with_it, without = (srun(*command, options=["-n1", "-wn1"], elastic=elastic).stdout.splitlines() for elastic in (True, False))
+    assert "SINGULARITY_ELASTIC=1-requested" in with_it
+    assert not [line for line in with_it if line.startswith("SINGULARITY_STEP")]
+    stays = [sorted(line for line in lines if not re.match(changing, line)) for lines in (with_it, without)]
+    assert stays[0] == stays[1]
+    assert any(line.startswith("SLURM_PROCID=") for line in stays[0])
+
+
+def test_ranks_reach_each_other_by_slurms_names(srun):
+    """Over the step's own network; the hosts' addresses stay behind."""
+    code = """
+import os, socket, subprocess, time
+rank, first = int(os.environ["SLURM_PROCID"]), os.environ["SLURM_STEP_NODELIST"].replace("[", "").split("-")[0].split(",")[0]
+if rank == 0:
+    server = socket.create_server((socket.gethostname(), 4711))
+    said = []
+    for _ in range(3):
+        connection, address = server.accept()
+        said.append(connection.makefile().readline().strip())
+    print(sorted(said), socket.gethostbyname(first), flush=True)
+else:
+    while True:
+        try:
+            connection = socket.create_connection((first, 4711), timeout=10)
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    connection.sendall(f"{rank}\\n".encode())
+"""
+    shown = srun(*python(code), options=BOTH)
+    assert shown.returncode == 0, shown.stderr
+    assert re.fullmatch(r"\['1', '2', '3'\] 10\.(6[4-9]|[7-9]\d|1[01]\d|12[0-7])\.\d+\.\d+\n", shown.stdout), shown.stdout
+
+
+def test_streams(srun):
+    shown = srun("sh", "-c", "cat; echo errors >&2; cat", options=["-n1"], stdin="given\n")
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "given\n", "errors\n")
+    much = srun("sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo; head -c 1000000 /dev/zero | tr '\\0' y >&2", options=["-n1"])
+    assert much.stdout == "x" * 3000000 + "\n" and much.stderr.count("y") == 1000000
+
+
+ENDS = {
+    "status": ["sh", "-c", "exit 7"],
+    "not found": ["/nonexistent/program"],
+    "signal": ["sh", "-c", "kill -SEGV $$"],
+    "one of two": ["sh", "-c", "exit $((SLURM_PROCID * 3))"],
+    "at the end": ["sh", "-c", "sleep $SLURM_PROCID; exit 0"],
+}
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_ends_are_as_without(srun, what):
+    options = ["-n2", "-N1"] if what in ("one of two", "at the end") else ["-n1"]
+    with_it, without = (srun(*ENDS[what], options=options, elastic=elastic) for elastic in (True, False))
+    assert with_it.returncode == without.returncode
+    if what == "signal":
+        assert "Segmentation fault" in with_it.stderr and "Segmentation fault" in without.stderr
+    if what == "not found":
+        assert "/nonexistent/program" in with_it.stderr and "No such file or directory" in with_it.stderr
+
+
+def test_a_rank_that_fails_leaves_the_others_alone(srun):
+    """Unless srun is told otherwise."""
+    command = ["sh", "-c", "[ $SLURM_PROCID = 0 ] && exit 3; sleep 2; echo rank $SLURM_PROCID"]
+    shown = srun(*command, options=BOTH)
+    assert (shown.returncode, sorted(shown.stdout.splitlines())) == (3, ["rank 1", "rank 2", "rank 3"])
+    began = time.monotonic()
+    killed = srun("sh", "-c", "[ $SLURM_PROCID = 0 ] && exit 3; sleep 1000", options=[*BOTH, "--kill-on-bad-exit=1"])
+    assert killed.returncode != 0 and time.monotonic() - began < 300
+
+
+def test_the_last_rank_of_a_host_waits_for_the_others(srun):
+    """Its network holds what others have still to read."""
+    code = """
+import os, socket, time
+if os.environ["SLURM_PROCID"] == "0":
+    connection = socket.create_server((socket.gethostname(), 4711)).accept()[0]
+    connection.sendall(b"x" * 100000)
+else:
+    while True:
+        try:
+            connection = socket.create_connection(("n1", 4711), timeout=10)
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    time.sleep(2)
+    read = 0
+    while piece := connection.recv(1000):
+        read += len(piece)
+    print(read)
+"""
+    shown = srun(*python(code), options=["-N2", "-n2", "-wn[1-2]"])
+    assert (shown.returncode, shown.stdout) == (0, "100000\n"), shown.stderr
+
+
+def test_signals_reach_the_rank(cluster, srun):
+    process = begin(cluster, "sh", "-c", "trap 'echo got usr1; exit 5' USR1; trap 'echo got term' TERM; echo up; while :; do sleep 0.1; done",
+                    options=["-n1", "-J", "signals"])
+    assert process.stdout.readline() == "up\n"
+    job = cluster.slurm("squeue", "-h", "-n", "signals", "-o", "%i")
+    cluster.slurm("scancel", "-s", "TERM", f"{job}.0", user="alice")
+    assert process.stdout.readline() == "got term\n"
+    cluster.slurm("scancel", "-s", "USR1", f"{job}.0", user="alice")
+    assert process.stdout.readline() == "got usr1\n"
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 5
+
+
+@pytest.mark.parametrize("elastic", [True, False])
+def test_what_a_task_has_started_hears_no_signals(cluster, srun, elastic):
+    child = "trap 'echo child' USR1; echo up; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.2; done"
+    task = f"trap 'echo task' USR1; sh -c \"{child}\" & wait; wait"
+    host = cluster.controller
+    line = ["srun", *([ELASTIC] if elastic else []), "-n1", "-J", f"one-{elastic}", "sh", "-c", task]
+    process = subprocess.Popen(host.command(line, "alice", "/shared"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                               start_new_session=True, preexec_fn=host.join_cgroups)
+    assert process.stdout.readline() == "up\n"
+    cluster.slurm("scancel", "-s", "USR1", "-n", f"one-{elastic}", user="alice")
+    assert process.communicate(timeout=PATIENCE)[0] == "task\n"
+
+
+def test_everything_is_in_slurms_cgroups(cluster, srun):
+    """So limits and accounting hold, and nothing outlives the step."""
+    shown = srun("sh", "-c", "cat /proc/self/cgroup; echo job_$SLURM_JOB_ID/step_$SLURM_STEP_ID", options=["-n1"])
+    *groups, step = shown.stdout.splitlines()
+    assert sum(f"/{step}" in line for line in groups) >= 3, shown.stdout  # devices, freezer, memory
+    over = srun(*python("x = bytearray(b'x') * (400 << 20); print(len(x))"), options=["-n1", "--mem=100"])
+    assert over.returncode != 0 and "len" not in over.stdout and over.stdout == ""
+
+
+def test_killed_jobs_leave_nothing(cluster, srun):
+    process = begin(cluster, "sh", "-c", "echo up; setsid sleep 1000 & trap '' TERM; sleep 1000", options=[*BOTH, "-J", "killed"])
+    assert [process.stdout.readline() for _ in range(4)] == ["up\n"] * 4
+    nodes = left(cluster)
+    assert all(nodes.values()), nodes
+    cluster.slurm("scancel", "-n", "killed", user="alice")
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode != 0
+
+
+def pids(cluster, host, comm):
+    script = f"grep -l '^{comm}$' /proc/[0-9]*/comm | cut -d/ -f3"
+    return [int(pid) for pid in cluster.host(host).run(script, check=False).stdout.split()]
+
+
+def test_a_rank_dies_with_its_wrapper(cluster, srun):
+    process = begin(cluster, "sh", "-c", "echo up; sleep 1000", options=["-n1", "-wn1"])
+    assert process.stdout.readline() == "up\n"
+    (wrapper,) = pids(cluster, "n1", "singularity-tas")
+    cluster.host("n1").run(["kill", "-KILL", str(wrapper)])
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + signal.SIGKILL, errors
+
+
+def test_an_agent_that_dies_is_not_missed(cluster, srun):
+    """Neither the first host's, which coordinates, nor the other."""
+    process = begin(cluster, "sh", "-c", "echo up; read x </shared/go; echo rank $SLURM_PROCID; exit 4", options=BOTH)
+    fifo = os.path.join(cluster.directory, "shared", "go")
+    os.mkfifo(fifo)
+    os.chmod(fifo, 0o666)
+    try:
+        assert [process.stdout.readline() for _ in range(4)] == ["up\n"] * 4
+        for name in ("n1", "n2"):
+            cluster.stop_daemon(name, "singularityd", "KILL")
+            cluster.start_agents(name)
+        with open(fifo, "w", encoding="ascii") as file:
+            file.write("\n" * 4)
+            file.flush()
+            out, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        os.unlink(fifo)
+    assert (process.returncode, sorted(out.splitlines())) == (4, [f"rank {rank}" for rank in range(4)]), errors
+
+
+REFUSED = {
+    "as many on each": ["-N2", "-n3"],
+    "ranks must be in blocks": [*BOTH, "--distribution=cyclic"],
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_cannot_be_kept_in_virtual_nodes_is_refused(srun, words):
+    shown = srun("true", options=REFUSED[words])
+    assert shown.returncode != 0 and words in shown.stderr, shown.stderr
+
+
+def test_batch_scripts_and_their_tasks_are_left_alone(cluster, srun):
+    """Only what srun starts is wrapped; steps come one after the other."""
+    script = "#!/bin/sh\ncat /proc/1/comm; for i in 1 2 3; do srun sh -c 'echo step $SLURM_STEP_ID $(cat /proc/1/comm)'; done; exit 6\n"
+    job = cluster.submit("-n1", ELASTIC, "-o", "%j.steps", script=script)
+    cluster.wait_job(job, states=("FAILED",))
+    assert cluster.job(job)["ExitCode"] == "6:0"
+    lines = cluster.controller.run(["cat", f"/shared/{job}.steps"]).stdout.splitlines()
+    assert lines[0] != INIT and lines[1:] == [f"step {step} {INIT}" for step in range(3)]
+
+
+def test_two_steps_at_once(cluster, srun):
+    script = "#!/bin/sh\nfor i in 1 2; do srun --exact -n1 --mem=200 sh -c 'echo begin; sleep 1; hostname' & done; wait\n"
+    job = cluster.submit("-n2", "-N1", "--mem=600", ELASTIC, "-o", "%j.steps", script=script)
+    cluster.wait_job(job)
+    lines = cluster.controller.run(["cat", f"/shared/{job}.steps"]).stdout.splitlines()
+    assert sorted(lines)[:2] == ["begin"] * 2 and len(set(lines)) == 2, lines
+
+
+def test_a_terminal(cluster, srun):
+    script = "script -qec 'srun --singularity-elastic --pty -n1 sh -c \"tty; stty size; exit 3\"' /dev/null; echo status $?"
+    shown = cluster.controller.run(["sh", "-c", script], user="alice", check=False)
+    assert "/dev/pts/0" in shown.stdout and "status 3" in shown.stdout, shown.stdout + shown.stderr
+
+
+def test_devices(cluster, srun, release):
+    """Ranks see the step's GPUs, by proxies, and no device files."""
+    if release != "24.11":
+        pytest.skip("its build has no proxy")
+    program = os.path.join(BUILD, "workloads", "device_properties")
+    shown = srun("sh", "-c", f"ls /dev | grep nvidia; echo $CUDA_VISIBLE_DEVICES; {program} | grep devices", options=["-n1", "--gpus=2"])
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.splitlines() == ["0,1", "devices 2"], shown.stdout
+    script = f"#!/bin/sh\nsrun --gpus=1 --exact {program} | grep devices; srun {program} | grep devices\n"
+    job = cluster.submit("-n1", "--gpus=3", ELASTIC, "-o", "%j.devices", script=script)
+    cluster.wait_job(job)
+    assert cluster.controller.run(["cat", f"/shared/{job}.devices"]).stdout.splitlines() == ["devices 1", "devices 3"]
+
+
+def test_each_rank_has_gpus_of_its_own(srun, release):
+    if release != "24.11":
+        pytest.skip("its build has no proxy")
+    program = os.path.join(BUILD, "workloads", "device_properties")
+    script = f"echo $SLURM_PROCID $CUDA_VISIBLE_DEVICES $({program} | grep devices)"
+    shown = srun("sh", "-c", script, options=[*BOTH, "--gpus-per-task=2"])
+    assert shown.returncode == 0, shown.stderr
+    assert sorted(shown.stdout.splitlines()) == [f"{rank} {gpus} devices 2" for rank, gpus in enumerate(["0,1", "2,3"] * 2)]
+
+
+def test_a_training_of_many_ranks(cluster, srun, release):
+    """Results are those of one process of the same size without Slurm."""
+    if release != "24.11":
+        pytest.skip("its build has no proxy")
+    program = os.path.join(BUILD, "workloads", "train_parallel")
+    results = []
+    for options in (["-N2", "--ntasks-per-node=4", "--gpus-per-node=4"], ["-N1", "-n8", "--gpus=4"], ["-N1", "-n8", "--gpus=1"]):
+        shown = srun(program, options=options)
+        assert shown.returncode == 0, shown.stderr
+        results.append(sorted(shown.stdout.splitlines()))
+    assert results[0] and results[0] == results[1] == results[2]
+
+
+def forged(**changes):
+    """singularity-task by hand, as somebody who lies about his step."""
+    said = {"SINGULARITY_STEP_HOSTS": "n1,n2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_PROCID": "0", "SLURM_NODEID": "0", **changes}
+    return ["env", *(f"{name}={value}" for name, value in said.items()), WRAPPER, "hostname"]
+
+
+def test_who_is_in_no_step_gets_none(cluster):
+    shown = cluster.host("n1").run(forged(), user="alice", check=False)
+    assert shown.returncode == 1 and "in the cgroup of none" in shown.stderr and shown.stdout == ""
+    assert_clean(cluster)
+
+
+def test_hosts_without_tasks_of_the_step_have_no_part_in_it(srun):
+    """Whatever a task says: n2 has never heard of its step."""
+    shown = srun(*forged(), options=["-n1", "-wn1"], elastic=False, user="bob")
+    assert shown.returncode == 1 and "the tasks of step" in shown.stderr and "on n2" in shown.stderr, shown.stderr
+
+
+@pytest.mark.parametrize("changes, words", [({"SLURM_NODEID": "1"}, "this is the agent of n1"), ({"SLURM_PROCID": "1"}, "ranks must be in blocks"),
+                                            ({"SINGULARITY_STEP_HOSTS": "n1,n1"}, "is there twice"), ({"SLURM_NODEID": "7"}, "this is number 7"),
+                                            ({"SLURM_STEP_TASKS_PER_NODE": "100000"}, "expected 1 to 256")])
+def test_lies_are_refused(srun, changes, words):
+    shown = srun(*forged(**changes), options=["-n1", "-wn1"], elastic=False)
+    assert shown.returncode == 1 and words in shown.stderr, shown.stderr
+
+
+def test_without_an_agent_the_reason_is_told(release):
+    with up(release, True, nodes=1) as made:
+        shown = made.controller.run(["srun", ELASTIC, "hostname"], user="alice", check=False)
+        assert shown.returncode == 1 and "/run/singularity/agent.sock" in shown.stderr and shown.stdout == ""
+        assert made.slurm("srun", "hostname", user="alice") == "n1"

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Steps of Slurm's: which cgroups are those of one, what its tasks ask for, and what its wrappers are told
+// when.
+#include "agent/steps.hpp"
+#include "cmocka.hpp"
+#include "task/step_request.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using singularity::Deadline;
+using singularity::agent::Asker;
+using singularity::agent::cgroups_of_step;
+using singularity::agent::JoinStep;
+using singularity::agent::Step;
+using singularity::agent::step_of_cgroups;
+using singularity::task::step_request;
+using singularity::test::expect_contains;
+using singularity::test::expect_equal;
+namespace node = singularity::node;
+
+constexpr auto kVersion1 = "9:devices:/slurm_n1/uid_1001/job_47/step_3/task_1\n"
+                           "7:cpu,cpuacct:/\n"
+                           "4:freezer:/slurm_n1/uid_1001/job_47/step_3\n"
+                           "0::/init\n";
+constexpr auto kVersion2 = "0::/system.slice/slurmstepd.scope/job_47/step_0/user/task_1\n";
+
+void a_step_is_known_by_its_cgroups(void **) {
+    expect_equal(step_of_cgroups(kVersion1), "47.3");
+    expect_equal(step_of_cgroups(kVersion2), "47.0");
+    expect_equal(step_of_cgroups("4:freezer:/slurm_n1/uid_1001/job_47/step_batch\n"), "");
+    expect_equal(step_of_cgroups("4:freezer:/slurm_n1/uid_1001/job_x/step_3\n"), "");
+    expect_equal(step_of_cgroups("0::/user.slice\n"), "");
+    expect_equal(step_of_cgroups(""), "");
+}
+
+void what_is_the_steps_is_not_one_tasks(void **) {
+    expect_equal(cgroups_of_step(kVersion1), "9:devices:/slurm_n1/uid_1001/job_47/step_3\n"
+                                             "7:cpu,cpuacct:/\n"
+                                             "4:freezer:/slurm_n1/uid_1001/job_47/step_3\n"
+                                             "0::/init\n");
+    expect_equal(cgroups_of_step(kVersion2), kVersion2);
+}
+
+std::vector<std::string> good() {
+    return {
+        "SINGULARITY_STEP_HOSTS=n1,n2", "SLURM_STEP_TASKS_PER_NODE=4(x2)", "SLURM_PROCID=5", "SLURM_NODEID=1",
+        "SLURM_GPUS_ON_NODE=2",         "CUDA_VISIBLE_DEVICES=0,1",        "HOME=/"};
+}
+
+void a_task_says_what_slurm_has_told_it(void **) {
+    const auto request = step_request(good());
+    assert_true(request.has_value());
+    assert_true(request->join.hosts == std::vector<std::string>({"n1", "n2"}));
+    assert_int_equal(request->join.node, 1);
+    assert_int_equal(request->join.rank, 5);
+    assert_int_equal(request->join.ranks_per_node, 4);
+    assert_int_equal(request->join.devices, 2);
+    expect_equal(request->visible_devices, "");
+    auto without = good();
+    without[5] = "CUDA_VISIBLE_DEVICES=";
+    assert_int_equal(step_request(without)->join.devices, 0);
+}
+
+void a_task_with_gpus_of_its_own_sees_those_of_its_place(void **) {
+    auto bound = good();
+    bound[4] = "SLURM_GPUS_ON_NODE=8";
+    const auto request = step_request(bound);
+    assert_true(request.has_value());
+    assert_int_equal(request->join.devices, 8);
+    expect_equal(request->visible_devices, "2,3");
+}
+
+void what_cannot_be_is_refused_with_the_way_out(void **) {
+    struct Case {
+        std::size_t at;
+        const char *entry;
+        const char *words;
+    };
+    const Case cases[] = {
+        {0, "OTHER=x", "SINGULARITY_STEP_HOSTS is not set"},
+        {1, "SLURM_STEP_TASKS_PER_NODE=3,1", "--ntasks-per-node"},
+        {1, "SLURM_STEP_TASKS_PER_NODE=x", "--ntasks-per-node"},
+        {2, "OTHER=x", "SLURM_PROCID is not set"},
+        {2, "SLURM_PROCID=-1", "SLURM_PROCID=-1 is not a whole number"},
+        {3, "SLURM_NODEID=99999999999", "is not a whole number"},
+        {1, "SLURM_STEP_TASKS_PER_NODE=0", "--ntasks-per-node"},
+        {4, "SLURM_GPUS_ON_NODE=3", "--gpus-per-task"},
+        {5, "CUDA_VISIBLE_DEVICES=2,3", "ConstrainDevices=yes"},
+    };
+    for (const auto &test : cases) {
+        auto environment = good();
+        environment[test.at] = test.entry;
+        const auto request = step_request(environment);
+        assert_false(request.has_value());
+        expect_contains(request.error().message(), test.words);
+    }
+}
+
+// What one wrapper has been told.
+struct Told {
+    std::string packet;
+    bool left = false;
+
+    [[nodiscard]] Asker asker() {
+        return {.token = 1,
+                .answer = [this](const std::string &bytes, std::span<const int>) { packet = bytes; }};
+    }
+    [[nodiscard]] Step::Wrapper wrapper() {
+        return {.left = [this] { return left; }, .asker = asker(), .waiter = {}};
+    }
+    template <class Reply>
+    [[nodiscard]] std::optional<Reply> take() {
+        return node::decode<Reply>(std::exchange(packet, {}));
+    }
+};
+
+JoinStep plan(std::uint32_t rank) {
+    JoinStep out;
+    out.hosts = {"n1", "n2"};
+    out.node = 1;
+    out.ranks_per_node = 2;
+    out.rank = rank;
+    return out;
+}
+
+const Step::User kUser{.uid = 1001, .gid = 1001, .groups = {27}};
+
+struct Two {
+    Told two, three;
+    Step step{"47.0", kUser, "", plan(2), Deadline::after(10s)};
+
+    void join() {
+        assert_true(step.join(plan(2), {}, two.wrapper()).has_value());
+        assert_false(step.complete());
+        assert_true(step.join(plan(3), {}, three.wrapper()).has_value());
+        assert_true(step.complete());
+    }
+    void run() {
+        join();
+        assert_true(step.become("u1001-j000001", kUser).has_value());
+        step.started(2, {.node = "a", .task = 1});
+        step.started(3, {.node = "a", .task = 2});
+        assert_int_equal(two.take<singularity::agent::Joined>()->task, 1);
+        assert_int_equal(three.take<singularity::agent::Joined>()->task, 2);
+        step.wait(2, two.asker());
+        step.wait(3, three.asker());
+    }
+};
+
+void tasks_must_agree(void **) {
+    Two one;
+    one.join();
+    Told more;
+    assert_false(one.step.join(plan(2), {}, more.wrapper()).has_value());
+    Step other{"47.0", kUser, "", plan(2), Deadline::after(10s)};
+    auto differs = plan(2);
+    differs.devices = 1;
+    expect_contains(other.join(differs, {}, more.wrapper()).error().message(), "says something else");
+    expect_contains(other.join(plan(1), {}, more.wrapper()).error().message(), "ranks must be in blocks");
+}
+
+void a_step_becomes_a_job_of_its_own_user_once(void **) {
+    Two one;
+    one.join();
+    assert_false(one.step.become("u1002-j000001", {.uid = 1002, .gid = 1001, .groups = {}}).has_value());
+    assert_false(one.step.become("u1001-j000001", {.uid = 1001, .gid = 1001, .groups = {0}}).has_value());
+    assert_true(one.step.become("u1001-j000001", {.uid = 1001, .gid = 1001, .groups = {27}}).has_value());
+    assert_false(one.step.become("u1001-j000002", kUser).has_value());
+    Told late;
+    assert_false(one.step.join(plan(2), {}, late.wrapper()).has_value());
+}
+
+void the_last_one_that_is_well_waits_for_the_job(void **) {
+    Two one;
+    one.run();
+    one.step.ended(2, 0);
+    assert_int_equal(one.two.take<singularity::agent::RankEnded>()->status, 0);
+    one.step.ended(3, 0);
+    assert_true(one.three.packet.empty());
+    one.step.finish("");
+    const auto ended = one.three.take<singularity::agent::RankEnded>();
+    assert_int_equal(ended->status, 0);
+    expect_equal(ended->trouble, "");
+}
+
+void who_fails_does_not_wait(void **) {
+    Two one;
+    one.run();
+    one.step.ended(2, 0);
+    one.step.ended(3, 3 << 8);
+    assert_int_equal(one.three.take<singularity::agent::RankEnded>()->status, 3 << 8);
+}
+
+void an_ended_job_is_told_with_its_reason(void **) {
+    Two one;
+    one.run();
+    one.step.finish("host n1 has not been heard of");
+    const auto ended = one.two.take<singularity::agent::RankEnded>();
+    assert_int_equal(ended->status, SIGKILL);
+    expect_contains(ended->trouble, "host n1");
+    assert_false(one.step.over());
+    one.two.left = one.three.left = true;
+    one.step.look_at_wrappers(
+        [](const Step::Place &) { singularity::test::fail("the job has ended already"); });
+    assert_true(one.step.over());
+}
+
+void ranks_of_wrappers_that_leave_are_abandoned(void **) {
+    Two one;
+    one.run();
+    one.three.left = true;
+    std::vector<std::uint32_t> abandoned;
+    for (int times = 0; times < 2; ++times)
+        one.step.look_at_wrappers([&](const Step::Place &place) { abandoned.push_back(place.task); });
+    assert_true(abandoned == std::vector<std::uint32_t>{2});
+}
+
+void who_waits_in_vain_is_told(void **) {
+    Told alone;
+    Step step{"47.0", kUser, "", plan(2), Deadline::after(0s)};
+    assert_true(step.join(plan(2), {}, alone.wrapper()).has_value());
+    step.look_at_wrappers([](const Step::Place &) { singularity::test::fail("nothing runs"); });
+    expect_contains(alone.take<singularity::agent::Failed>()->why, "only 1 of its 2 tasks here");
+    assert_true(step.over());
+}
+
+void a_task_that_leaves_before_the_start_may_come_again(void **) {
+    Two one;
+    one.join();
+    one.two.left = true;
+    one.step.look_at_wrappers([](const Step::Place &) { singularity::test::fail("nothing runs"); });
+    assert_false(one.step.complete());
+    Told again;
+    assert_true(one.step.join(plan(2), {}, again.wrapper()).has_value());
+}
+
+} // namespace
+
+int main() {
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_is_known_by_its_cgroups),
+        cmocka_unit_test(what_is_the_steps_is_not_one_tasks),
+        cmocka_unit_test(a_task_says_what_slurm_has_told_it),
+        cmocka_unit_test(a_task_with_gpus_of_its_own_sees_those_of_its_place),
+        cmocka_unit_test(what_cannot_be_is_refused_with_the_way_out),
+        cmocka_unit_test(tasks_must_agree),
+        cmocka_unit_test(a_step_becomes_a_job_of_its_own_user_once),
+        cmocka_unit_test(the_last_one_that_is_well_waits_for_the_job),
+        cmocka_unit_test(who_fails_does_not_wait),
+        cmocka_unit_test(an_ended_job_is_told_with_its_reason),
+        cmocka_unit_test(ranks_of_wrappers_that_leave_are_abandoned),
+        cmocka_unit_test(who_waits_in_vain_is_told),
+        cmocka_unit_test(a_task_that_leaves_before_the_start_may_come_again),
+    };
+    return cmocka_run_group_tests_name("steps", tests, nullptr, nullptr);
+}
