@@ -15,6 +15,11 @@ namespace {
 // The agent accepts at once; only so many who come at the same moment have to wait.
 constexpr std::chrono::seconds kConnectPatience{10};
 
+// Whoever hears it knows that another agent may come.
+std::unexpected<Error> has_gone() {
+    return failure("talk to", "the node agent", "it has ended or closed the connection", EPIPE);
+}
+
 } // namespace
 
 Expected<Client> Client::connect(const std::filesystem::path &socket) {
@@ -45,6 +50,9 @@ Expected<void> Client::send_bytes(const std::string &bytes, std::span<const int>
                 "the request has {} bytes, arguments and environment included; at most {} are possible",
                 bytes.size(), node::kPacketLimit),
             E2BIG);
+    // The former where it had not read all that we had said before.
+    if (code == ECONNRESET || code == EPIPE)
+        return has_gone();
     if (code != 0)
         return std::unexpected(errno_error("ask", "the node agent", code));
     return {};
@@ -59,7 +67,7 @@ Expected<std::optional<node::Packet>> Client::look(std::uint32_t token) {
         case node::Received::nothing:
             return std::nullopt;
         case node::Received::hung_up:
-            return failure("hear from", "the node agent", "it has ended or closed the connection", EPIPE);
+            return has_gone();
         case node::Received::failed:
             return std::unexpected(errno_error("hear from", "the node agent", EIO));
         case node::Received::packet:

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Steps of Slurm's: which cgroups are those of one, what its tasks ask for, and what its wrappers are told
 // when.
+#include "agent/client.hpp"
 #include "agent/steps.hpp"
 #include "cmocka.hpp"
+#include "common/unix_socket.hpp"
 #include "task/step_request.hpp"
 
 #include <chrono>
@@ -10,6 +12,9 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <sys/socket.h>
+#include <unistd.h>
 
 namespace {
 
@@ -241,6 +246,30 @@ void a_task_that_leaves_before_the_start_may_come_again(void **) {
     assert_true(one.step.join(plan(2), {}, again.wrapper()).has_value());
 }
 
+// Also where it had not read what was said to it: that is another error of the kernel's.
+void an_agent_that_has_died_has_gone(void **) {
+    std::string directory = "/tmp/agent-XXXXXX";
+    assert_non_null(mkdtemp(directory.data()));
+    const auto path = directory + "/agent.sock";
+    auto listener = singularity::listen_unix(path, 0600, 1);
+    assert_true(listener.has_value());
+    for (const bool read : {true, false}) {
+        auto client = singularity::agent::Client::connect(path);
+        assert_true(client.has_value());
+        singularity::UniqueFd other(accept(listener->get(), nullptr, nullptr));
+        assert_true(client->send(singularity::agent::List{}).has_value());
+        node::Packet packet;
+        if (read)
+            assert_true(node::receive_packet(other.get(), packet) == node::Received::packet);
+        other.reset();
+        const auto sent = client->send(singularity::agent::List{});
+        assert_false(sent.has_value());
+        assert_int_equal(sent.error().code, EPIPE);
+    }
+    unlink(path.c_str());
+    rmdir(directory.c_str());
+}
+
 } // namespace
 
 int main() {
@@ -257,6 +286,7 @@ int main() {
         cmocka_unit_test(an_ended_job_is_told_with_its_reason),
         cmocka_unit_test(ranks_of_wrappers_that_leave_are_abandoned),
         cmocka_unit_test(who_waits_in_vain_is_told),
+        cmocka_unit_test(an_agent_that_has_died_has_gone),
         cmocka_unit_test(a_task_that_leaves_before_the_start_may_come_again),
     };
     return cmocka_run_group_tests_name("steps", tests, nullptr, nullptr);
