@@ -302,13 +302,15 @@ struct JoinStep {
     static constexpr auto kType = Message::join_step;
     std::vector<std::string> hosts; // of the step, in Slurm's order: the agent of the first coordinates
     std::uint32_t node = 0;         // which of them this one is
-    std::uint32_t ranks_per_node = 1;
+    std::uint32_t ranks = 1;        // of the step
+    std::uint32_t ranks_here = 1;   // of them
     std::uint32_t rank = 0;
-    std::uint32_t devices = 0; // of each node
+    std::uint32_t devices = 0; // here
     node::Program program;
     bool again = false; // it runs; an earlier agent has started it: without program and streams
     static void fields(auto &self, auto &visit) {
-        visit(self.hosts, self.node, self.ranks_per_node, self.rank, self.devices, self.program, self.again);
+        visit(self.hosts, self.node, self.ranks, self.ranks_here, self.rank, self.devices, self.program,
+              self.again);
     }
 };
 struct Joined {

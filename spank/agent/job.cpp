@@ -68,11 +68,17 @@ Expected<std::shared_ptr<Job>> Job::adopt(HostAsker &hosts, const Setting &setti
     return out;
 }
 
-std::uint32_t Job::ranks() const {
-    return static_cast<std::uint32_t>(record_.nodes().size()) * record_.ranks_per_node();
-}
+std::uint32_t Job::ranks() const { return record_.ranks(); }
 
 Expected<void> Job::open_outputs() {
+    if (ranks() > kRankLimit)
+        return failure("make the job", record_.name(),
+                       fmt::format("{} ranks: at most {}", ranks(), kRankLimit), EINVAL);
+    node_of_rank_.assign(ranks(), 0);
+    // Of a step of Slurm's they are not known before its hosts have told.
+    if (rank_count(record_.nodes()) != 0)
+        if (auto placed = place_ranks(); !placed)
+            return placed;
     for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
         auto spool = Spool::open(rank_file(directory(), rank));
         if (!spool)
@@ -83,6 +89,17 @@ Expected<void> Job::open_outputs() {
     for (const auto &node : record_.nodes())
         where_[node.host()];
     held_back_ = record_.tied();
+    return {};
+}
+
+Expected<void> Job::place_ranks() {
+    auto placed = nodes_of_ranks(record_.nodes(), record_.name());
+    if (!placed)
+        return propagate(placed);
+    if (placed->size() != ranks())
+        return failure("place the ranks of", record_.name(),
+                       fmt::format("its hosts have {}, and it has {}", placed->size(), ranks()), EINVAL);
+    node_of_rank_ = std::move(*placed);
     return {};
 }
 
@@ -119,7 +136,7 @@ bool Job::enter(State state) {
 }
 
 const std::string &Job::host_of(std::uint32_t rank) const {
-    return record_.nodes(static_cast<int>(rank / record_.ranks_per_node())).host();
+    return record_.nodes(node_of_rank_[rank]).host();
 }
 
 JobLine Job::line() const {

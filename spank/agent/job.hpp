@@ -90,6 +90,7 @@ class Job : public std::enable_shared_from_this<Job> {
 
     [[nodiscard]] std::filesystem::path directory() const { return setting_->jobs / record_.name(); }
     [[nodiscard]] Expected<void> open_outputs();
+    [[nodiscard]] Expected<void> place_ranks();
     [[nodiscard]] bool write();
     [[nodiscard]] bool enter(State state); // false: it is ending, or does so now
     [[nodiscard]] const std::string &host_of(std::uint32_t rank) const;
@@ -104,6 +105,8 @@ class Job : public std::enable_shared_from_this<Job> {
                  const Request &request, const Take &take, const std::function<void()> &then);
     void reach();
     void prepare();
+    void place_tasks(const std::string &host, const peers::wire::PreparedJob &prepared);
+    [[nodiscard]] bool has_devices() const;
     void connect();
     void start();
     void keep_members();
@@ -139,6 +142,7 @@ class Job : public std::enable_shared_from_this<Job> {
     const Setting *setting_;
     peers::wire::JobRecord record_;
     std::vector<Rank> ranks_;
+    std::vector<int> node_of_rank_; // its index in the record
     std::map<std::string, Host> where_;
     std::vector<Watcher> watchers_;
     std::vector<Asker> destroyers_;

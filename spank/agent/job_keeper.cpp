@@ -124,7 +124,7 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
     record.set_name(job_name(wish.uid, record.vni()));
     if (request.hosts.empty())
         request.hosts.push_back(own_host());
-    auto nodes = plan_nodes(record.name(), record.vni(), request.hosts, request.ranks_per_node);
+    auto nodes = plan_nodes(record.name(), record.vni(), request.hosts);
     if (!nodes)
         return propagate(nodes);
     if (request.program.arguments.empty() && wish.step.empty())
@@ -133,14 +133,22 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
         // By which Slurm tells its tasks of each other.
         if (!wish.step.empty())
             node.set_hostname(node.host());
+        node.set_devices(request.devices);
         *record.add_nodes() = std::move(node);
     }
     record.set_step(wish.step);
+    record.set_ranks(wish.ranks);
+    // Those of a step of Slurm's are where its tasks are.
+    if (wish.step.empty()) {
+        if (auto spread = spread_ranks(*record.mutable_nodes(), request.ranks_per_node, record.name());
+            !spread)
+            return propagate(spread);
+        record.set_ranks(rank_count(record.nodes()));
+    }
     record.mutable_user()->set_uid(wish.uid);
     record.mutable_user()->set_gid(wish.gid);
     for (const auto group : wish.groups)
         record.mutable_user()->add_groups(group);
-    record.set_ranks_per_node(request.ranks_per_node);
     record.set_devices(request.devices);
     record.set_backend(request.backend);
     *record.mutable_program() = message_of(request.program);

@@ -48,7 +48,8 @@ class JobKeeper : private HostAsker {
         std::uint32_t gid = 0;
         std::vector<std::uint32_t> groups;
         std::string cgroups;
-        std::string step; // of Slurm's; its ranks bring their programs; or empty
+        std::string step;        // of Slurm's; its ranks bring their programs; or empty
+        std::uint32_t ranks = 0; // of the step
     };
     [[nodiscard]] Expected<std::shared_ptr<Job>> run(Wish wish);
 

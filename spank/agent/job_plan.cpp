@@ -45,15 +45,10 @@ Expected<void> check_job_name(std::string_view name, std::uint32_t uid) {
 }
 
 Expected<std::vector<wire::JobNode>> plan_nodes(const std::string &job, std::uint32_t vni,
-                                                const std::vector<std::string> &hosts,
-                                                std::uint32_t ranks_per_node) {
+                                                const std::vector<std::string> &hosts) {
     const auto refuse = [&](std::string why) { return failure("make the job", job, std::move(why), EINVAL); };
     if (hosts.empty() || hosts.size() > network::kNodeLimit)
         return refuse(fmt::format("{} hosts: expected 1 to {}", hosts.size(), network::kNodeLimit));
-    if (ranks_per_node == 0 || ranks_per_node > kRanksOfNodeLimit ||
-        ranks_per_node * hosts.size() > kRankLimit)
-        return refuse(fmt::format("{} ranks on each of {} nodes: expected 1 to {}, and {} in all",
-                                  ranks_per_node, hosts.size(), kRanksOfNodeLimit, kRankLimit));
     std::vector<wire::JobNode> out;
     for (const auto &host : hosts) {
         const auto name = peers::short_name(host);
@@ -65,6 +60,50 @@ Expected<std::vector<wire::JobNode>> plan_nodes(const std::string &job, std::uin
         node.set_host(name);
         node.set_name(node_name(job, number));
         node.set_address(address_text(vni, number));
+    }
+    return out;
+}
+
+Expected<void> spread_ranks(JobNodes &nodes, std::uint32_t ranks_per_node, std::string_view job) {
+    const auto count = static_cast<std::uint32_t>(nodes.size());
+    if (ranks_per_node == 0 || ranks_per_node > kRanksOfNodeLimit || ranks_per_node > kRankLimit / count)
+        return failure("make the job", std::string(job),
+                       fmt::format("{} ranks on each of {} nodes: expected 1 to {}, and {} in all",
+                                   ranks_per_node, count, kRanksOfNodeLimit, kRankLimit),
+                       EINVAL);
+    for (std::uint32_t rank = 0; auto &node : nodes)
+        for (std::uint32_t local = 0; local < ranks_per_node; ++local)
+            node.add_ranks(rank++);
+    return {};
+}
+
+std::uint32_t rank_count(const JobNodes &nodes) {
+    int out = 0;
+    for (const auto &node : nodes)
+        out += node.ranks_size();
+    return static_cast<std::uint32_t>(out);
+}
+
+Expected<std::vector<int>> nodes_of_ranks(const JobNodes &nodes, std::string_view job) {
+    constexpr int kNone = -1;
+    const auto refuse = [&](std::string why) {
+        return failure("place the ranks of", std::string(job), std::move(why), EINVAL);
+    };
+    const auto count = rank_count(nodes);
+    if (count > kRankLimit)
+        return refuse(fmt::format("there are {}: at most {}", count, kRankLimit));
+    std::vector<int> out(count, kNone);
+    for (int at = 0; at < nodes.size(); ++at) {
+        const auto &ranks = nodes[at].ranks();
+        if (ranks.empty() || std::cmp_greater(ranks.size(), kRanksOfNodeLimit))
+            return refuse(fmt::format("{} of them on {}: expected 1 to {}", ranks.size(), nodes[at].host(),
+                                      kRanksOfNodeLimit));
+        for (const auto rank : ranks) {
+            if (rank >= count || out[rank] != kNone)
+                return refuse(fmt::format("rank {} of {} on {} is there twice, or none of them", rank, count,
+                                          nodes[at].host()));
+            out[rank] = at;
+        }
     }
     return out;
 }
@@ -82,14 +121,12 @@ Expected<void> check_nodes(const wire::ConnectJob &request, std::string_view job
             return refuse(fmt::format("its node {} is not as it must be", number));
         ++number;
     }
+    if (auto placed = nodes_of_ranks(request.nodes(), job); !placed)
+        return propagate(placed);
     return {};
 }
 
-Expected<void> check_start(const wire::StartJob &request, const wire::ConnectJob &connect) {
-    const auto nodes = static_cast<std::uint32_t>(connect.nodes().size());
-    if (request.ranks_per_node() == 0 || request.ranks_per_node() > kRanksOfNodeLimit ||
-        request.ranks_per_node() * nodes > kRankLimit)
-        return failure("start", "a job", fmt::format("{} ranks per node", request.ranks_per_node()), EINVAL);
+Expected<void> check_start(const wire::StartJob &request) {
     const auto has_zero = [](const std::string &text) { return text.find('\0') != std::string::npos; };
     const auto &program = request.program();
     if (std::ranges::any_of(program.arguments(), has_zero) ||
@@ -100,21 +137,20 @@ Expected<void> check_start(const wire::StartJob &request, const wire::ConnectJob
 
 node::Program program_of(const wire::StartJob &start, const wire::ConnectJob &connect,
                          const wire::JobNode &node, std::uint32_t local) {
-    const auto per_node = start.ranks_per_node();
-    const auto nodes = static_cast<std::uint32_t>(connect.nodes().size());
-    const auto rank = (node.number() - 1) * per_node + local;
+    const auto all = std::to_string(rank_count(connect.nodes()));
+    const auto rank = std::to_string(node.ranks(static_cast<int>(local)));
     const std::array<std::pair<std::string_view, std::string>, 11> known{{
-        {"RANK", std::to_string(rank)},
-        {"WORLD_SIZE", std::to_string(per_node * nodes)},
+        {"RANK", rank},
+        {"WORLD_SIZE", all},
         {"LOCAL_RANK", std::to_string(local)},
-        {"LOCAL_WORLD_SIZE", std::to_string(per_node)},
+        {"LOCAL_WORLD_SIZE", std::to_string(node.ranks_size())},
         {"MASTER_ADDR", connect.nodes(0).name()},
         {"MASTER_PORT", std::to_string(kMasterPort)},
-        {"SLURM_PROCID", std::to_string(rank)},
-        {"SLURM_NTASKS", std::to_string(per_node * nodes)},
+        {"SLURM_PROCID", rank},
+        {"SLURM_NTASKS", all},
         {"SLURM_LOCALID", std::to_string(local)},
         {"SLURM_NODEID", std::to_string(node.number() - 1)},
-        {"SLURM_NNODES", std::to_string(nodes)},
+        {"SLURM_NNODES", std::to_string(connect.nodes().size())},
     }};
     const auto &program = start.program();
     node::Program out;

@@ -25,17 +25,21 @@ inline constexpr std::uint16_t kMasterPort = 29500;
 [[nodiscard]] Expected<void> check_job_name(std::string_view name, std::uint32_t uid);
 
 // Nodes 1, 2, ... on these hosts, in this order; a host may be there several times. Their hosts' addresses
-// are not known yet.
-[[nodiscard]] Expected<std::vector<peers::wire::JobNode>> plan_nodes(const std::string &job,
-                                                                     std::uint32_t vni,
-                                                                     const std::vector<std::string> &hosts,
-                                                                     std::uint32_t ranks_per_node);
+// are not known yet, nor their ranks.
+[[nodiscard]] Expected<std::vector<peers::wire::JobNode>>
+plan_nodes(const std::string &job, std::uint32_t vni, const std::vector<std::string> &hosts);
+using JobNodes = google::protobuf::RepeatedPtrField<peers::wire::JobNode>;
+// As many on each, in their order.
+[[nodiscard]] Expected<void> spread_ranks(JobNodes &nodes, std::uint32_t ranks_per_node,
+                                          std::string_view job);
+[[nodiscard]] std::uint32_t rank_count(const JobNodes &nodes);
+// Of each rank the index of its node. An error: not each rank from 0 on is on one node.
+[[nodiscard]] Expected<std::vector<int>> nodes_of_ranks(const JobNodes &nodes, std::string_view job);
 
 // What another agent says of a job is as it must be.
 [[nodiscard]] Expected<void> check_nodes(const peers::wire::ConnectJob &request, std::string_view job,
                                          std::uint32_t vni);
-[[nodiscard]] Expected<void> check_start(const peers::wire::StartJob &request,
-                                         const peers::wire::ConnectJob &connect);
+[[nodiscard]] Expected<void> check_start(const peers::wire::StartJob &request);
 
 // The program of the local-th rank of a node, with what it must know in its environment.
 [[nodiscard]] node::Program program_of(const peers::wire::StartJob &start,

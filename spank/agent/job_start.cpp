@@ -107,22 +107,40 @@ void Job::prepare() {
             if (host == hosts_->own_host())
                 prepare.set_cgroups(record_.cgroups());
             prepare.set_step(record_.step());
-            prepare.set_meeting(record_.devices() != 0 && host == record_.nodes(0).host());
+            prepare.set_meeting((has_devices() || !record_.step().empty()) &&
+                                host == record_.nodes(0).host());
             return request;
         },
         [self = shared_from_this(), addresses](const std::string &host, const wire::Envelope &reply) {
             if (const auto port = reply.prepared_job().meeting_port(); port != 0 && port <= UINT16_MAX)
                 self->meeting_ = tcp_address(addresses.at(host), static_cast<std::uint16_t>(port));
             self->record_.set_mtu(std::min(self->record_.mtu(), reply.prepared_job().mtu()));
+            if (!self->record_.step().empty())
+                self->place_tasks(host, reply.prepared_job());
         },
         [self = shared_from_this()] { self->connect(); });
 }
 
+// Hosts of a step are there once.
+void Job::place_tasks(const std::string &host, const wire::PreparedJob &prepared) {
+    for (auto &node : *record_.mutable_nodes())
+        if (node.host() == host) {
+            *node.mutable_ranks() = prepared.ranks();
+            node.set_devices(prepared.devices());
+        }
+}
+
+bool Job::has_devices() const {
+    return std::ranges::any_of(record_.nodes(), [](const auto &node) { return node.devices() != 0; });
+}
+
 void Job::connect() {
+    if (auto placed = place_ranks(); !placed)
+        return end(placed.error().message());
     const auto key = make_meeting_key();
     if (!key)
         return end(key.error().message());
-    if (record_.devices() != 0 && meeting_.empty())
+    if (has_devices() && meeting_.empty())
         return end(fmt::format("host {} does not say where device proxies meet", record_.nodes(0).host()));
     ask_all(
         record_.restore().empty() ? "make nodes on" : "restore nodes on", wire::JobRecord::CONNECTING,
@@ -133,7 +151,6 @@ void Job::connect() {
             connect.set_job(record_.name());
             connect.set_mtu(record_.mtu());
             *connect.mutable_nodes() = record_.nodes();
-            connect.set_devices(record_.devices());
             connect.set_backend(record_.backend());
             connect.set_meeting(meeting_);
             connect.set_meeting_key(key.data(), key.size());
@@ -157,7 +174,6 @@ void Job::start() {
             wire::Envelope request;
             auto &start = *request.mutable_start_job();
             start.set_job(record_.name());
-            start.set_ranks_per_node(record_.ranks_per_node());
             *start.mutable_program() = record_.program();
             return request;
         },

@@ -153,10 +153,15 @@ Expected<std::shared_ptr<Member>> Member::prepare(NodeKeeper &nodes, const Membe
                           .hosts = {request.hosts().begin(), request.hosts().end()}};
     out->network_.ask<network::Prepared>(
         network::PrepareRequest{.plan = std::move(plan)},
-        [answer = std::move(answer), port](const Expected<network::Prepared> &prepared) {
+        [answer = std::move(answer), port, step = out->step_](const Expected<network::Prepared> &prepared) {
             if (!prepared)
                 return answer(fault(prepared.error()));
             wire::Envelope reply;
+            if (step) {
+                for (const auto rank : step->ranks())
+                    reply.mutable_prepared_job()->add_ranks(rank);
+                reply.mutable_prepared_job()->set_devices(step->plan().devices);
+            }
             reply.mutable_prepared_job()->set_mtu(prepared->mtu);
             reply.mutable_prepared_job()->set_meeting_port(port);
             answer(std::move(reply));
@@ -217,7 +222,7 @@ node::Spec Member::spec_of(const wire::JobNode &one) const {
     spec.uid = user.uid();
     spec.gid = user.gid();
     spec.groups.assign(user.groups().begin(), user.groups().end());
-    spec.devices = record_.connect().devices();
+    spec.devices = one.devices();
     spec.backend = record_.connect().backend();
     spec.job = job();
     for (const auto &other : record_.connect().nodes())
@@ -341,7 +346,7 @@ Expected<void> Member::take_ranks(const wire::JobNode &one, const std::vector<ch
 std::optional<Meeting> Member::meeting_of(const wire::JobNode &one) const {
     const auto &connect = record_.connect();
     MeetingKey key{};
-    if (connect.devices() == 0 || connect.meeting_key().size() != key.size())
+    if (one.devices() == 0 || connect.meeting_key().size() != key.size())
         return std::nullopt;
     std::memcpy(key.data(), connect.meeting_key().data(), key.size());
     return Meeting{.rendezvous = connect.meeting(),
@@ -369,24 +374,26 @@ void Member::attach(const wire::JobNode &one, std::function<void(Expected<void>)
 void Member::start(const wire::StartJob &request, const Answer &answer) {
     if (!record_.has_connect() || record_.has_start())
         return answer(fault({"start", job(), "it is not connected, or started already", EALREADY}));
-    if (auto checked = check_start(request, record_.connect()); !checked)
+    if (auto checked = check_start(request); !checked)
         return answer(fault(checked.error()));
     *record_.mutable_start() = request;
     const auto own = own_nodes();
-    auto all = when_all(own.size() * request.ranks_per_node(),
-                        [self = shared_from_this(), answer](Expected<void> outcome) {
-                            if (outcome)
-                                outcome = self->write();
-                            answer(done(outcome));
-                        });
+    std::size_t count = 0;
+    for (const auto *const one : own)
+        count += static_cast<std::size_t>(one->ranks_size());
+    auto all = when_all(count, [self = shared_from_this(), answer](Expected<void> outcome) {
+        if (outcome)
+            outcome = self->write();
+        answer(done(outcome));
+    });
     for (const auto *const one : own) {
         LiveNode *const node = nodes_->find_node(one->name());
-        for (std::uint32_t local = 0; local < request.ranks_per_node(); ++local) {
+        for (std::uint32_t local = 0; std::cmp_less(local, one->ranks_size()); ++local) {
             if (node == nullptr) {
                 all(failure("start a task in", quote(one->name()), "there is no such node", ENOENT));
                 continue;
             }
-            const auto rank = (one->number() - 1) * request.ranks_per_node() + local;
+            const auto rank = one->ranks(static_cast<int>(local));
             auto what = what_to_start(*one, local);
             if (!what) {
                 all(propagate(what));
@@ -407,10 +414,10 @@ void Member::start(const wire::StartJob &request, const Answer &answer) {
 }
 
 Expected<Step::Brought> Member::what_to_start(const wire::JobNode &one, std::uint32_t local) {
-    const auto &start = record_.start();
     if (step_)
-        return step_->take((one.number() - 1) * start.ranks_per_node() + local);
-    return Step::Brought{.program = program_of(start, record_.connect(), one, local), .descriptors = {}};
+        return step_->take(one.ranks(static_cast<int>(local)));
+    return Step::Brought{.program = program_of(record_.start(), record_.connect(), one, local),
+                         .descriptors = {}};
 }
 
 void Member::started(const wire::JobNode &one, std::uint32_t rank, std::uint32_t task) {

@@ -96,7 +96,8 @@ void Server::run_job(const std::shared_ptr<Client> &client, RunJob request, cons
                            .gid = client->sender.gid(),
                            .groups = {groups.begin(), groups.end()},
                            .cgroups = std::move(*cgroups),
-                           .step = {}});
+                           .step = {},
+                           .ranks = 0});
     if (!job)
         return asker.refuse(job.error());
     if (tied)

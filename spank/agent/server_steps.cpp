@@ -2,6 +2,7 @@
 // What the wrappers of Slurm's tasks ask for.
 #include "common/log.hpp"
 #include "common/text.hpp"
+#include "job_plan.hpp"
 #include "peers/tcp.hpp"
 #include "server.hpp"
 
@@ -20,8 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr log::Channel kLog("agent");
-constexpr auto kWrapperPatience = 30s;     // for the wrappers of an earlier agent's step to come again
-constexpr std::uint32_t kRanksLimit = 256; // of one host
+constexpr auto kWrapperPatience = 30s; // for the wrappers of an earlier agent's step to come again
 constexpr std::size_t kHostsLimit = 4096;
 
 // What its other tasks are compared with must make sense itself.
@@ -29,8 +29,11 @@ Expected<void> check_plan(const JoinStep &plan, const std::string &own_host) {
     const auto refuse = [](std::string why) { return failure("join", "a step", std::move(why), EINVAL); };
     if (plan.hosts.empty() || plan.hosts.size() > kHostsLimit || plan.node >= plan.hosts.size())
         return refuse(fmt::format("it is on {} hosts, and this is number {}", plan.hosts.size(), plan.node));
-    if (plan.ranks_per_node == 0 || plan.ranks_per_node > kRanksLimit)
-        return refuse(fmt::format("{} tasks on a host: expected 1 to {}", plan.ranks_per_node, kRanksLimit));
+    if (plan.ranks_here == 0 || plan.ranks_here > kRanksOfNodeLimit || plan.ranks > kRankLimit)
+        return refuse(fmt::format("{} tasks on a host, and {} in all: expected 1 to {}, and at most {}",
+                                  plan.ranks_here, plan.ranks, kRanksOfNodeLimit, kRankLimit));
+    if (plan.rank >= plan.ranks)
+        return refuse(fmt::format("there is no rank {} among {}", plan.rank, plan.ranks));
     if (std::set<std::string>(plan.hosts.begin(), plan.hosts.end()).size() != plan.hosts.size())
         return refuse("one of its hosts is there twice");
     if (peers::short_name(plan.hosts[plan.node]) != own_host)
@@ -120,7 +123,7 @@ Expected<void> Server::begin_step(Step &step) {
     const auto &plan = step.plan();
     const auto &user = step.user();
     auto job = jobs_->run({.request = {.hosts = plan.hosts,
-                                       .ranks_per_node = plan.ranks_per_node,
+                                       .ranks_per_node = 0,
                                        .devices = plan.devices,
                                        .backend = {},
                                        .program = {},
@@ -130,7 +133,8 @@ Expected<void> Server::begin_step(Step &step) {
                            .gid = user.gid,
                            .groups = user.groups,
                            .cgroups = step.cgroups(),
-                           .step = step.name()});
+                           .step = step.name(),
+                           .ranks = plan.ranks});
     if (!job)
         return propagate(job);
     kLog.info("{}: step {} of uid {}, {} ranks on {} hosts", (*job)->record().name(), step.name(), user.uid,

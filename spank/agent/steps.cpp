@@ -67,7 +67,7 @@ Step::Step(std::string name, User user, std::string cgroups, JoinStep plan, cons
 Step::Step(std::string name, std::string job, const Deadline &patience)
     : name_(std::move(name)), job_(std::move(job)), patience_(patience) {}
 
-bool Step::complete() const { return tasks_.size() == plan_.ranks_per_node; }
+bool Step::complete() const { return tasks_.size() == plan_.ranks_here; }
 
 bool Step::over() const {
     return (job_.empty() || finished_) &&
@@ -80,15 +80,11 @@ Expected<void> Step::join(const JoinStep &request, Brought brought, Wrapper wrap
     };
     if (!job_.empty())
         return refuse(fmt::format("it runs already, as the job {}", job_), EEXIST);
-    if (request.hosts != plan_.hosts || request.node != plan_.node ||
-        request.ranks_per_node != plan_.ranks_per_node || request.devices != plan_.devices)
+    if (request.hosts != plan_.hosts || request.node != plan_.node || request.ranks != plan_.ranks ||
+        request.ranks_here != plan_.ranks_here || request.devices != plan_.devices)
         return refuse("another of its tasks here says something else of its hosts, ranks or GPUs", EINVAL);
-    const auto first = plan_.node * plan_.ranks_per_node;
-    if (request.rank < first || request.rank >= first + plan_.ranks_per_node)
-        return refuse(fmt::format("rank {} cannot be on its host {}, which has {} to {}: ranks must be in "
-                                  "blocks (srun --distribution=block)",
-                                  request.rank, plan_.node, first, first + plan_.ranks_per_node - 1),
-                      EINVAL);
+    if (complete())
+        return refuse(fmt::format("all of its {} tasks here have come already", plan_.ranks_here), EEXIST);
     auto &task = tasks_[request.rank];
     if (task.wrapper)
         return refuse(fmt::format("there is a rank {} already", request.rank), EEXIST);
@@ -131,6 +127,13 @@ void Step::wait(std::uint32_t rank, const Asker &asker) {
 std::optional<Step::Place> Step::place_of(std::uint32_t rank) const {
     const auto found = tasks_.find(rank);
     return found == tasks_.end() ? std::nullopt : found->second.place;
+}
+
+std::vector<std::uint32_t> Step::ranks() const {
+    std::vector<std::uint32_t> out;
+    for (const auto &[rank, task] : tasks_)
+        out.push_back(rank);
+    return out;
 }
 
 Expected<void> Step::become(const std::string &job, const User &user) {
@@ -209,10 +212,10 @@ void Step::look_at_wrappers(const std::function<void(const Place &)> &abandoned)
         patience_.reset();
     if (late && job_.empty())
         return refuse_all(
-            complete() ? fmt::format("the agent of {}, its first host, has not made a job of it in time",
-                                     plan_.hosts.front())
-                       : fmt::format("only {} of its {} tasks here came in time", tasks_.size(),
-                                     plan_.ranks_per_node));
+            complete()
+                ? fmt::format("the agent of {}, its first host, has not made a job of it in time",
+                              plan_.hosts.front())
+                : fmt::format("only {} of its {} tasks here came in time", tasks_.size(), plan_.ranks_here));
     for (auto &[rank, task] : tasks_) {
         const bool left = task.wrapper && task.wrapper->left();
         if (left)

@@ -77,7 +77,9 @@ class Step {
     void wait(std::uint32_t rank, const Asker &asker);
     [[nodiscard]] std::optional<Place> place_of(std::uint32_t rank) const;
 
-    // For the job's member here. It is one of this user's.
+    // For the job's member here.
+    [[nodiscard]] std::vector<std::uint32_t> ranks() const;
+    // It is one of this user's.
     [[nodiscard]] Expected<void> become(const std::string &job, const User &user);
     [[nodiscard]] Expected<Brought> take(std::uint32_t rank);
     void started(std::uint32_t rank, Place place);

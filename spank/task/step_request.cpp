@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,8 @@
 namespace singularity::task {
 
 namespace {
+
+constexpr std::size_t kHostsLimit = 65536;
 
 std::optional<std::string_view> value_of(const std::vector<std::string> &environment, std::string_view name) {
     for (const std::string_view entry : environment)
@@ -51,14 +54,21 @@ Expected<std::uint32_t> number(const std::vector<std::string> &environment, std:
     return *out;
 }
 
-// "4(x2)", or "4": every host has as many. "3,2": it has not.
-Expected<std::uint32_t> tasks_per_node(std::string_view text) {
-    const auto out = number_in(text.substr(0, text.find('(')));
-    if (!out || *out == 0 || text.contains(','))
-        return refuse(fmt::format("its hosts have {} tasks: elastic steps need as many on each (srun "
-                                  "--ntasks-per-node)",
-                                  text));
-    return *out;
+// "4(x2),3": of each host, in their order.
+Expected<std::vector<std::uint32_t>> tasks_of_hosts(std::string_view text) {
+    std::vector<std::uint32_t> out;
+    for (const std::string_view part : parts_of(text)) {
+        const auto bracket = part.find("(x");
+        const auto tasks = number_in(part.substr(0, bracket));
+        const auto times = bracket == std::string_view::npos
+                               ? std::optional<std::uint32_t>(1)
+                               : number_in(part.substr(bracket + 2, part.size() - bracket - 3));
+        if (!tasks || !times || *tasks == 0 || *times == 0 || *times > kHostsLimit - out.size())
+            return refuse(
+                fmt::format("SLURM_STEP_TASKS_PER_NODE={} does not say how many tasks the hosts have", text));
+        out.insert(out.end(), *times, *tasks);
+    }
+    return out;
 }
 
 // The devices of the host: all of the step's there. A task that Slurm has bound to some of them sees as many
@@ -79,13 +89,15 @@ Expected<void> add_devices(StepRequest &request, const std::vector<std::string> 
     request.join.devices = *all;
     if (*all == own.size())
         return {};
-    if (own.size() * request.join.ranks_per_node != *all)
+    if (own.size() * request.join.ranks_here != *all)
         return refuse(
             fmt::format("it is bound to {} of the {} GPUs that its step has here for {} tasks: elastic "
                         "tasks see all GPUs, or as many each of their own (srun --gpus-per-task)",
-                        own.size(), *all, request.join.ranks_per_node));
-    const auto local = request.join.rank % request.join.ranks_per_node;
-    const auto first = local * own.size();
+                        own.size(), *all, request.join.ranks_here));
+    const auto local = number(environment, "SLURM_LOCALID");
+    if (!local)
+        return std::unexpected(local.error());
+    const auto first = *local * own.size();
     for (auto at = first; at < first + own.size(); ++at)
         request.visible_devices += fmt::format("{}{}", at == first ? "" : ",", at);
     return {};
@@ -102,13 +114,19 @@ Expected<StepRequest> step_request(const std::vector<std::string> &environment) 
     const auto spread = value_of(environment, "SLURM_STEP_TASKS_PER_NODE");
     if (!spread)
         return refuse("SLURM_STEP_TASKS_PER_NODE is not set: only Slurm's srun starts such tasks");
-    auto per_node = tasks_per_node(*spread);
+    const auto tasks = tasks_of_hosts(*spread);
+    if (!tasks)
+        return std::unexpected(tasks.error());
     auto rank = number(environment, "SLURM_PROCID");
     auto node = number(environment, "SLURM_NODEID");
-    for (auto *const one : {&per_node, &rank, &node})
+    for (auto *const one : {&rank, &node})
         if (!*one)
             return propagate(*one);
-    out.join.ranks_per_node = *per_node;
+    if (*node >= tasks->size() || tasks->size() != out.join.hosts.size())
+        return refuse(fmt::format("SLURM_NODEID={} and SLURM_STEP_TASKS_PER_NODE={} are not of {} hosts",
+                                  *node, *spread, out.join.hosts.size()));
+    out.join.ranks_here = (*tasks)[*node];
+    out.join.ranks = std::accumulate(tasks->begin(), tasks->end(), 0U);
     out.join.rank = *rank;
     out.join.node = *node;
     if (auto added = add_devices(out, environment); !added)

@@ -24,10 +24,11 @@ constexpr std::uint32_t kVni = 0x12ab34;
 
 wire::ConnectJob connect_of(const std::vector<std::string> &hosts) {
     wire::ConnectJob out;
-    auto nodes = plan_nodes(job_name(1000, kVni), kVni, hosts, 2);
+    auto nodes = plan_nodes(job_name(1000, kVni), kVni, hosts);
     assert_true(nodes.has_value());
     for (const auto &node : *nodes)
         *out.add_nodes() = node;
+    assert_true(spread_ranks(*out.mutable_nodes(), 2, "j").has_value());
     return out;
 }
 
@@ -47,12 +48,31 @@ void test_nodes_are_numbered_in_the_order_of_their_hosts(void ** /*state*/) {
     assert_string_equal(connect.nodes(2).name().c_str(), "u1000-j12ab34-2");
     assert_string_equal(connect.nodes(2).address().c_str(), "10.107.52.3/24");
     assert_true(check_nodes(connect, "u1000-j12ab34", kVni).has_value());
-    assert_false(plan_nodes("j", kVni, {}, 1).has_value());
-    assert_false(plan_nodes("j", kVni, {"a"}, 0).has_value());
-    assert_false(plan_nodes("j", kVni, {"a"}, kRanksOfNodeLimit + 1).has_value());
-    assert_false(plan_nodes("j", kVni, {"a", "b/c"}, 1).has_value());
-    assert_false(plan_nodes("j", kVni, std::vector<std::string>(255, "a"), 1).has_value());
-    assert_false(plan_nodes("j", kVni, std::vector<std::string>(17, "a"), 256).has_value());
+    assert_false(plan_nodes("j", kVni, {}).has_value());
+    assert_false(plan_nodes("j", kVni, {"a", "b/c"}).has_value());
+    assert_false(plan_nodes("j", kVni, std::vector<std::string>(255, "a")).has_value());
+}
+
+void test_ranks_are_on_one_node_each(void ** /*state*/) {
+    auto connect = connect_of({"a", "b", "a"});
+    const auto nodes = nodes_of_ranks(connect.nodes(), "j");
+    assert_true(nodes.has_value() && *nodes == std::vector<int>({0, 0, 1, 1, 2, 2}));
+    assert_int_equal(rank_count(connect.nodes()), 6);
+    // As srun --distribution=cyclic spreads them, and as many as there are.
+    const auto placed = [&](const std::vector<std::vector<std::uint32_t>> &ranks) {
+        for (int at = 0; const auto &those : ranks)
+            *connect.mutable_nodes(at++)->mutable_ranks() = {those.begin(), those.end()};
+        return nodes_of_ranks(connect.nodes(), "j");
+    };
+    assert_true(*placed({{0, 3}, {1}, {2}}) == std::vector<int>({0, 1, 2, 0}));
+    assert_false(placed({{0, 3}, {1}, {}}).has_value());
+    assert_false(placed({{0, 1}, {1}, {2}}).has_value());
+    assert_false(placed({{0, 4}, {1}, {2}}).has_value());
+    auto empty = *plan_nodes("j", kVni, std::vector<std::string>(17, "a"));
+    JobNodes many(empty.begin(), empty.end());
+    for (const std::uint32_t bad : {0U, kRanksOfNodeLimit + 1, 256U, ~0U})
+        assert_false(spread_ranks(many, bad, "j").has_value());
+    assert_int_equal(rank_count(many), 0);
 }
 
 void test_nodes_of_another_agent_are_checked(void ** /*state*/) {
@@ -68,6 +88,8 @@ void test_nodes_of_another_agent_are_checked(void ** /*state*/) {
     assert_true(
         refused([](wire::ConnectJob &connect) { connect.mutable_nodes(0)->set_address("10.0.0.1/8"); }));
     assert_true(refused([](wire::ConnectJob &connect) { connect.mutable_nodes(1)->set_host("a b"); }));
+    assert_true(refused([](wire::ConnectJob &connect) { connect.mutable_nodes(1)->clear_ranks(); }));
+    assert_true(refused([](wire::ConnectJob &connect) { connect.mutable_nodes(1)->set_ranks(0, 0); }));
     assert_true(refused([](wire::ConnectJob &connect) {
         while (connect.nodes().size() < 300)
             *connect.add_nodes() = connect.nodes(0);
@@ -81,11 +103,10 @@ bool has(const std::vector<std::string> &entries, const std::string &entry) {
 void test_what_ranks_are_told(void ** /*state*/) {
     const auto connect = connect_of({"a", "b"});
     wire::StartJob start;
-    start.set_ranks_per_node(2);
     start.mutable_program()->add_arguments("true");
     for (const char *entry : {"RANK=77", "HOME=/h", "SLURM_PROCID=5", "RANKED=1"})
         start.mutable_program()->add_environment(entry);
-    assert_true(check_start(start, connect).has_value());
+    assert_true(check_start(start).has_value());
     const auto program = program_of(start, connect, connect.nodes(1), 1);
     for (const char *entry :
          {"RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=u1000-j12ab34-0",
@@ -95,10 +116,7 @@ void test_what_ranks_are_told(void ** /*state*/) {
     assert_int_equal(program.environment.size(), 13);
     assert_true(program.stdio == node::Stdio::kept);
     start.mutable_program()->add_arguments(std::string("a\0b", 3));
-    assert_false(check_start(start, connect).has_value());
-    start.clear_program();
-    start.set_ranks_per_node(0);
-    assert_false(check_start(start, connect).has_value());
+    assert_false(check_start(start).has_value());
 }
 
 struct File {
@@ -166,6 +184,7 @@ int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_names_of_jobs),
         cmocka_unit_test(test_nodes_are_numbered_in_the_order_of_their_hosts),
+        cmocka_unit_test(test_ranks_are_on_one_node_each),
         cmocka_unit_test(test_nodes_of_another_agent_are_checked),
         cmocka_unit_test(test_what_ranks_are_told),
         cmocka_unit_test(test_a_spool_gives_back_what_was_read),

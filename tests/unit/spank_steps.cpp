@@ -55,8 +55,8 @@ void what_is_the_steps_is_not_one_tasks(void **) {
 
 std::vector<std::string> good() {
     return {
-        "SINGULARITY_STEP_HOSTS=n1,n2", "SLURM_STEP_TASKS_PER_NODE=4(x2)", "SLURM_PROCID=5", "SLURM_NODEID=1",
-        "SLURM_GPUS_ON_NODE=2",         "CUDA_VISIBLE_DEVICES=0,1",        "HOME=/"};
+        "SINGULARITY_STEP_HOSTS=n1,n2", "SLURM_STEP_TASKS_PER_NODE=3,4", "SLURM_PROCID=4", "SLURM_NODEID=1",
+        "SLURM_GPUS_ON_NODE=2",         "CUDA_VISIBLE_DEVICES=0,1",      "HOME=/",         "SLURM_LOCALID=1"};
 }
 
 void a_task_says_what_slurm_has_told_it(void **) {
@@ -64,13 +64,19 @@ void a_task_says_what_slurm_has_told_it(void **) {
     assert_true(request.has_value());
     assert_true(request->join.hosts == std::vector<std::string>({"n1", "n2"}));
     assert_int_equal(request->join.node, 1);
-    assert_int_equal(request->join.rank, 5);
-    assert_int_equal(request->join.ranks_per_node, 4);
+    assert_int_equal(request->join.rank, 4);
+    assert_int_equal(request->join.ranks_here, 4);
+    assert_int_equal(request->join.ranks, 7);
     assert_int_equal(request->join.devices, 2);
     expect_equal(request->visible_devices, "");
     auto without = good();
     without[5] = "CUDA_VISIBLE_DEVICES=";
     assert_int_equal(step_request(without)->join.devices, 0);
+    auto spread = good();
+    spread[0] = "SINGULARITY_STEP_HOSTS=n1,n2,n3,n4";
+    spread[1] = "SLURM_STEP_TASKS_PER_NODE=2(x3),1";
+    assert_int_equal(step_request(spread)->join.ranks_here, 2);
+    assert_int_equal(step_request(spread)->join.ranks, 7);
 }
 
 void a_task_with_gpus_of_its_own_sees_those_of_its_place(void **) {
@@ -90,12 +96,14 @@ void what_cannot_be_is_refused_with_the_way_out(void **) {
     };
     const Case cases[] = {
         {0, "OTHER=x", "SINGULARITY_STEP_HOSTS is not set"},
-        {1, "SLURM_STEP_TASKS_PER_NODE=3,1", "--ntasks-per-node"},
-        {1, "SLURM_STEP_TASKS_PER_NODE=x", "--ntasks-per-node"},
+        {1, "SLURM_STEP_TASKS_PER_NODE=3,x", "does not say how many tasks"},
+        {1, "SLURM_STEP_TASKS_PER_NODE=3(x2", "does not say how many tasks"},
+        {1, "SLURM_STEP_TASKS_PER_NODE=3(x4000000000)", "does not say how many tasks"},
+        {1, "SLURM_STEP_TASKS_PER_NODE=3", "are not of 2 hosts"},
         {2, "OTHER=x", "SLURM_PROCID is not set"},
         {2, "SLURM_PROCID=-1", "SLURM_PROCID=-1 is not a whole number"},
         {3, "SLURM_NODEID=99999999999", "is not a whole number"},
-        {1, "SLURM_STEP_TASKS_PER_NODE=0", "--ntasks-per-node"},
+        {1, "SLURM_STEP_TASKS_PER_NODE=0,4", "does not say how many tasks"},
         {4, "SLURM_GPUS_ON_NODE=3", "--gpus-per-task"},
         {5, "CUDA_VISIBLE_DEVICES=2,3", "ConstrainDevices=yes"},
     };
@@ -130,7 +138,8 @@ JoinStep plan(std::uint32_t rank) {
     JoinStep out;
     out.hosts = {"n1", "n2"};
     out.node = 1;
-    out.ranks_per_node = 2;
+    out.ranks = 4;
+    out.ranks_here = 2;
     out.rank = rank;
     return out;
 }
@@ -168,7 +177,7 @@ void tasks_must_agree(void **) {
     auto differs = plan(2);
     differs.devices = 1;
     expect_contains(other.join(differs, {}, more.wrapper()).error().message(), "says something else");
-    expect_contains(other.join(plan(1), {}, more.wrapper()).error().message(), "ranks must be in blocks");
+    expect_contains(one.step.join(plan(1), {}, more.wrapper()).error().message(), "all of its 2 tasks");
 }
 
 void a_step_becomes_a_job_of_its_own_user_once(void **) {
