@@ -10,6 +10,7 @@ struct Libraries {
     std::filesystem::path directory;
     [[nodiscard]] std::filesystem::path init() const { return directory / "singularity-init"; }
     [[nodiscard]] std::filesystem::path worker() const { return directory / "singularity-worker"; }
+    [[nodiscard]] std::filesystem::path task() const { return directory / "singularity-task"; }
     [[nodiscard]] std::filesystem::path network() const { return directory / "singularity-network"; }
     [[nodiscard]] std::filesystem::path proxyd() const { return directory / "singularity-proxyd"; }
     [[nodiscard]] std::filesystem::path client() const { return directory / "client"; }
