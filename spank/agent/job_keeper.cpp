@@ -149,7 +149,6 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
     record.mutable_user()->set_gid(wish.gid);
     for (const auto group : wish.groups)
         record.mutable_user()->add_groups(group);
-    record.set_devices(request.devices);
     record.set_backend(request.backend);
     *record.mutable_program() = message_of(request.program);
     record.set_tied(request.tied);

@@ -61,10 +61,11 @@ Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const RestoreWish &wis
     as.groups.assign(record.user().groups().begin(), record.user().groups().end());
     if (auto may = wish.may_make(as); !may)
         return propagate(may);
-    if (wish.request->proxies > record.devices())
-        return refuse(fmt::format("each of its nodes has {} devices: {} are more", record.devices(),
-                                  wish.request->proxies),
-                      EINVAL);
+    for (const auto &node : record.nodes())
+        if (wish.request->proxies > node.devices())
+            return refuse(fmt::format("its node {} has {} devices: {} are more", node.name(), node.devices(),
+                                      wish.request->proxies),
+                          EINVAL);
     if (auto placed = place(record, wish.request->hosts); !placed)
         return propagate(placed);
     // What is left of it here is in the checkpoint as well.

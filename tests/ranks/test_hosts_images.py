@@ -201,6 +201,6 @@ def test_refusals(hosts):
     assert "it has 2 nodes: 3 hosts are more" in refused("restore", "--detach", "--hosts", "n1,n2,n3", checkpoint)
     assert "'n 1' is no name of a host" in refused("restore", "--detach", "--hosts", "n 1", checkpoint)
     assert "cannot find the host 'n9'" in refused("restore", "--detach", "--hosts", "n9", checkpoint)
-    assert "each of its nodes has 0 devices: 1 are more" in refused("restore", "--detach", "--devices", "1", checkpoint)
+    assert f"its node {run.job}-0 has 0 devices: 1 are more" in refused("restore", "--detach", "--devices", "1", checkpoint)
     run.restore(checkpoint, "n3", 0, "n1")
     assert run.state() == "running"
