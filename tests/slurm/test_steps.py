@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 import pytest
-from conftest import elastic_up, up
+from conftest import up
 from virtualcluster.cluster import CHECKOUT
 from virtualcluster.errors import wait_for
 
@@ -19,27 +19,22 @@ WRAPPER = "/usr/lib/singularity/singularity-task"
 INIT = "singularity-ini"  # as comm has it
 
 
-@pytest.fixture(scope="module")
-def cluster(release):
-    with elastic_up(release) as made:
-        yield made
-
-
 @pytest.fixture
-def srun(cluster):
+def srun(ours):
     """srun's result; after the test nothing of its steps is left."""
 
     def run(*words, options=(), user="alice", stdin=None, elastic=True, env=None):
         line = ["srun", *([ELASTIC] if elastic else []), *options, *words]
-        return cluster.controller.run(line, user=user, check=False, stdin=stdin, directory="/shared", env=env)
+        return ours.controller.run(line, user=user, check=False, stdin=stdin, directory="/shared", env=env)
 
     yield run
-    assert_clean(cluster)
+    assert_clean(ours)
 
 
-def begin(cluster, *words, options=()):
+def begin(cluster, *words, options=(), elastic=True):
     host = cluster.controller
-    return subprocess.Popen(host.command(["srun", ELASTIC, *options, *words], "alice", "/shared"), stdin=subprocess.DEVNULL,
+    line = ["srun", *([ELASTIC] if elastic else []), *options, *words]
+    return subprocess.Popen(host.command(line, "alice", "/shared"), stdin=subprocess.DEVNULL,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=host.join_cgroups)
 
 
@@ -162,47 +157,44 @@ else:
     assert (shown.returncode, shown.stdout) == (0, "100000\n"), shown.stderr
 
 
-def test_signals_reach_the_rank(cluster, srun):
-    process = begin(cluster, "sh", "-c", "trap 'echo got usr1; exit 5' USR1; trap 'echo got term' TERM; echo up; while :; do sleep 0.1; done",
+def test_signals_reach_the_rank(ours, srun):
+    process = begin(ours, "sh", "-c", "trap 'echo got usr1; exit 5' USR1; trap 'echo got term' TERM; echo up; while :; do sleep 0.1; done",
                     options=["-n1", "-J", "signals"])
     assert process.stdout.readline() == "up\n"
-    job = cluster.slurm("squeue", "-h", "-n", "signals", "-o", "%i")
-    cluster.slurm("scancel", "-s", "TERM", f"{job}.0", user="alice")
+    job = ours.slurm("squeue", "-h", "-n", "signals", "-o", "%i")
+    ours.slurm("scancel", "-s", "TERM", f"{job}.0", user="alice")
     assert process.stdout.readline() == "got term\n"
-    cluster.slurm("scancel", "-s", "USR1", f"{job}.0", user="alice")
+    ours.slurm("scancel", "-s", "USR1", f"{job}.0", user="alice")
     assert process.stdout.readline() == "got usr1\n"
     process.communicate(timeout=PATIENCE)
     assert process.returncode == 5
 
 
 @pytest.mark.parametrize("elastic", [True, False])
-def test_what_a_task_has_started_hears_no_signals(cluster, srun, elastic):
+def test_what_a_task_has_started_hears_no_signals(ours, srun, elastic):
     child = "trap 'echo child' USR1; echo up; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.2; done"
     task = f"trap 'echo task' USR1; sh -c \"{child}\" & wait; wait"
-    host = cluster.controller
-    line = ["srun", *([ELASTIC] if elastic else []), "-n1", "-J", f"one-{elastic}", "sh", "-c", task]
-    process = subprocess.Popen(host.command(line, "alice", "/shared"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                               start_new_session=True, preexec_fn=host.join_cgroups)
+    process = begin(ours, "sh", "-c", task, options=["-n1", "-J", f"one-{elastic}"], elastic=elastic)
     assert process.stdout.readline() == "up\n"
-    cluster.slurm("scancel", "-s", "USR1", "-n", f"one-{elastic}", user="alice")
+    ours.slurm("scancel", "-s", "USR1", "-n", f"one-{elastic}", user="alice")
     assert process.communicate(timeout=PATIENCE)[0] == "task\n"
 
 
-def test_everything_is_in_slurms_cgroups(cluster, srun):
+def test_everything_is_in_slurms_cgroups(ours, srun):
     """So limits and accounting hold, and nothing outlives the step."""
     shown = srun("sh", "-c", "cat /proc/self/cgroup; echo job_$SLURM_JOB_ID/step_$SLURM_STEP_ID", options=["-n1"])
     *groups, step = shown.stdout.splitlines()
     assert sum(f"/{step}" in line for line in groups) >= 3, shown.stdout  # devices, freezer, memory
     over = srun(*python("x = bytearray(b'x') * (400 << 20); print(len(x))"), options=["-n1", "--mem=100"])
-    assert over.returncode != 0 and "len" not in over.stdout and over.stdout == ""
+    assert over.returncode != 0 and over.stdout == ""
 
 
-def test_killed_jobs_leave_nothing(cluster, srun):
-    process = begin(cluster, "sh", "-c", "echo up; setsid sleep 1000 & trap '' TERM; sleep 1000", options=[*BOTH, "-J", "killed"])
+def test_killed_jobs_leave_nothing(ours, srun):
+    process = begin(ours, "sh", "-c", "echo up; setsid sleep 1000 & trap '' TERM; sleep 1000", options=[*BOTH, "-J", "killed"])
     assert [process.stdout.readline() for _ in range(4)] == ["up\n"] * 4
-    nodes = left(cluster)
+    nodes = left(ours)
     assert all(nodes.values()), nodes
-    cluster.slurm("scancel", "-n", "killed", user="alice")
+    ours.slurm("scancel", "-n", "killed", user="alice")
     process.communicate(timeout=PATIENCE)
     assert process.returncode != 0
 
@@ -212,26 +204,26 @@ def pids(cluster, host, comm):
     return [int(pid) for pid in cluster.host(host).run(script, check=False).stdout.split()]
 
 
-def test_a_rank_dies_with_its_wrapper(cluster, srun):
-    process = begin(cluster, "sh", "-c", "echo up; sleep 1000", options=["-n1", "-wn1"])
+def test_a_rank_dies_with_its_wrapper(ours, srun):
+    process = begin(ours, "sh", "-c", "echo up; sleep 1000", options=["-n1", "-wn1"])
     assert process.stdout.readline() == "up\n"
-    (wrapper,) = pids(cluster, "n1", "singularity-tas")
-    cluster.host("n1").run(["kill", "-KILL", str(wrapper)])
+    (wrapper,) = pids(ours, "n1", "singularity-tas")
+    ours.host("n1").run(["kill", "-KILL", str(wrapper)])
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + signal.SIGKILL, errors
 
 
-def test_an_agent_that_dies_is_not_missed(cluster, srun):
+def test_an_agent_that_dies_is_not_missed(ours, srun):
     """Neither the first host's, which coordinates, nor the other."""
-    process = begin(cluster, "sh", "-c", "echo up; read x </shared/go; echo rank $SLURM_PROCID; exit 4", options=BOTH)
-    fifo = os.path.join(cluster.directory, "shared", "go")
+    process = begin(ours, "sh", "-c", "echo up; read x </shared/go; echo rank $SLURM_PROCID; exit 4", options=BOTH)
+    fifo = os.path.join(ours.directory, "shared", "go")
     os.mkfifo(fifo)
     os.chmod(fifo, 0o666)
     try:
         assert [process.stdout.readline() for _ in range(4)] == ["up\n"] * 4
         for name in ("n1", "n2"):
-            cluster.stop_daemon(name, "singularityd", "KILL")
-            cluster.start_agents(name)
+            ours.stop_daemon(name, "singularityd", "KILL")
+            ours.start_agents(name)
         with open(fifo, "w", encoding="ascii") as file:
             file.write("\n" * 4)
             file.flush()
@@ -252,31 +244,31 @@ def test_ranks_are_where_slurm_puts_them(srun, how):
     assert sorted(with_it.stdout.splitlines()) == sorted(without.stdout.splitlines()) and with_it.stdout
 
 
-def test_batch_scripts_and_their_tasks_are_left_alone(cluster, srun):
+def test_batch_scripts_and_their_tasks_are_left_alone(ours, srun):
     """Only what srun starts is wrapped; steps come one after the other."""
     script = "#!/bin/sh\ncat /proc/1/comm; for i in 1 2 3; do srun sh -c 'echo step $SLURM_STEP_ID $(cat /proc/1/comm)'; done; exit 6\n"
-    job = cluster.submit("-n1", ELASTIC, "-o", "%j.steps", script=script)
-    cluster.wait_job(job, states=("FAILED",))
-    assert cluster.job(job)["ExitCode"] == "6:0"
-    lines = cluster.controller.run(["cat", f"/shared/{job}.steps"]).stdout.splitlines()
+    job = ours.submit("-n1", ELASTIC, "-o", "%j.steps", script=script)
+    ours.wait_job(job, states=("FAILED",))
+    assert ours.job(job)["ExitCode"] == "6:0"
+    lines = ours.controller.run(["cat", f"/shared/{job}.steps"]).stdout.splitlines()
     assert lines[0] != INIT and lines[1:] == [f"step {step} {INIT}" for step in range(3)]
 
 
-def test_two_steps_at_once(cluster, srun):
+def test_two_steps_at_once(ours, srun):
     script = "#!/bin/sh\nfor i in 1 2; do srun --exact -n1 --mem=200 sh -c 'echo begin; sleep 1; hostname' & done; wait\n"
-    job = cluster.submit("-n2", "-N1", "--mem=600", ELASTIC, "-o", "%j.steps", script=script)
-    cluster.wait_job(job)
-    lines = cluster.controller.run(["cat", f"/shared/{job}.steps"]).stdout.splitlines()
+    job = ours.submit("-n2", "-N1", "--mem=600", ELASTIC, "-o", "%j.steps", script=script)
+    ours.wait_job(job)
+    lines = ours.controller.run(["cat", f"/shared/{job}.steps"]).stdout.splitlines()
     assert sorted(lines)[:2] == ["begin"] * 2 and len(set(lines)) == 2, lines
 
 
-def test_a_terminal(cluster, srun):
+def test_a_terminal(ours, srun):
     script = "script -qec 'srun --singularity-elastic --pty -n1 sh -c \"tty; stty size; exit 3\"' /dev/null; echo status $?"
-    shown = cluster.controller.run(["sh", "-c", script], user="alice", check=False)
+    shown = ours.controller.run(["sh", "-c", script], user="alice", check=False)
     assert "/dev/pts/0" in shown.stdout and "status 3" in shown.stdout, shown.stdout + shown.stderr
 
 
-def test_devices(cluster, srun, release):
+def test_devices(ours, srun, release):
     """Ranks see the step's GPUs, by proxies, and no device files."""
     if release != "24.11":
         pytest.skip("its build has no proxy")
@@ -285,9 +277,9 @@ def test_devices(cluster, srun, release):
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.splitlines() == ["0,1", "devices 2"], shown.stdout
     script = f"#!/bin/sh\nsrun --gpus=1 --exact {program} | grep devices; srun {program} | grep devices\n"
-    job = cluster.submit("-n1", "--gpus=3", ELASTIC, "-o", "%j.devices", script=script)
-    cluster.wait_job(job)
-    assert cluster.controller.run(["cat", f"/shared/{job}.devices"]).stdout.splitlines() == ["devices 1", "devices 3"]
+    job = ours.submit("-n1", "--gpus=3", ELASTIC, "-o", "%j.devices", script=script)
+    ours.wait_job(job)
+    assert ours.controller.run(["cat", f"/shared/{job}.devices"]).stdout.splitlines() == ["devices 1", "devices 3"]
 
 
 def test_each_rank_has_gpus_of_its_own(srun, release):
@@ -300,7 +292,7 @@ def test_each_rank_has_gpus_of_its_own(srun, release):
     assert sorted(shown.stdout.splitlines()) == [f"{rank} {gpus} devices 2" for rank, gpus in enumerate(["0,1", "2,3"] * 2)]
 
 
-def test_a_training_of_many_ranks(cluster, srun, release):
+def test_a_training_of_many_ranks(ours, srun, release):
     """Results are those of one process of the same size without Slurm."""
     if release != "24.11":
         pytest.skip("its build has no proxy")
@@ -319,10 +311,10 @@ def forged(**changes):
     return ["env", *(f"{name}={value}" for name, value in said.items()), WRAPPER, "hostname"]
 
 
-def test_who_is_in_no_step_gets_none(cluster):
-    shown = cluster.host("n1").run(forged(), user="alice", check=False)
+def test_who_is_in_no_step_gets_none(ours):
+    shown = ours.host("n1").run(forged(), user="alice", check=False)
     assert shown.returncode == 1 and "in the cgroup of none" in shown.stderr and shown.stdout == ""
-    assert_clean(cluster)
+    assert_clean(ours)
 
 
 def test_hosts_without_tasks_of_the_step_have_no_part_in_it(srun):
