@@ -134,16 +134,20 @@ def test_a_rank_that_fails_leaves_the_others_alone(srun):
 
 
 def test_the_last_rank_of_a_host_waits_for_the_others(srun):
-    """Its network holds what others have still to read."""
+    """Its network holds what others have still to read: more than fits on their side."""
     code = """
 import os, socket, time
 if os.environ["SLURM_PROCID"] == "0":
-    connection = socket.create_server((socket.gethostname(), 4711)).accept()[0]
-    connection.sendall(b"x" * 100000)
+    server = socket.create_server((socket.gethostname(), 4711))
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    server.accept()[0].sendall(b"x" * 100000)
 else:
     while True:
+        connection = socket.socket()
+        connection.settimeout(10)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         try:
-            connection = socket.create_connection(("n1", 4711), timeout=10)
+            connection.connect(("n1", 4711))
             break
         except ConnectionRefusedError:
             time.sleep(0.05)
