@@ -207,7 +207,12 @@ int task_init(spank_t spank) noexcept {
             kLog.error("cannot tell which step a task is of: {}", spank_strerror(got));
             return got;
         }
-        if (step > SLURM_MAX_NORMAL_STEP_ID) // batch scripts and the like stay where they are
+        if (step == SLURM_BATCH_SCRIPT) {
+            if (const int set = set_variable(spank, task::kScriptVariable, "yes"); set != ESPANK_SUCCESS)
+                return set;
+            return put_in_front(spank, SINGULARITY_TASK);
+        }
+        if (step > SLURM_MAX_NORMAL_STEP_ID) // shells of salloc and the like stay where they are
             return ESPANK_SUCCESS;
         std::string nodes(kListLimit, '\0');
         if (const spank_err_t got =

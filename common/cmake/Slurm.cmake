@@ -1,9 +1,10 @@
 # Finds the installed Slurm's public headers. Sets SLURM_FOUND, SLURM_RELEASE (e.g. 24.11.5), SLURM_INCLUDE_DIR and
-# SINGULARITY_SLURM_PLUGINDIR, where the plugins are installed. Nothing of Slurm is linked: a plugin's symbols come
-# from the program that loads it.
+# SINGULARITY_SLURM_PLUGINDIR, where the plugins are installed; and SLURM_LIBRARY, libslurm, which plugins do not link: their
+# symbols come from the program that loads them.
 # SPDX-License-Identifier: GPL-2.0-or-later
 
 find_path(SLURM_INCLUDE_DIR slurm/slurm_version.h)
+find_library(SLURM_LIBRARY slurm)
 set(SLURM_FOUND FALSE)
 if(SLURM_INCLUDE_DIR)
     file(STRINGS ${SLURM_INCLUDE_DIR}/slurm/slurm_version.h line REGEX "define SLURM_VERSION_NUMBER +0x")

@@ -49,6 +49,9 @@ enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the
     signal_rank, // -> done: to the task of this connection
     joined,
     rank_ended,
+    hold_script, // -> script_fate, when it is known: the batch script of the job in whose cgroup the sender
+                 // is stands still
+    script_fate,
 };
 
 struct Create {
@@ -305,19 +308,23 @@ struct JoinStep {
     std::uint32_t ranks = 1;        // of the step
     std::uint32_t ranks_here = 1;   // of them
     std::uint32_t rank = 0;
-    std::uint32_t devices = 0; // here
+    std::uint32_t devices = 0;  // here
+    std::string cluster;        // Slurm's name of it
+    std::uint32_t restarts = 0; // of the job: it may have been saved before
+    std::uint32_t every = 0;    // seconds between checkpoints that nobody asks for; 0: none
     node::Program program;
     bool again = false; // it runs; an earlier agent has started it: without program and streams
     static void fields(auto &self, auto &visit) {
-        visit(self.hosts, self.node, self.ranks, self.ranks_here, self.rank, self.devices, self.program,
-              self.again);
+        visit(self.hosts, self.node, self.ranks, self.ranks_here, self.rank, self.devices, self.cluster,
+              self.restarts, self.every, self.program, self.again);
     }
 };
 struct Joined {
     static constexpr auto kType = Message::joined;
-    std::string node;
+    std::string node; // empty: no rank is there for it; it ends with the step
     std::uint32_t task = 0;
-    static void fields(auto &self, auto &visit) { visit(self.node, self.task); }
+    std::string note; // what its user must know
+    static void fields(auto &self, auto &visit) { visit(self.node, self.task, self.note); }
 };
 struct WaitRank {
     static constexpr auto kType = Message::wait_rank;
@@ -333,6 +340,18 @@ struct SignalRank {
     static constexpr auto kType = Message::signal_rank;
     std::int32_t number = 0;
     static void fields(auto &self, auto &visit) { visit(self.number); }
+};
+
+// Slurm has told it to end, by SIGTERM.
+struct HoldScript {
+    static constexpr auto kType = Message::hold_script;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+struct ScriptFate {
+    static constexpr auto kType = Message::script_fate;
+    bool runs_again =
+        false; // from its beginning; the steps that it waits for go on then. Else it is to hear the signal
+    static void fields(auto &self, auto &visit) { visit(self.runs_again); }
 };
 
 } // namespace singularity::agent

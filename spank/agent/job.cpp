@@ -88,6 +88,8 @@ Expected<void> Job::open_outputs() {
     }
     for (const auto &node : record_.nodes())
         where_[node.host()];
+    for (const auto &host : record_.hosts())
+        where_[host];
     held_back_ = record_.tied();
     return {};
 }
@@ -213,6 +215,8 @@ void Job::destroy(std::optional<Asker> asker) {
 void Job::watch(std::vector<pollfd> &fds) const {
     if (saving_)
         saving_->watch(fds);
+    if (errand_)
+        fds.push_back({.fd = errand_->fd(), .events = POLLIN, .revents = 0});
 }
 
 std::optional<Deadline> Job::next_deadline() const {
@@ -227,6 +231,9 @@ std::optional<Deadline> Job::next_deadline() const {
         consider(watcher.until);
     consider(next_save_);
     consider(keep_);
+    consider(look_again_);
+    if (errand_)
+        consider(errand_->deadline());
     if (saving_)
         consider(saving_->next_deadline());
     return out;
@@ -244,6 +251,7 @@ void Job::handle() {
         save_periodically();
     if (const auto saving = saving_) // which it may end
         saving->handle();
+    handle_slurm();
     look_at_watchers();
     if (!destroy_ || gone_ || record_.state() != wire::JobRecord::ENDED)
         return;

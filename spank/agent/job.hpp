@@ -10,9 +10,11 @@
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "host_asker.hpp"
+#include "job_plan.hpp"
 #include "job_save.hpp"
 #include "live_node.hpp"
 #include "peers/peers.hpp"
+#include "slurm_job.hpp"
 #include "spool.hpp"
 
 #include <chrono>
@@ -59,8 +61,9 @@ class Job : public std::enable_shared_from_this<Job> {
     void checkpoint(bool go_on, const Asker &asker);
     // Who wants it restored: hears when it runs.
     void tell_when_restored(Asker asker) { imager_ = std::move(asker); }
-    // It ends everywhere, for this reason if there was no other before.
-    void end(const std::string &trouble);
+    // It ends everywhere, for this reason if there was no other before. saved: a step of Slurm's, which goes
+    // on another time.
+    void end(const std::string &trouble, bool saved = false);
     // The same, and its files go. Nobody is told if there is no asker.
     void destroy(std::optional<Asker> asker);
     [[nodiscard]] bool gone() const { return gone_; }
@@ -106,6 +109,7 @@ class Job : public std::enable_shared_from_this<Job> {
     void reach();
     void prepare();
     void place_tasks(const std::string &host, const peers::wire::PreparedJob &prepared);
+    [[nodiscard]] Expected<void> place_restored();
     [[nodiscard]] bool has_devices() const;
     void connect();
     void start();
@@ -127,6 +131,18 @@ class Job : public std::enable_shared_from_this<Job> {
     void look_at_watchers();
     [[nodiscard]] JobNews news(const FollowJob &request) const;
 
+    // job_slurm.cpp
+    void told_to_end();
+    [[nodiscard]] Expected<SlurmErrand> about_slurm_job(Expected<SlurmErrand> (*what)(const Libraries &,
+                                                                                      std::uint32_t)) const;
+    void handle_slurm();
+    void slurm_has_told(const Expected<SlurmJob> &about);
+    void go_on_to_end(const std::string &trouble);
+    void could_not_be_saved(const Error &why);
+    void rest();
+    void look_at_script();
+    void save_at_last();
+
     // job_images.cpp
     [[nodiscard]] Expected<void> save(bool go_on, bool periodic);
     [[nodiscard]] JobSave::Plan save_plan(bool go_on, bool periodic) const;
@@ -144,6 +160,8 @@ class Job : public std::enable_shared_from_this<Job> {
     std::vector<Rank> ranks_;
     std::vector<int> node_of_rank_; // its index in the record
     std::map<std::string, Host> where_;
+    std::map<std::string, std::uint32_t> addresses_; // of hosts, once they have been reached
+    std::map<std::string, Offer> offers_;            // of hosts of a step that is restored
     std::vector<Watcher> watchers_;
     std::vector<Asker> destroyers_;
     std::shared_ptr<JobSave> saving_;
@@ -153,7 +171,16 @@ class Job : public std::enable_shared_from_this<Job> {
     std::optional<Deadline> keep_; // when its members hear of us again
     std::string meeting_;          // where its device proxies meet; while they are made
     std::size_t hosts_left_ = 0;   // that have not ended
-    bool held_back_ = false;       // somebody reads all output: it waits for him
+    // What becomes of a step that Slurm has told to end.
+    enum class Yield : std::uint8_t { no, asking, saving, requeueing, resting };
+    Yield yield_ = Yield::no;
+    bool requeue_ = false; // it is ours to say that it runs again
+    std::string batch_host_;
+    std::optional<SlurmErrand> errand_;
+    std::optional<Deadline> look_again_; // at its script
+    bool is_saved_ = false;              // and stands still
+    bool ends_saved_ = false;            // its tasks end without a word
+    bool held_back_ = false;             // somebody reads all output: it waits for him
     bool destroy_ = false;
     bool gone_ = false;
 };

@@ -20,6 +20,13 @@ constexpr log::Channel kLog("agent");
 } // namespace
 
 void Job::checkpoint(bool go_on, const Asker &asker) {
+    if (!go_on && !record_.step().empty())
+        return asker.refuse(
+            {"save", record_.name(),
+             fmt::format("it is step {} of Slurm's: scontrol requeue saves it and ends it, and "
+                         "--continue saves it while it runs on",
+                         record_.step()),
+             EINVAL});
     if (auto begun = save(go_on, false); begun)
         imager_ = asker;
     else
@@ -29,10 +36,6 @@ void Job::checkpoint(bool go_on, const Asker &asker) {
 Expected<void> Job::save(bool go_on, bool periodic) {
     if (record_.state() != wire::JobRecord::RUNNING)
         return failure("save", record_.name(), fmt::format("it is {}", words(record_.state())), EAGAIN);
-    if (!record_.step().empty())
-        return failure("save", record_.name(),
-                       fmt::format("it is step {} of Slurm's, which cannot be restored yet", record_.step()),
-                       EOPNOTSUPP);
     if (saving_)
         return failure("save", record_.name(), "it is being saved already", EBUSY);
     auto saving = JobSave::start(*hosts_, save_plan(go_on, periodic), save_owner(go_on, periodic));
@@ -96,6 +99,7 @@ JobSave::Owner Job::save_owner(bool go_on, bool periodic) {
 
 void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic) {
     saving_.reset();
+    const auto checkpoint = record_.saving();
     record_.clear_saving();
     if (outcome) {
         record_.set_checkpoint(outcome->checkpoint);
@@ -109,15 +113,25 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
         if (outcome.error().code == ENOTRECOVERABLE)
             return end(outcome.error().message());
         static_cast<void>(write());
+        if (yield_ == Yield::saving)
+            return go_on ? save_at_last() : could_not_be_saved(outcome.error());
         return save_again_later();
     }
     kLog.info("{}: saved in {}", record_.name(), outcome->checkpoint);
+    // What the next agent finds is a job that is still to be looked after as a saved one.
+    if (!go_on && !record_.step().empty()) {
+        record_.set_saving(checkpoint);
+        is_saved_ = true;
+        return yield_ == Yield::saving ? rest() : told_to_end();
+    }
     report_ = outcome.value();
     // In one record that it is saved and that it ends: the next agent would follow nodes that stand still.
     if (!go_on)
         return end(fmt::format("it was saved in {}", outcome->checkpoint));
     static_cast<void>(write());
     answer_imager();
+    if (yield_ == Yield::saving)
+        return save_at_last();
     save_again_later();
 }
 

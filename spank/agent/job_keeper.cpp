@@ -121,7 +121,10 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
     auto &request = wish.request;
     wire::JobRecord record;
     record.set_vni(free_number());
-    record.set_name(job_name(wish.uid, record.vni()));
+    record.set_name(wish.step.empty() ? job_name(wish.uid, record.vni())
+                                      : job_name_of_step(wish.uid, wish.step));
+    if (auto replaced = replace_ended(record.name()); !replaced)
+        return propagate(replaced);
     if (request.hosts.empty())
         request.hosts.push_back(own_host());
     auto nodes = plan_nodes(record.name(), record.vni(), request.hosts);
@@ -137,6 +140,8 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
         *record.add_nodes() = std::move(node);
     }
     record.set_step(wish.step);
+    record.set_cluster(wish.cluster);
+    record.set_restarts(wish.restarts);
     record.set_ranks(wish.ranks);
     // Those of a step of Slurm's are where its tasks are.
     if (wish.step.empty()) {
@@ -226,6 +231,12 @@ void JobKeeper::serve(const std::string &coordinator, wire::Envelope request,
         reply.mutable_pong()->set_host(own_host());
         return answer(std::move(reply));
     }
+    if (request.has_script_rests()) {
+        const auto &about = request.script_rests();
+        return answer(done(nodes_->script_rests({.uid = about.uid(), .step = about.step()})
+                               ? Expected<void>()
+                               : failure("wait for", "the batch script", "it may still run", EAGAIN)));
+    }
     const auto name = name_of(request);
     if (name.empty())
         return answer(fault(
@@ -236,7 +247,11 @@ void JobKeeper::serve(const std::string &coordinator, wire::Envelope request,
         found = members_.end();
     }
     if (request.has_prepare_job()) {
-        if (found != members_.end() && found->second->coordinator() == coordinator)
+        const auto &step = request.prepare_job().step();
+        // Slurm begins a step again when the one before has ended; its coordinator may be another.
+        const bool again =
+            !step.empty() && nodes_->find_step({.uid = request.prepare_job().user().uid(), .step = step});
+        if (found != members_.end() && (again || found->second->coordinator() == coordinator))
             return replace(found->second, coordinator, std::move(request), answer);
         if (found != members_.end())
             return answer(

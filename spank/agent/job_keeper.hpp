@@ -48,8 +48,12 @@ class JobKeeper : private HostAsker {
         std::uint32_t gid = 0;
         std::vector<std::uint32_t> groups;
         std::string cgroups;
-        std::string step;        // of Slurm's; its ranks bring their programs; or empty
-        std::uint32_t ranks = 0; // of the step
+        // Of a step of Slurm's, whose ranks bring their programs. That of the request is only what is
+        // compared when it is begun again.
+        std::string step; // or empty
+        std::uint32_t ranks = 0;
+        std::string cluster;
+        std::uint32_t restarts = 0;
     };
     [[nodiscard]] Expected<std::shared_ptr<Job>> run(Wish wish);
 
@@ -68,6 +72,8 @@ class JobKeeper : private HostAsker {
         std::function<Expected<void>(const node::Spec &)> may_make;
     };
     [[nodiscard]] Expected<Restoring> prepare_restore(const RestoreWish &wish);
+    // A step that is begun again. ESTALE: what was found is not of this step; it begins anew.
+    [[nodiscard]] Expected<Restoring> prepare_restore(const Wish &step, const WorkFoundJob &found);
     [[nodiscard]] Expected<std::shared_ptr<Job>> begin(peers::wire::JobRecord record);
     void give_up(const std::string &name);
     // Whether this host has a part of the job.
@@ -94,6 +100,10 @@ class JobKeeper : private HostAsker {
     // What waits for the tasks of a step of Slurm's.
     void serve_parked();
     [[nodiscard]] std::uint32_t free_number() const;
+    // What is left here of the job of that name goes.
+    [[nodiscard]] Expected<void> replace_ended(const std::string &name);
+    [[nodiscard]] Expected<Restoring> restoring(peers::wire::JobRecord record,
+                                                const WorkFoundJob &found) const;
     [[nodiscard]] Expected<void> room_for_one_more(std::uint32_t uid) const;
 
     NodeKeeper *nodes_;

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,17 +32,82 @@ std::string node_name(std::string_view job, std::uint32_t number) {
 
 std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
 
+constexpr std::string_view kDecimal = "0123456789";
+constexpr std::size_t kStepDigits = 21; // two numbers of 32 bits
+
+// The host's devices in equal shares; with fewer devices than nodes, several nodes have the same.
+Expected<void> share_devices(const std::vector<wire::JobNode *> &nodes, const Offer &offer,
+                             std::string_view job) {
+    std::vector<wire::JobNode *> with;
+    std::ranges::copy_if(nodes, std::back_inserter(with),
+                         [](const auto *node) { return node->devices() != 0; });
+    if (!with.empty() && offer.devices == 0)
+        return failure("place the nodes of", std::string(job),
+                       fmt::format("host {} gives it no GPU, and {} needs at least one", offer.host,
+                                   with.front()->name()),
+                       ENODEV);
+    const auto count = static_cast<std::uint32_t>(with.size());
+    for (std::uint32_t at = 0; at < count; ++at) {
+        const auto first = at * offer.devices / count;
+        const auto next = std::max((at + 1) * offer.devices / count, first + 1);
+        with[at]->set_first_device(first);
+        with[at]->set_proxies(std::min(next - first, with[at]->devices()));
+    }
+    return {};
+}
+
+// With one word for all hosts.
+std::string without_hosts(const std::string &argument, const std::vector<std::string> &hosts) {
+    const auto is_part = [&](std::size_t at) {
+        return at < argument.size() && (std::isalnum(static_cast<unsigned char>(argument[at])) != 0 ||
+                                        argument[at] == '-' || argument[at] == '_');
+    };
+    std::string out;
+    for (std::size_t at = 0; at < argument.size();) {
+        const auto found = std::ranges::find_if(hosts, [&](const auto &host) {
+            return !host.empty() && argument.compare(at, host.size(), host) == 0 &&
+                   !is_part(at + host.size()) && (at == 0 || !is_part(at - 1));
+        });
+        if (found == hosts.end()) {
+            out += argument[at++];
+        } else {
+            out += '\0';
+            at += found->size();
+        }
+    }
+    return out;
+}
+
 } // namespace
 
 std::string job_name(std::uint32_t uid, std::uint32_t vni) { return fmt::format("u{}-j{:06x}", uid, vni); }
 
+std::string job_name_of_step(std::uint32_t uid, std::string_view step) {
+    std::string out = fmt::format("u{}-s{}", uid, step);
+    std::ranges::replace(out, '.', '-');
+    return out;
+}
+
 Expected<void> check_job_name(std::string_view name, std::uint32_t uid) {
-    const auto prefix = fmt::format("u{}-j", uid);
+    const auto own = fmt::format("u{}-j", uid);
+    const auto of_step = fmt::format("u{}-s", uid);
     constexpr std::size_t kDigits = 6;
-    const auto digits = name.starts_with(prefix) ? name.substr(prefix.size()) : std::string_view();
-    if (digits.size() != kDigits || digits.find_first_not_of("0123456789abcdef") != std::string_view::npos)
+    const auto is_all = [](std::string_view text, std::string_view of) {
+        return !text.empty() && text.find_first_not_of(of) == std::string_view::npos;
+    };
+    bool good = false;
+    if (name.starts_with(own)) {
+        good = name.size() == own.size() + kDigits && is_all(name.substr(own.size()), "0123456789abcdef");
+    } else if (name.starts_with(of_step)) {
+        const auto numbers = name.substr(of_step.size());
+        const auto middle = std::min(numbers.find('-'), numbers.size());
+        good = numbers.size() <= kStepDigits && is_all(numbers.substr(0, middle), kDecimal) &&
+               is_all(numbers.substr(std::min(middle + 1, numbers.size())), kDecimal);
+    }
+    if (!good)
         return failure("use the job", quote(name),
-                       fmt::format("names of uid {}'s jobs are {}HHHHHH", uid, prefix), EINVAL);
+                       fmt::format("names of uid {}'s jobs are {}HHHHHH, and {}JOB-STEP", uid, own, of_step),
+                       EINVAL);
     return {};
 }
 
@@ -82,6 +149,38 @@ std::uint32_t rank_count(const JobNodes &nodes) {
     for (const auto &node : nodes)
         out += node.ranks_size();
     return static_cast<std::uint32_t>(out);
+}
+
+Expected<void> place_nodes(JobNodes &nodes, const std::vector<Offer> &offers, std::string_view job) {
+    std::uint64_t tasks = 0;
+    for (const auto &offer : offers)
+        tasks += offer.tasks;
+    const std::uint64_t ranks = rank_count(nodes);
+    if (tasks == 0 || ranks == 0)
+        return failure("place the nodes of", std::string(job), "it has no ranks, or its step no tasks",
+                       EINVAL);
+    std::vector<std::vector<wire::JobNode *>> on(offers.size());
+    std::uint64_t before = 0; // ranks
+    for (auto &node : nodes) {
+        // The task in the middle of its share, as twice its number: whole numbers do.
+        const auto middle = (2 * before + static_cast<std::uint64_t>(node.ranks_size())) * tasks / ranks;
+        std::size_t at = 0;
+        for (std::uint64_t end = offers[0].tasks; at + 1 < offers.size() && middle >= 2 * end && before != 0;)
+            end += offers[++at].tasks;
+        before += static_cast<std::uint64_t>(node.ranks_size());
+        node.set_host(offers[at].host);
+        on[at].push_back(&node);
+    }
+    for (std::size_t at = 0; at < offers.size(); ++at)
+        if (auto shared = share_devices(on[at], offers[at], job); !shared)
+            return shared;
+    return {};
+}
+
+bool is_same_program(const StepProgram &one, const StepProgram &other) {
+    return std::ranges::equal(one.arguments, other.arguments, [&](const auto &left, const auto &right) {
+        return without_hosts(left, one.hosts) == without_hosts(right, other.hosts);
+    });
 }
 
 Expected<std::vector<int>> nodes_of_ranks(const JobNodes &nodes, std::string_view job) {

@@ -22,6 +22,8 @@ inline constexpr std::uint16_t kMasterPort = 29500;
 
 // "u1000-j12ab34": the user's, and the number of its network.
 [[nodiscard]] std::string job_name(std::uint32_t uid, std::uint32_t vni);
+// "u1000-s4711-0": of a step of Slurm's, the same whenever it runs. step: "4711.0".
+[[nodiscard]] std::string job_name_of_step(std::uint32_t uid, std::string_view step);
 [[nodiscard]] Expected<void> check_job_name(std::string_view name, std::uint32_t uid);
 
 // Nodes 1, 2, ... on these hosts, in this order; a host may be there several times. Their hosts' addresses
@@ -33,6 +35,22 @@ using JobNodes = google::protobuf::RepeatedPtrField<peers::wire::JobNode>;
 [[nodiscard]] Expected<void> spread_ranks(JobNodes &nodes, std::uint32_t ranks_per_node,
                                           std::string_view job);
 [[nodiscard]] std::uint32_t rank_count(const JobNodes &nodes);
+// What a host has for a step of Slurm's.
+struct Offer {
+    std::string host;
+    std::uint32_t tasks = 0;
+    std::uint32_t devices = 0;
+};
+// Puts nodes on the hosts, in their order, as many ranks to each as it has tasks, as far as whole nodes can
+// be; those of a host share its devices. The first node is always on the first host.
+[[nodiscard]] Expected<void> place_nodes(JobNodes &nodes, const std::vector<Offer> &offers,
+                                         std::string_view job);
+// Whether a step that is begun again runs the same program: but for names of hosts, which may be others now.
+struct StepProgram {
+    std::vector<std::string> arguments;
+    std::vector<std::string> hosts;
+};
+[[nodiscard]] bool is_same_program(const StepProgram &one, const StepProgram &other);
 // Of each rank the index of its node. An error: not each rank from 0 on is on one node.
 [[nodiscard]] Expected<std::vector<int>> nodes_of_ranks(const JobNodes &nodes, std::string_view job);
 

@@ -7,10 +7,12 @@
 #include "job_plan.hpp"
 #include "peers/handshake.hpp"
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace singularity::agent {
 
@@ -41,19 +43,26 @@ Expected<void> place(wire::JobRecord &record, const std::vector<std::string> &ho
     return {};
 }
 
+Expected<wire::JobRecord> record_in(const WorkFoundJob &found) {
+    wire::JobRecord record;
+    const auto &bytes = found.record;
+    if (!record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || record.nodes().empty())
+        return failure("restore", found.checkpoint, "its record of the job is of another release", EPROTO);
+    if (auto checked = check_job_name(record.name(), record.user().uid()); !checked)
+        return propagate(checked);
+    return record;
+}
+
 } // namespace
 
 Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const RestoreWish &wish) {
-    wire::JobRecord record;
-    const auto &bytes = wish.found->record;
-    if (!record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || record.nodes().empty())
-        return failure("restore", wish.found->checkpoint, "its record of the job is of another release",
-                       EPROTO);
+    auto read = record_in(*wish.found);
+    if (!read)
+        return propagate(read);
+    auto &record = *read;
     const auto refuse = [&](std::string why, int code) {
         return failure("restore", record.name(), std::move(why), code);
     };
-    if (auto checked = check_job_name(record.name(), record.user().uid()); !checked)
-        return propagate(checked);
     node::Spec as;
     as.name = record.name();
     as.uid = record.user().uid();
@@ -61,6 +70,12 @@ Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const RestoreWish &wis
     as.groups.assign(record.user().groups().begin(), record.user().groups().end());
     if (auto may = wish.may_make(as); !may)
         return propagate(may);
+    if (!record.step().empty())
+        return refuse(
+            fmt::format(
+                "it is step {} of Slurm's: it goes on when its job is started again (scontrol requeue)",
+                record.step()),
+            EINVAL);
     for (const auto &node : record.nodes())
         if (wish.request->proxies > node.devices())
             return refuse(fmt::format("its node {} has {} devices: {} are more", node.name(), node.devices(),
@@ -68,31 +83,84 @@ Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const RestoreWish &wis
                           EINVAL);
     if (auto placed = place(record, wish.request->hosts); !placed)
         return propagate(placed);
-    // What is left of it here is in the checkpoint as well.
-    if (const auto before = find(record.name())) {
-        if (before->record().state() != wire::JobRecord::ENDED)
-            return refuse(fmt::format("it is {}", words(before->record().state())), EEXIST);
-        before->destroy(std::nullopt);
-        jobs_.erase(record.name());
-    }
+    if (auto replaced = replace_ended(record.name()); !replaced)
+        return propagate(replaced);
     if (auto room = room_for_one_more(wish.uid); !room)
         return propagate(room);
+    record.set_cgroups(wish.cgroups);
+    record.set_tied(record.tied() && !wish.request->detach);
+    for (auto &node : *record.mutable_nodes())
+        node.set_proxies(wish.request->proxies);
+    return restoring(std::move(record), *wish.found);
+}
+
+Expected<void> JobKeeper::replace_ended(const std::string &name) {
+    const auto before = find(name);
+    if (!before)
+        return {};
+    if (before->record().state() != wire::JobRecord::ENDED)
+        return failure("make the job", name,
+                       fmt::format("there is one, which is {}", words(before->record().state())), EEXIST);
+    before->destroy(std::nullopt);
+    jobs_.erase(name);
+    return {};
+}
+
+Expected<JobKeeper::Restoring> JobKeeper::restoring(wire::JobRecord record, const WorkFoundJob &found) const {
     record.set_state(wire::JobRecord::REACHING);
     record.clear_ends();
     record.clear_trouble();
     record.clear_status();
     record.clear_saving();
     record.set_made(std::time(nullptr));
-    record.set_cgroups(wish.cgroups);
-    record.set_tied(record.tied() && !wish.request->detach);
-    record.set_checkpoint(wish.found->checkpoint);
-    record.set_periodic(wish.found->periodic ? wish.found->checkpoint : std::string());
-    record.set_restore(wish.found->checkpoint);
-    record.set_proxies(wish.request->proxies);
+    record.set_checkpoint(found.checkpoint);
+    record.set_periodic(found.periodic ? found.checkpoint : std::string());
+    record.set_restore(found.checkpoint);
     const auto directory = job_setting_.jobs / record.name();
     if (auto made = make_job_directory(directory); !made)
         return propagate(made);
     return Restoring{.record = std::move(record), .directory = directory};
+}
+
+Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const Wish &step, const WorkFoundJob &found) {
+    auto read = record_in(found);
+    if (!read)
+        return propagate(read);
+    auto &record = *read;
+    const auto stale = [&](std::string why) {
+        return failure("go on with the step",
+                       fmt::format("{} as it was saved in {}", step.step, found.checkpoint), std::move(why),
+                       ESTALE);
+    };
+    const auto &user = record.user();
+    if (record.step() != step.step || record.cluster() != step.cluster || user.uid() != step.uid ||
+        user.gid() != step.gid || record.restarts() >= step.restarts)
+        return stale("that is of another job");
+    if (record.ranks() != step.ranks)
+        return stale(fmt::format("that has {} tasks, and this {}", record.ranks(), step.ranks));
+    StepProgram before{
+        .arguments = {record.program().arguments().begin(), record.program().arguments().end()}, .hosts = {}};
+    for (const auto &node : record.nodes())
+        before.hosts.push_back(node.hostname());
+    const auto &now = step.request.program.arguments;
+    if (!is_same_program(before, {.arguments = now, .hosts = step.request.hosts}))
+        return stale(fmt::format("that ran {}, and this is {}",
+                                 quote(fmt::format("{}", fmt::join(before.arguments, " "))),
+                                 quote(fmt::format("{}", fmt::join(now, " ")))));
+    if (auto replaced = replace_ended(record.name()); !replaced)
+        return propagate(replaced);
+    if (auto room = room_for_one_more(step.uid); !room)
+        return propagate(room);
+    record.clear_hosts();
+    for (const auto &host : step.request.hosts)
+        record.add_hosts(peers::short_name(host));
+    const auto hosts = static_cast<int>(std::min<std::size_t>(record.hosts_size(), record.nodes_size()));
+    for (int at = 0; at < record.nodes_size(); ++at) // until its hosts have told what they have
+        record.mutable_nodes(at)->set_host(record.hosts(at * hosts / record.nodes_size()));
+    record.set_cgroups(step.cgroups);
+    record.set_restarts(step.restarts);
+    record.set_every(step.request.every);
+    return restoring(std::move(record), found);
 }
 
 void JobKeeper::give_up(const std::string &name) {

@@ -94,6 +94,8 @@ void Job::heard(const std::string &host, Expected<wire::Envelope> reply) {
     }
     about.lost = Deadline::after(setting_->patience);
     static_cast<void>(take(host, reply->news_of_job()));
+    if (reply->news_of_job().told_to_end())
+        told_to_end();
     look_at_ranks();
     look_at_watchers();
     follow_host(host);
@@ -149,7 +151,7 @@ void Job::look_at_ranks() {
         end({});
 }
 
-void Job::end(const std::string &trouble) {
+void Job::end(const std::string &trouble, bool saved) {
     if (record_.state() == wire::JobRecord::ENDED ||
         (record_.state() == wire::JobRecord::ENDING && hosts_left_ != 0))
         return;
@@ -157,6 +159,9 @@ void Job::end(const std::string &trouble) {
     if (const auto saving = std::exchange(saving_, nullptr))
         saving->drop();
     next_save_.reset();
+    errand_.reset();
+    look_again_.reset();
+    ends_saved_ = ends_saved_ || saved;
     if (!trouble.empty() && record_.trouble().empty()) {
         kLog.info("{} ends: {}", record_.name(), trouble);
         record_.set_trouble(trouble);
@@ -196,6 +201,7 @@ void Job::end_host(const std::string &host) {
     wire::Envelope request;
     request.mutable_end_job()->set_job(record_.name());
     request.mutable_end_job()->set_trouble(record_.trouble());
+    request.mutable_end_job()->set_saved(ends_saved_);
     hosts_->ask(host, std::move(request), setting_->patience,
                 [self = shared_from_this(), host](const Expected<wire::Envelope> &reply) {
                     if (const auto ended = outcome_of(reply); !ended && ended.error().code != ENOENT)

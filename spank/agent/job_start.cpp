@@ -60,12 +60,11 @@ void Job::reach() {
         },
         [self = shared_from_this()](const std::string &host, const wire::Envelope & /*reply*/) {
             const auto found = self->hosts_->addresses(host);
-            for (auto &node : *self->record_.mutable_nodes()) {
-                if (node.host() == host && found)
-                    node.set_host_address(found->theirs);
-                else if (node.host() == self->hosts_->own_host() && found && found->own != 0)
-                    node.set_host_address(found->own); // by which the others reach us
-            }
+            if (!found)
+                return;
+            self->addresses_[host] = found->theirs;
+            if (found->own != 0)
+                self->addresses_[self->hosts_->own_host()] = found->own; // by which the others reach us
         },
         [self = shared_from_this()] { self->prepare(); });
 }
@@ -87,9 +86,9 @@ void Job::keep_members() {
 void Job::prepare() {
     keep_ = Deadline::after(setting_->patience / 3);
     record_.set_mtu(network::kMostMtu);
-    std::map<std::string, std::uint32_t> addresses;
-    for (const auto &node : record_.nodes())
-        addresses[node.host()] = node.host_address();
+    auto addresses = addresses_;
+    for (const auto &[host, about] : where_)
+        addresses.try_emplace(host, 0); // nobody else is to reach it
     ask_all(
         "prepare the network on", wire::JobRecord::PREPARING, setting_->patience,
         [this, addresses](const std::string &host) {
@@ -123,6 +122,12 @@ void Job::prepare() {
 
 // Hosts of a step are there once.
 void Job::place_tasks(const std::string &host, const wire::PreparedJob &prepared) {
+    if (!record_.restore().empty()) {
+        offers_[host] = {.host = host,
+                         .tasks = static_cast<std::uint32_t>(prepared.ranks_size()),
+                         .devices = prepared.devices()};
+        return;
+    }
     for (auto &node : *record_.mutable_nodes())
         if (node.host() == host) {
             *node.mutable_ranks() = prepared.ranks();
@@ -130,11 +135,24 @@ void Job::place_tasks(const std::string &host, const wire::PreparedJob &prepared
         }
 }
 
+// Its ranks stay together as they are; what its hosts have for them is known now.
+Expected<void> Job::place_restored() {
+    std::vector<Offer> offers;
+    for (const auto &host : record_.hosts())
+        offers.push_back(offers_[host]);
+    return place_nodes(*record_.mutable_nodes(), offers, record_.name());
+}
+
 bool Job::has_devices() const {
     return std::ranges::any_of(record_.nodes(), [](const auto &node) { return node.devices() != 0; });
 }
 
 void Job::connect() {
+    if (!record_.restore().empty() && !record_.step().empty())
+        if (auto placed = place_restored(); !placed)
+            return end(placed.error().message());
+    for (auto &node : *record_.mutable_nodes())
+        node.set_host_address(addresses_[node.host()]);
     if (auto placed = place_ranks(); !placed)
         return end(placed.error().message());
     const auto key = make_meeting_key();
@@ -155,7 +173,6 @@ void Job::connect() {
             connect.set_meeting(meeting_);
             connect.set_meeting_key(key.data(), key.size());
             connect.set_checkpoint(record_.restore());
-            connect.set_proxies(record_.proxies());
             return request;
         },
         [](const std::string & /*host*/, const wire::Envelope & /*reply*/) {},

@@ -61,7 +61,8 @@ Expected<LiveNode> LiveNode::make(node::MakePlan plan, std::optional<Meeting> me
     LiveNode out(plan.room, std::move(record), surroundings);
     const auto devices = plan.spec.devices;
     out.plan_ = std::move(plan);
-    auto begun = devices != 0 ? out.start_proxies(out.plan_->cgroups, devices, std::move(meeting))
+    auto begun = devices != 0 ? out.start_proxies(out.plan_->cgroups, {.count = devices, .first = 0},
+                                                  std::move(meeting))
                               : out.begin_making();
     if (!begun)
         return propagate(begun);
@@ -70,13 +71,13 @@ Expected<LiveNode> LiveNode::make(node::MakePlan plan, std::optional<Meeting> me
     return out;
 }
 
-Expected<void> LiveNode::start_proxies(const std::string &cgroups, std::uint32_t count,
+Expected<void> LiveNode::start_proxies(const std::string &cgroups, ProxyShare share,
                                        std::optional<Meeting> meeting) {
     auto proxies = Proxies::start({.libraries = surroundings_->libraries,
                                    .spec = record_.spec,
                                    .room = room_,
                                    .cgroups = cgroups,
-                                   .count = count,
+                                   .share = share,
                                    .meeting = std::move(meeting)});
     if (!proxies)
         return propagate(proxies);

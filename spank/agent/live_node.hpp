@@ -31,6 +31,10 @@
 
 namespace singularity::agent {
 
+// What tasks of a restored node get in place of the streams that its record names, by their number: of each
+// task, or, as number 0, of all.
+using GivenStreams = std::map<std::uint32_t, node::Descriptors>;
+
 // An answer to one request. The descriptors are the caller's to keep open until it returns.
 using Answer = std::function<void(const std::string &packet, std::span<const int> descriptors)>;
 // How a request is answered: packets are made with its token.
@@ -55,16 +59,15 @@ class LiveNode {
                                                  const Surroundings &surroundings, Asker asker);
     // One that an earlier agent has made, by its record.
     [[nodiscard]] static Expected<LiveNode> adopt(node::Room room, const Surroundings &surroundings);
-    // From a checkpoint, of which the worker has told. given: what its tasks get in place of the streams that
-    // record.given names, by their number.
+    // From a checkpoint, of which the worker has told.
     struct RestorePlan {
         node::Record record;
         node::Room room; // prepared
         std::string cgroups;
-        std::uint32_t proxies = 0;
+        ProxyShare share;
         std::optional<Meeting> meeting; // of its proxies with those of other nodes
         Worker worker;
-        node::Descriptors given;
+        GivenStreams given;
     };
     [[nodiscard]] static Expected<LiveNode> restore(RestorePlan plan, const Surroundings &surroundings,
                                                     Asker asker);
@@ -138,7 +141,7 @@ class LiveNode {
     LiveNode(node::Room room, node::Record record, const Surroundings &surroundings)
         : surroundings_(&surroundings), room_(std::move(room)), record_(std::move(record)) {}
 
-    [[nodiscard]] Expected<void> start_proxies(const std::string &cgroups, std::uint32_t count,
+    [[nodiscard]] Expected<void> start_proxies(const std::string &cgroups, ProxyShare share,
                                                std::optional<Meeting> meeting);
     void step_proxies();
     [[nodiscard]] Expected<void> begin_making();
@@ -212,7 +215,7 @@ class LiveNode {
     std::optional<Deadline> next_save_;
     OnStep on_step_;           // of a part of a checkpoint
     std::optional<bool> part_; // the worker is at one; whether the node goes on
-    node::Descriptors given_;  // for a restore
+    GivenStreams given_;       // for a restore
     std::optional<node::Making> making_;
     std::optional<Asker> maker_;       // hears how the making went
     std::optional<Deadline> patience_; // for making, joining, ending

@@ -124,8 +124,8 @@ Expected<LiveNode> LiveNode::restore(RestorePlan plan, const Surroundings &surro
     LiveNode out(std::move(plan.room), std::move(plan.record), surroundings);
     out.worker_ = std::make_unique<Worker>(std::move(plan.worker));
     out.given_ = std::move(plan.given);
-    if (plan.proxies != 0) {
-        if (auto started = out.start_proxies(plan.cgroups, plan.proxies, std::move(plan.meeting)); !started)
+    if (plan.share.count != 0) {
+        if (auto started = out.start_proxies(plan.cgroups, plan.share, std::move(plan.meeting)); !started)
             return propagate(started);
     } else {
         if (auto written = out.room_.write(out.record_); !written)
@@ -139,28 +139,44 @@ Expected<LiveNode> LiveNode::restore(RestorePlan plan, const Surroundings &surro
 }
 
 Expected<void> LiveNode::begin_restoring() {
-    WorkGo go{.place = workplace(), .record = record_, .keys = {}};
-    std::vector<int> numbers;
+    const auto descriptor_of = [this](const node::GivenDescriptor &given) {
+        auto found = given_.find(given.task);
+        if (found == given_.end())
+            found = given_.find(0);
+        return found != given_.end() && given.stream < found->second.size()
+                   ? found->second.all()[given.stream]
+                   : -1;
+    };
+    std::map<std::string, int> by_key; // output and errors may go into one pipe
     for (const auto &given : record_.given) {
-        if (given.stream >= given_.size())
+        if (descriptor_of(given) < 0)
             return failure("restore", record_.spec.name,
                            "its program had its standard streams from outside: new ones are needed", EINVAL);
-        if (std::ranges::find(go.keys, given.key) != go.keys.end())
-            continue; // output and errors into one pipe
-        go.keys.push_back(given.key);
-        numbers.push_back(given_.all()[given.stream]);
+        by_key.emplace(given.key, descriptor_of(given));
     }
-    if (auto told = worker_->tell(go, numbers); !told)
+    WorkGiven message;
+    std::vector<int> numbers;
+    for (const auto &[key, fd] : by_key) {
+        message.keys.push_back(key);
+        numbers.push_back(fd);
+        if (numbers.size() != node::kTrustedDescriptorLimit && key != by_key.rbegin()->first)
+            continue;
+        if (auto told = worker_->tell(message, numbers); !told)
+            return told;
+        message.keys.clear();
+        numbers.clear();
+    }
+    if (auto told = worker_->tell(WorkGo{.place = workplace(), .record = record_}); !told)
         return told;
     // From now on they are these.
     for (auto &given : record_.given) {
         struct stat about{};
-        if (fstat(given_.all()[given.stream], &about) != 0 || !S_ISFIFO(about.st_mode))
+        if (fstat(descriptor_of(given), &about) != 0 || !S_ISFIFO(about.st_mode))
             return failure("restore", record_.spec.name, "a standard stream that came with it is no pipe",
                            EINVAL);
         given.key = fmt::format("pipe:[{}]", about.st_ino);
     }
-    given_ = {};
+    given_.clear();
     state_ = State::restoring;
     return {};
 }

@@ -158,8 +158,8 @@ Expected<std::shared_ptr<Member>> Member::prepare(NodeKeeper &nodes, const Membe
                 return answer(fault(prepared.error()));
             wire::Envelope reply;
             if (step) {
-                for (const auto rank : step->ranks())
-                    reply.mutable_prepared_job()->add_ranks(rank);
+                for (const auto task : step->tasks())
+                    reply.mutable_prepared_job()->add_ranks(task);
                 reply.mutable_prepared_job()->set_devices(step->plan().devices);
             }
             reply.mutable_prepared_job()->set_mtu(prepared->mtu);
@@ -191,6 +191,10 @@ Expected<std::shared_ptr<Member>> Member::adopt(NodeKeeper &nodes, const MemberS
     for (const auto &end : out->record_.ends())
         if (const auto found = out->ranks_.find(end.rank()); found != out->ranks_.end())
             found->second.status = end.status();
+    for (const auto &task : out->record_.tasks())
+        out->task_of_rank_[task.rank()] = task.slurm_task();
+    if (out->step_)
+        out->step_->bind(out->task_of_rank_);
     if (out->step_)
         for (const auto &[rank, about] : out->ranks_) {
             out->step_->started(rank, {.node = about.node, .task = about.task});
@@ -235,7 +239,7 @@ node::Spec Member::spec_of(const wire::JobNode &one) const {
 void Member::serve(const wire::Envelope &request, const Answer &answer) {
     heard_ = Deadline::after(setting_->patience);
     if (request.has_end_job())
-        return end(request.end_job().trouble(), answer);
+        return end(request.end_job().trouble(), answer, request.end_job().saved());
     if (ending_)
         return answer(fault({"use", job(), "it is ending", ECHILD}));
     if (request.has_connect_job())
@@ -256,7 +260,8 @@ void Member::serve(const wire::Envelope &request, const Answer &answer) {
         const auto span = std::chrono::milliseconds(request.follow_job().patience_ms());
         following_ = Following{.request = request.follow_job(),
                                .answer = answer,
-                               .until = Deadline::after(std::min(span, setting_->patience))};
+                               .until = Deadline::after(std::min(span, setting_->patience)),
+                               .knows = told_to_end_};
         look_at_following();
     } else {
         answer(fault({"serve", "a request", "it is not known here", EPROTO}));
@@ -288,7 +293,12 @@ void Member::make_nodes(const Answer &answer) {
     if (ending_)
         return answer(fault({"make the nodes of", job(), "it is ending", ECHILD}));
     const auto own = own_nodes();
-    auto all = when_all(own.size(), [answer](const Expected<void> &outcome) { answer(done(outcome)); });
+    bind_tasks();
+    auto all = when_all(own.size(), [self = shared_from_this(), answer](const Expected<void> &outcome) {
+        if (outcome && self->step_ && !self->record_.connect().checkpoint().empty())
+            self->step_->start_idle();
+        answer(done(outcome));
+    });
     for (const auto *const one : own) {
         if (record_.connect().checkpoint().empty())
             nodes_->make_node(
@@ -304,6 +314,17 @@ void Member::make_nodes(const Answer &answer) {
     meeting_.reset(); // its proxies have it
 }
 
+// Nodes may be on hosts where Slurm has put other tasks than they have ranks.
+void Member::bind_tasks() {
+    if (!step_)
+        return;
+    std::vector<std::uint32_t> ranks;
+    for (const auto *const one : own_nodes())
+        ranks.insert(ranks.end(), one->ranks().begin(), one->ranks().end());
+    task_of_rank_ = pair_ranks(ranks, step_->tasks());
+    step_->bind(task_of_rank_);
+}
+
 // Its peers are not connected before it has all of its sockets: nothing that they send is refused.
 void Member::restore(const wire::JobNode &one, std::function<void(Expected<void>)> then) {
     const auto &connect = record_.connect();
@@ -311,36 +332,62 @@ void Member::restore(const wire::JobNode &one, std::function<void(Expected<void>
         {.checkpoint = connect.checkpoint(),
          .spec = spec_of(one),
          .cgroups = record_.prepare().cgroups(),
-         .proxies = connect.proxies(),
+         .share = {.count = one.proxies(), .first = one.first_device()},
          .meeting = meeting_of(one),
          .on_found = [self = shared_from_this(),
                       &one](const std::vector<char> &ranks) { return self->take_ranks(one, ranks); }},
         asker_for<Imaged>([self = shared_from_this(), &one, then = std::move(then)](Expected<Imaged> imaged) {
             if (!imaged)
                 return then(propagate(imaged));
-            for (const auto &[rank, about] : self->ranks_)
-                if (about.node == one.name() && !about.status)
-                    self->watch_rank(rank);
+            self->restored(one);
             self->attach(one, then);
         }));
 }
 
-Expected<void> Member::take_ranks(const wire::JobNode &one, const std::vector<char> &ranks) {
+void Member::restored(const wire::JobNode &one) {
+    for (const auto &[rank, about] : ranks_) {
+        if (about.node != one.name())
+            continue;
+        if (step_)
+            step_->started(rank, {.node = about.node, .task = about.task});
+        if (!about.status)
+            watch_rank(rank);
+        else if (step_)
+            step_->ended(rank, *about.status);
+    }
+}
+
+Expected<GivenStreams> Member::take_ranks(const wire::JobNode &one, const std::vector<char> &ranks) {
     wire::NodeRanks saved;
     if (!saved.ParseFromArray(ranks.data(), static_cast<int>(ranks.size())) || saved.tasks().empty())
         return failure("restore", one.name(), "it has no record of its ranks", EBADMSG);
     for (const auto &task : saved.tasks()) {
         if (task.node() != one.number())
             return failure("restore", one.name(), "its record of ranks is another node's", EBADMSG);
+        if (step_ && !task_of_rank_.contains(task.rank()))
+            return failure("restore", one.name(), fmt::format("its rank {} is another node's", task.rank()),
+                           EBADMSG);
         ranks_[task.rank()] = {.node = one.name(), .task = task.task(), .status = {}};
-        *record_.add_tasks() = task;
+        auto *const about = record_.add_tasks();
+        *about = task;
+        if (step_)
+            about->set_slurm_task(task_of_rank_.at(task.rank()));
     }
     for (const auto &end : saved.ends())
         if (const auto found = ranks_.find(end.rank()); found != ranks_.end()) {
             found->second.status = end.status();
             *record_.add_ends() = end;
         }
-    return write();
+    GivenStreams streams;
+    if (step_)
+        for (const auto &task : saved.tasks()) {
+            auto given = step_->streams(task_of_rank_.at(task.rank()));
+            if (!given)
+                return propagate(given);
+            streams[task.task()] = std::move(*given);
+        }
+    auto written = write();
+    return written ? Expected<GivenStreams>(std::move(streams)) : propagate(written);
 }
 
 std::optional<Meeting> Member::meeting_of(const wire::JobNode &one) const {
@@ -426,6 +473,7 @@ void Member::started(const wire::JobNode &one, std::uint32_t rank, std::uint32_t
     about->set_rank(rank);
     about->set_node(one.number());
     about->set_task(task);
+    about->set_slurm_task(rank);
     if (step_)
         step_->started(rank, {.node = one.name(), .task = task});
     watch_rank(rank);
@@ -452,7 +500,25 @@ void Member::watch_rank(std::uint32_t rank) {
         take(failure("wait for", quote(about.node), "there is no such node", ENOENT));
 }
 
+void Member::signal_held(const Answer &answer) {
+    told_to_end_ = false;
+    const auto places = step_ ? step_->take_told_to_end() : std::vector<Step::Place>();
+    auto all = when_all(places.size(),
+                        [answer](const Expected<void> & /*some have ended already*/) { answer(done()); });
+    for (const auto &place : places) {
+        if (LiveNode *const node = nodes_->find_node(place.node); node != nullptr)
+            node->signal({.node = place.node, .task = place.task, .number = SIGTERM},
+                         asker_for<Done>(
+                             [all](Expected<Done> sent) { all(sent ? Expected<void>() : propagate(sent)); }),
+                         true);
+        else
+            all({});
+    }
+}
+
 void Member::signal(const wire::SignalJob &request, const Answer &answer) {
+    if (request.held())
+        return signal_held(answer);
     auto all = when_all(ranks_.size(),
                         [answer](const Expected<void> & /*some have ended already*/) { answer(done()); });
     for (const auto &[rank, about] : ranks_) {
@@ -525,22 +591,26 @@ void Member::look_at_following() {
         return std::exchange(following_, std::nullopt)
             ->answer(fault({"use", "the network of " + job(), "the process that holds it has ended", EPIPE}));
     auto found = news(following_->request);
-    if (found.output().empty() && found.ends().empty() && !following_->until.expired())
+    const bool told = step_ && step_->is_told_to_end();
+    if (found.output().empty() && found.ends().empty() && !following_->until.expired() &&
+        (!told || following_->knows))
         return;
+    told_to_end_ = told;
+    found.set_told_to_end(told);
     const auto following = std::exchange(following_, std::nullopt);
     wire::Envelope reply;
     *reply.mutable_news_of_job() = std::move(found);
     following->answer(std::move(reply));
 }
 
-void Member::end(const std::string &trouble, Answer answer) {
+void Member::end(const std::string &trouble, Answer answer, bool saved) {
     if (answer)
         enders_.push_back(std::move(answer));
     if (ending_)
         return;
     ending_ = true;
     if (step_)
-        step_->finish(trouble);
+        step_->finish(trouble, saved);
     if (following_)
         std::exchange(following_, std::nullopt)->answer(fault({"follow", job(), "it ends", ECHILD}));
     const auto own = own_nodes();

@@ -29,17 +29,19 @@ class NodeKeeper {
     // An empty list of cgroups: the agent's own.
     virtual void make_node(node::Spec spec, std::string cgroups, std::optional<Meeting> meeting,
                            const Asker &asker) = 0;
-    // From a checkpoint of the node's job. on_found: hears what its job had kept with it, before it lives; an
-    // error ends the attempt. The answer: Imaged.
+    // From a checkpoint of the node's job. on_found: hears what its job had kept with it, before it lives,
+    // and has the streams that its tasks get; an error ends the attempt. The answer: Imaged.
     struct Restoring {
         std::string checkpoint;
         node::Spec spec; // as it must be
         std::string cgroups;
-        std::uint32_t proxies = 0;
+        ProxyShare share;
         std::optional<Meeting> meeting;
-        std::function<Expected<void>(const std::vector<char> &)> on_found;
+        std::function<Expected<GivenStreams>(const std::vector<char> &)> on_found;
     };
     virtual void restore_node(Restoring restoring, const Asker &asker) = 0;
+    // Nothing of the batch script of this step's job can run on.
+    [[nodiscard]] virtual bool script_rests(const StepKey &key) const = 0;
     // Null if there is none. What is asked of it is done in the next round.
     [[nodiscard]] virtual LiveNode *find_node(const std::string &name) = 0;
     // The same for who asks nothing of it: it has nothing to do because of that.
@@ -74,7 +76,7 @@ class Member : public std::enable_shared_from_this<Member> {
     // A request about this job.
     void serve(const peers::wire::Envelope &request, const Answer &answer);
     // trouble: why the job ends, if not by itself.
-    void end(const std::string &trouble, Answer answer);
+    void end(const std::string &trouble, Answer answer, bool saved = false);
     // Nothing is left of it.
     [[nodiscard]] bool gone() const { return gone_; }
 
@@ -92,6 +94,7 @@ class Member : public std::enable_shared_from_this<Member> {
         peers::wire::FollowJob request;
         Answer answer;
         Deadline until;
+        bool knows = false; // that tasks here have been told to end
     };
     Member(NodeKeeper &nodes, const MemberSetting &setting, NetworkClient network)
         : nodes_(&nodes), setting_(&setting), network_(std::move(network)),
@@ -111,9 +114,13 @@ class Member : public std::enable_shared_from_this<Member> {
     void started(const peers::wire::JobNode &one, std::uint32_t rank, std::uint32_t task);
     void watch_rank(std::uint32_t rank);
     void signal(const peers::wire::SignalJob &request, const Answer &answer);
+    void signal_held(const Answer &answer);
     void set_cut(bool cut, std::function<void(Expected<void>)> done);
     void restore(const peers::wire::JobNode &one, std::function<void(Expected<void>)> then);
-    [[nodiscard]] Expected<void> take_ranks(const peers::wire::JobNode &one, const std::vector<char> &ranks);
+    [[nodiscard]] Expected<GivenStreams> take_ranks(const peers::wire::JobNode &one,
+                                                    const std::vector<char> &ranks);
+    void restored(const peers::wire::JobNode &one);
+    void bind_tasks();
     // member_save.cpp
     void save(const peers::wire::SaveJob &request, const Answer &answer);
     [[nodiscard]] Expected<void> no_rank_has_failed() const;
@@ -131,7 +138,9 @@ class Member : public std::enable_shared_from_this<Member> {
     peers::wire::MemberRecord record_;
     Deadline heard_; // of the coordinator
     std::map<std::uint32_t, Rank> ranks_;
+    std::map<std::uint32_t, std::uint32_t> task_of_rank_; // Slurm's, if it is a step of that
     std::optional<Following> following_;
+    bool told_to_end_ = false; // tasks here, and the coordinator knows
     bool ending_ = false;
     bool gone_ = false;
     std::size_t ending_nodes_ = 0;

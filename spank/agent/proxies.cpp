@@ -84,13 +84,13 @@ Expected<Ends> make_pipe() {
 std::vector<std::string> environment_of(const ProxyPlan &plan, std::uint32_t number) {
     std::vector<std::string> out{"PATH=/usr/local/bin:/usr/bin:/bin",
                                  // Each proxy sees one device, of number 0: any can take any other's images.
-                                 fmt::format("CUDA_VISIBLE_DEVICES={}", number)};
+                                 fmt::format("CUDA_VISIBLE_DEVICES={}", plan.share.first + number)};
     constexpr std::string_view kSoftware = "SINGULARITY_SOFTGPU_";
     const std::string devices = fmt::format("{}DEVICES", kSoftware);
     for (char **entry = environ; entry != nullptr && *entry != nullptr; ++entry)
         if (const std::string_view text(*entry); text.starts_with(kSoftware) && !text.starts_with(devices))
             out.emplace_back(text);
-    out.push_back(fmt::format("{}={}", devices, plan.count));
+    out.push_back(fmt::format("{}={}", devices, plan.share.first + plan.share.count));
     return out;
 }
 
@@ -241,7 +241,7 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
     auto meeting = plan.meeting ? Expected<Meeting>(*plan.meeting) : meet_here();
     if (!meeting)
         return propagate(meeting);
-    for (std::uint32_t number = 0; number < plan.count; ++number) {
+    for (std::uint32_t number = 0; number < plan.share.count; ++number) {
         auto ready = make_pipe();
         if (!ready)
             return propagate(ready);

@@ -23,12 +23,18 @@ namespace singularity::agent {
 // What a task needs to find the proxies: NAME=VALUE.
 [[nodiscard]] std::vector<std::string> device_environment(const Libraries &libraries, std::uint32_t devices);
 
+// Those of the host that serve a node's: with fewer than it has, several of its own share one.
+struct ProxyShare {
+    std::uint32_t count = 0;
+    std::uint32_t first = 0; // of the devices that its cgroups let it have
+};
+
 struct ProxyPlan {
     Libraries libraries;
     node::Spec spec;
-    node::Room room;                // prepared
-    std::string cgroups;            // /proc/PID/cgroup of who asks
-    std::uint32_t count = 0;        // proxies; with fewer than devices several of those share one
+    node::Room room;     // prepared
+    std::string cgroups; // /proc/PID/cgroup of who asks
+    ProxyShare share;
     std::optional<Meeting> meeting; // with those of other nodes of a job; else they meet each other
 };
 

@@ -165,6 +165,11 @@ int Server::poll_timeout() const {
         consider(tie.patience);
     for (const auto &[key, step] : steps_)
         consider(step->patience());
+    for (const auto &script : scripts_) {
+        consider(script.ask_again);
+        if (script.errand)
+            consider(script.errand->deadline());
+    }
     return first ? first->poll_timeout() : -1;
 }
 
@@ -188,6 +193,9 @@ Expected<void> Server::serve() {
         for (const int fd : fds)
             watched.push_back({.fd = fd, .events = POLLIN, .revents = 0});
         jobs_->watch(watched);
+        for (const auto &script : scripts_)
+            if (script.errand)
+                watched.push_back({.fd = script.errand->fd(), .events = POLLIN, .revents = 0});
         if (poll(watched.data(), watched.size(), poll_timeout()) < 0 && errno != EINTR)
             return std::unexpected(errno_error("wait for", "requests"));
 
@@ -217,6 +225,7 @@ Expected<void> Server::serve() {
         end_ties();
         end_job_ties();
         look_at_steps();
+        look_at_scripts();
         collect();
     }
 }

@@ -64,9 +64,20 @@ class Server : private NodeKeeper {
         Restore request;
         std::string cgroups;
         node::Descriptors given;
+        std::shared_ptr<Step> step;              // that is begun again
         std::optional<Restoring> of_job;         // what it must be
         std::optional<JobKeeper::Restoring> job; // what it is
         bool over = false;
+    };
+    // A batch script whose processes stand still, since Slurm has told it to end.
+    struct Script {
+        std::uint32_t uid = 0;
+        std::uint32_t job = 0;
+        std::weak_ptr<Client> client;
+        Asker asker;
+        std::optional<SlurmErrand> errand;
+        std::optional<Deadline> ask_again;
+        bool runs_again = false;
     };
     // A job that ends with its client, or after an agent's death if he does not come again.
     struct JobTie {
@@ -121,8 +132,18 @@ class Server : private NodeKeeper {
     void join_step(const std::shared_ptr<Client> &client, JoinStep request, node::Descriptors descriptors,
                    const Asker &asker);
     // All tasks of its first host are here.
-    [[nodiscard]] Expected<void> begin_step(Step &step);
+    void begin_step(const std::shared_ptr<Step> &step);
+    // From its program's beginning. note: what the user must know.
+    void start_step(Step &step, const std::string &note);
+    // As it was when it was saved, if it was.
+    [[nodiscard]] Expected<void> find_saved(const std::shared_ptr<Step> &step);
+    void find_no_saved(Step &step, const Error &why);
     void look_at_steps();
+
+    // server_scripts.cpp
+    void hold_script(const std::shared_ptr<Client> &client, const Asker &asker);
+    void look_at_scripts();
+    [[nodiscard]] bool script_rests(const StepKey &key) const override;
 
     // server_restore.cpp
     void restore(const std::shared_ptr<Client> &client, const Restore &request, node::Descriptors given,
@@ -149,6 +170,11 @@ class Server : private NodeKeeper {
     std::unique_ptr<JobKeeper> jobs_;
     std::map<std::string, JobTie> job_ties_;
     std::map<StepKey, std::shared_ptr<Step>> steps_;
+    std::vector<Script> scripts_;
+    std::vector<std::shared_ptr<Step>> waiting_steps_; // for what is left of their last run
 };
+
+// What its job is made of, and compared with.
+[[nodiscard]] JobKeeper::Wish wish_of(const Step &step);
 
 } // namespace singularity::agent

@@ -97,7 +97,9 @@ void Server::run_job(const std::shared_ptr<Client> &client, RunJob request, cons
                            .groups = {groups.begin(), groups.end()},
                            .cgroups = std::move(*cgroups),
                            .step = {},
-                           .ranks = 0});
+                           .ranks = 0,
+                           .cluster = {},
+                           .restarts = 0});
     if (!job)
         return asker.refuse(job.error());
     if (tied)

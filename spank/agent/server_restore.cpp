@@ -52,6 +52,7 @@ void Server::restore(const std::shared_ptr<Client> &client, const Restore &reque
                                                           .request = request,
                                                           .cgroups = std::move(*cgroups),
                                                           .given = std::move(given),
+                                                          .step = {},
                                                           .of_job = {},
                                                           .job = {}}));
 }
@@ -68,13 +69,14 @@ void Server::restore_node(Restoring restoring, const Asker &asker) {
         return asker.refuse(worker.error());
     Restore request;
     request.what = restoring.checkpoint;
-    request.proxies = restoring.proxies;
+    request.proxies = restoring.share.count;
     findings_.push_back(std::make_unique<Finding>(Finding{.worker = std::move(*worker),
                                                           .client = {},
                                                           .asker = asker,
                                                           .request = std::move(request),
                                                           .cgroups = std::move(*cgroups),
                                                           .given = {},
+                                                          .step = {},
                                                           .of_job = std::move(restoring),
                                                           .job = {}}));
 }
@@ -83,6 +85,8 @@ void Server::give_up(Finding &finding, const Error &error) {
     finding.over = true;
     if (const auto job = std::exchange(finding.job, std::nullopt))
         jobs_->give_up(job->record.name());
+    if (finding.step)
+        return find_no_saved(*finding.step, error);
     finding.asker.refuse(error);
 }
 
@@ -119,15 +123,20 @@ void Server::read_finding(Finding &finding) {
 }
 
 Expected<void> Server::restore_found_job(Finding &finding, const WorkFoundJob &found) {
-    if (!finding.client || finding.job)
+    if ((!finding.client && !finding.step) || finding.job)
         return failure("restore", found.checkpoint, "it is not the checkpoint of one virtual node", EPROTO);
-    const auto &sender = finding.client->sender;
-    auto prepared =
-        jobs_->prepare_restore({.request = &finding.request,
-                                .found = &found,
-                                .cgroups = finding.cgroups,
-                                .uid = sender.uid(),
-                                .may_make = [&](const node::Spec &spec) { return sender.may_make(spec); }});
+    const auto prepare = [&] {
+        if (finding.step)
+            return jobs_->prepare_restore(wish_of(*finding.step), found);
+        const auto &sender = finding.client->sender;
+        return jobs_->prepare_restore(
+            {.request = &finding.request,
+             .found = &found,
+             .cgroups = finding.cgroups,
+             .uid = sender.uid(),
+             .may_make = [&](const node::Spec &spec) { return sender.may_make(spec); }});
+    };
+    auto prepared = prepare();
     if (!prepared)
         return propagate(prepared);
     finding.job = std::move(*prepared);
@@ -140,6 +149,8 @@ Expected<void> Server::begin_found_job(Finding &finding) {
     auto job = jobs_->begin(std::move(found->record));
     if (!job)
         return propagate(job);
+    if (finding.step)
+        return {};
     if (tied)
         job_ties_[(*job)->record().name()] = {.owner = finding.client, .patience = {}};
     (*job)->tell_when_restored(finding.asker);
@@ -181,28 +192,37 @@ Expected<void> Server::check_found(const Finding &finding, const WorkFound &foun
 Expected<void> Server::restore_found(Finding &finding, WorkFound &&found) {
     if (auto checked = check_found(finding, found); !checked)
         return checked;
-    if (finding.of_job)
-        if (auto taken = finding.of_job->on_found(found.ranks); !taken)
-            return taken;
     node::Spec &spec = found.record.spec;
     // A program that nobody has waited for does not begin to be waited for.
     spec.tied = spec.tied && finding.given.size() != 0;
+    GivenStreams given;
+    ProxyShare share{.count = finding.request.proxies, .first = 0};
+    if (finding.of_job) {
+        auto taken = finding.of_job->on_found(found.ranks);
+        if (!taken)
+            return propagate(taken);
+        given = std::move(*taken);
+        share = finding.of_job->share;
+    } else if (finding.given.size() != 0) {
+        given.emplace(0, std::move(finding.given));
+    }
+    if (share.count == 0)
+        share.count = spec.devices;
     found.record.checkpoint = found.checkpoint;
     found.record.periodic = found.periodic ? found.checkpoint : std::string();
     found.record.in_doubt = false;
     const node::Room room(options_.places.state, spec.name);
     const std::string name = spec.name;
-    const auto proxies = finding.request.proxies != 0 ? finding.request.proxies : spec.devices;
     auto prepared = room.prepare(spec);
     auto restored = prepared
                         ? LiveNode::restore(
                               {.record = std::move(found.record),
                                .room = room,
                                .cgroups = finding.cgroups,
-                               .proxies = proxies,
+                               .share = share,
                                .meeting = finding.of_job ? std::move(finding.of_job->meeting) : std::nullopt,
                                .worker = std::move(finding.worker),
-                               .given = std::move(finding.given)},
+                               .given = std::move(given)},
                               options_.places, finding.asker)
                         : Expected<LiveNode>(std::unexpected(prepared.error()));
     if (!restored) {

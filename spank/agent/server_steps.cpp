@@ -43,6 +43,11 @@ Expected<void> check_plan(const JoinStep &plan, const std::string &own_host) {
     return {};
 }
 
+// Whose answers nobody hears.
+Asker nobody() {
+    return {.token = 1, .answer = [](const std::string & /*packet*/, std::span<const int> /*fds*/) {}};
+}
+
 } // namespace
 
 std::shared_ptr<Step> Server::find_step(const StepKey &key) {
@@ -78,8 +83,10 @@ void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, 
                           .asker = asker,
                           .waiter = {}};
     auto found = steps_.find(key);
-    // The next job may have the number of one that has ended and is still being looked after.
-    if (found != steps_.end() && found->second->over()) {
+    // Slurm begins a step again, or another job's of the same number, when all of the one before have ended:
+    // who looks after the rest of that has it still.
+    if (found != steps_.end() && !request.again &&
+        (found->second->over() || (!found->second->job().empty() && !found->second->has_wrappers()))) {
         steps_.erase(found);
         found = steps_.end();
     }
@@ -115,31 +122,79 @@ void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, 
     client->step = step;
     client->rank = rank;
     if (step->complete() && request.node == 0)
-        if (auto begun = begin_step(*step); !begun)
-            step->finish(begun.error().message());
+        begin_step(step);
 }
 
-Expected<void> Server::begin_step(Step &step) {
+JobKeeper::Wish wish_of(const Step &step) {
     const auto &plan = step.plan();
     const auto &user = step.user();
-    auto job = jobs_->run({.request = {.hosts = plan.hosts,
-                                       .ranks_per_node = 0,
-                                       .devices = plan.devices,
-                                       .backend = {},
-                                       .program = {},
-                                       .tied = false,
-                                       .every = 0},
-                           .uid = user.uid,
-                           .gid = user.gid,
-                           .groups = user.groups,
-                           .cgroups = step.cgroups(),
-                           .step = step.name(),
-                           .ranks = plan.ranks});
+    node::Program program;
+    program.arguments = step.arguments();
+    return {.request = {.hosts = plan.hosts,
+                        .ranks_per_node = 0,
+                        .devices = plan.devices,
+                        .backend = {},
+                        .program = std::move(program),
+                        .tied = false,
+                        .every = plan.every},
+            .uid = user.uid,
+            .gid = user.gid,
+            .groups = user.groups,
+            .cgroups = step.cgroups(),
+            .step = step.name(),
+            .ranks = plan.ranks,
+            .cluster = plan.cluster,
+            .restarts = plan.restarts};
+}
+
+void Server::begin_step(const std::shared_ptr<Step> &step) {
+    const auto before = jobs_->find(job_name_of_step(step->user().uid, step->name()));
+    if (before && before->record().state() != Job::State::JobRecord_State_ENDED) {
+        before->end("Slurm begins its step again");
+        waiting_steps_.push_back(step);
+        return;
+    }
+    if (step->plan().restarts == 0)
+        return start_step(*step, {});
+    if (auto finding = find_saved(step); !finding)
+        step->finish(finding.error().message());
+}
+
+void Server::start_step(Step &step, const std::string &note) {
+    step.set_note(note);
+    auto job = jobs_->run(wish_of(step));
     if (!job)
-        return propagate(job);
-    kLog.info("{}: step {} of uid {}, {} ranks on {} hosts", (*job)->record().name(), step.name(), user.uid,
-              (*job)->ranks(), plan.hosts.size());
+        return step.finish(job.error().message());
+    kLog.info("{}: step {} of uid {}, {} ranks on {} hosts", (*job)->record().name(), step.name(),
+              step.user().uid, (*job)->ranks(), step.plan().hosts.size());
+}
+
+Expected<void> Server::find_saved(const std::shared_ptr<Step> &step) {
+    Restore request;
+    request.what = job_name_of_step(step->user().uid, step->name());
+    auto worker = Worker::start(
+        options_.places.libraries,
+        WorkRestore{.what = request.what, .node = {}, .uid = step->user().uid, .cgroups = step->cgroups()});
+    if (!worker)
+        return propagate(worker);
+    findings_.push_back(std::make_unique<Finding>(Finding{.worker = std::move(*worker),
+                                                          .client = {},
+                                                          .asker = nobody(),
+                                                          .request = std::move(request),
+                                                          .cgroups = step->cgroups(),
+                                                          .given = {},
+                                                          .step = step,
+                                                          .of_job = {},
+                                                          .job = {}}));
     return {};
+}
+
+// Where nobody knows whether there is a checkpoint, beginning anew could lose the work that is in it.
+void Server::find_no_saved(Step &step, const Error &why) {
+    if (why.code != ENOENT && why.code != ESTALE)
+        return step.finish(fmt::format("it cannot go on where it was saved: {}", why.message()));
+    kLog.info("step {} of uid {} begins anew: {}", step.name(), step.user().uid, why.message());
+    start_step(step, fmt::format("the step begins anew: {}", why.message()));
 }
 
 bool Server::handle_step(const std::shared_ptr<Client> &client, node::Packet &packet, Message type,
@@ -163,23 +218,30 @@ bool Server::handle_step(const std::shared_ptr<Client> &client, node::Packet &pa
     const auto body = node::decode<SignalRank>(packet.bytes);
     if (!body)
         return false;
-    const auto place = client->step->place_of(client->rank);
-    LiveNode *const node = place ? find_node(place->node) : nullptr;
-    if (node == nullptr)
-        asker.refuse({"send", fmt::format("signal {}", body->number), "the rank does not run", ESRCH});
-    else
-        // As Slurm, which signals tasks and not what they have started.
-        node->signal({.node = place->node, .task = place->task, .number = body->number}, asker, true);
+    const auto places = client->step->places_of(client->rank);
+    if (body->number == SIGTERM && !places.empty()) {
+        client->step->told_to_end(client->rank);
+        asker.tell(Done{});
+        return true;
+    }
+    if (places.empty())
+        asker.refuse({"send", fmt::format("signal {}", body->number), "the task does not run", ESRCH});
+    for (const auto &place : places)
+        if (LiveNode *const node = find_node(place.node); node != nullptr)
+            // As Slurm, which signals tasks and not what they have started.
+            node->signal({.node = place.node, .task = place.task, .number = body->number}, asker, true);
     return true;
 }
 
 void Server::look_at_steps() {
+    for (const auto &step : std::exchange(waiting_steps_, {}))
+        if (step->job().empty() && !step->over())
+            begin_step(step);
     for (const auto &[key, step] : steps_)
         step->look_at_wrappers([this, &name = step->name()](const Step::Place &place) {
             kLog.info("{}: a task of step {} has left: its rank is killed", place.node, name);
             if (LiveNode *const node = find_node(place.node); node != nullptr)
-                node->signal({.node = place.node, .task = place.task, .number = SIGKILL},
-                             {.token = 1, .answer = [](const std::string &, std::span<const int>) {}});
+                node->signal({.node = place.node, .task = place.task, .number = SIGKILL}, nobody());
         });
     std::erase_if(steps_, [](const auto &entry) { return entry.second->over(); });
 }

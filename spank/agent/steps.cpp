@@ -4,11 +4,13 @@
 #include "common/text.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <csignal>
-#include <set>
+#include <iterator>
 #include <sstream>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 namespace singularity::agent {
@@ -47,6 +49,19 @@ std::string step_of_cgroups(std::string_view text) {
     return {};
 }
 
+std::uint32_t job_of_script(std::string_view text) {
+    std::istringstream lines{std::string(text)};
+    for (std::string line; std::getline(lines, line);) {
+        const auto path = path_of(line);
+        const auto job = number_after(path, "/job_");
+        std::uint32_t out = 0;
+        if (path.contains("/step_batch") &&
+            std::from_chars(job.data(), job.data() + job.size(), out).ec == std::errc())
+            return out;
+    }
+    return 0;
+}
+
 std::string cgroups_of_step(std::string_view text) {
     std::string out;
     std::istringstream lines{std::string(text)};
@@ -65,14 +80,15 @@ Step::Step(std::string name, User user, std::string cgroups, JoinStep plan, cons
 }
 
 Step::Step(std::string name, std::string job, const Deadline &patience)
-    : name_(std::move(name)), job_(std::move(job)), patience_(patience) {}
+    : name_(std::move(name)), adopted_(true), job_(std::move(job)), patience_(patience) {}
 
 bool Step::complete() const { return tasks_.size() == plan_.ranks_here; }
 
-bool Step::over() const {
-    return (job_.empty() || finished_) &&
-           std::ranges::none_of(tasks_, [](const auto &task) { return task.second.wrapper.has_value(); });
+bool Step::has_wrappers() const {
+    return std::ranges::any_of(tasks_, [](const auto &task) { return task.second.wrapper.has_value(); });
 }
+
+bool Step::over() const { return (job_.empty() || finished_) && !has_wrappers(); }
 
 Expected<void> Step::join(const JoinStep &request, Brought brought, Wrapper wrapper) {
     const auto refuse = [&](std::string why, int code) {
@@ -88,52 +104,154 @@ Expected<void> Step::join(const JoinStep &request, Brought brought, Wrapper wrap
     auto &task = tasks_[request.rank];
     if (task.wrapper)
         return refuse(fmt::format("there is a rank {} already", request.rank), EEXIST);
-    task = {.wrapper = std::move(wrapper), .brought = std::move(brought), .place = {}, .status = {}};
+    task = {.wrapper = std::move(wrapper), .brought = std::move(brought), .ranks = {request.rank}};
     if (complete())
         patience_ = Deadline::after(2 * patience_->span()); // for the job
     return {};
 }
 
-Expected<void> Step::join_again(std::uint32_t rank, Wrapper wrapper) {
-    const auto found = tasks_.find(rank);
-    if (found == tasks_.end() || !found->second.place)
-        return failure("join the step", name_, fmt::format("its rank {} does not run here", rank), ESRCH);
-    found->second.wrapper = std::move(wrapper);
-    tell(found->second);
+Expected<void> Step::join_again(std::uint32_t task, Wrapper wrapper) {
+    const auto found = tasks_.find(task);
+    const bool runs = found != tasks_.end() && places_of(task).size() == found->second.ranks.size();
+    // An earlier agent has written down which tasks stand for ranks; the others stand for none.
+    if (!runs && (!adopted_ || found != tasks_.end()))
+        return failure("join the step", name_, fmt::format("its task {} does not run here", task), ESRCH);
+    auto &one = tasks_[task];
+    one.wrapper = std::move(wrapper);
+    tell(one);
     return {};
 }
 
+Step::Task *Step::task_of(std::uint32_t rank) {
+    const auto found = std::ranges::find_if(tasks_, [rank](const auto &task) {
+        return std::ranges::find(task.second.ranks, rank) != task.second.ranks.end();
+    });
+    return found == tasks_.end() ? nullptr : &found->second;
+}
+
 void Step::tell(Task &task) const {
-    if (task.place && task.wrapper)
-        task.wrapper->asker.tell(Joined{.node = task.place->node, .task = task.place->task});
+    std::optional<Place> first;
+    for (const auto rank : task.ranks) {
+        const auto found = ranks_.find(rank);
+        if (found == ranks_.end() || !found->second.place)
+            return;
+        if (!first)
+            first = found->second.place;
+    }
+    if (!task.wrapper || task.wrapper->told)
+        return;
+    task.wrapper->told = true;
+    const bool is_first = &task == &tasks_.begin()->second;
+    task.wrapper->asker.tell(Joined{.node = first ? first->node : std::string(),
+                                    .task = first ? first->task : 0,
+                                    .note = is_first ? note_ : std::string()});
+}
+
+std::optional<std::int32_t> Step::status_of(const Task &task) const {
+    std::int32_t out = 0;
+    for (const auto rank : task.ranks) {
+        const auto found = ranks_.find(rank);
+        if (found == ranks_.end() || !found->second.status)
+            return std::nullopt;
+        if (out == 0)
+            out = *found->second.status;
+    }
+    return out;
 }
 
 // As long as others run, the last one here must seem to: when all have ended, Slurm kills what is left of the
 // step on a host, its network with it, and what the others have still to read from there.
 bool Step::may_be_told(const Task &task) const {
-    const auto runs = [](const auto &one) { return !one.second.status; };
-    return task.status && (*task.status != 0 || finished_ || std::ranges::any_of(tasks_, runs));
+    const auto status = status_of(task);
+    const auto runs = [this](const auto &one) { return !status_of(one.second); };
+    return status &&
+           (*status != 0 || finished_ || (!task.ranks.empty() && std::ranges::any_of(tasks_, runs)));
 }
 
-void Step::wait(std::uint32_t rank, const Asker &asker) {
-    const auto found = tasks_.find(rank);
+void Step::tell_waiters() {
+    for (auto &[number, task] : tasks_)
+        if (task.wrapper && may_be_told(task))
+            if (const auto waiter = std::exchange(task.wrapper->waiter, std::nullopt))
+                waiter->tell(RankEnded{.status = *status_of(task), .trouble = trouble_});
+}
+
+void Step::wait(std::uint32_t task, const Asker &asker) {
+    const auto found = tasks_.find(task);
     if (found == tasks_.end() || !found->second.wrapper)
-        return asker.refuse({"wait for", fmt::format("rank {}", rank), "it is not known here", ESRCH});
-    if (may_be_told(found->second))
-        return asker.tell(RankEnded{.status = *found->second.status, .trouble = trouble_});
+        return asker.refuse({"wait for", fmt::format("task {}", task), "it is not known here", ESRCH});
     found->second.wrapper->waiter = asker;
+    tell_waiters();
 }
 
-std::optional<Step::Place> Step::place_of(std::uint32_t rank) const {
-    const auto found = tasks_.find(rank);
-    return found == tasks_.end() ? std::nullopt : found->second.place;
-}
-
-std::vector<std::uint32_t> Step::ranks() const {
-    std::vector<std::uint32_t> out;
-    for (const auto &[rank, task] : tasks_)
-        out.push_back(rank);
+std::vector<Step::Place> Step::places_of(std::uint32_t task) const {
+    std::vector<Place> out;
+    if (const auto found = tasks_.find(task); found != tasks_.end())
+        for (const auto rank : found->second.ranks)
+            if (const auto about = ranks_.find(rank); about != ranks_.end() && about->second.place)
+                out.push_back(*about->second.place);
     return out;
+}
+
+std::vector<std::uint32_t> Step::tasks() const {
+    std::vector<std::uint32_t> out;
+    for (const auto &[number, task] : tasks_)
+        out.push_back(number);
+    return out;
+}
+
+std::vector<std::string> Step::arguments() const {
+    const auto first = tasks_.begin();
+    return first == tasks_.end() || !first->second.brought ? std::vector<std::string>()
+                                                           : first->second.brought->program.arguments;
+}
+
+std::map<std::uint32_t, std::uint32_t> pair_ranks(const std::vector<std::uint32_t> &ranks,
+                                                  const std::vector<std::uint32_t> &tasks) {
+    std::map<std::uint32_t, std::uint32_t> out;
+    const auto has = [](const auto &list, std::uint32_t number) {
+        return std::ranges::find(list, number) != list.end();
+    };
+    std::vector<std::uint32_t> left;
+    std::ranges::copy_if(tasks, std::back_inserter(left), [&](auto task) { return !has(ranks, task); });
+    for (std::size_t at = 0; const auto rank : ranks) {
+        if (has(tasks, rank))
+            out[rank] = rank;
+        else if (at < left.size())
+            out[rank] = left[at++];
+        else
+            out[rank] = tasks[at++ % tasks.size()];
+    }
+    return out;
+}
+
+void Step::bind(const std::map<std::uint32_t, std::uint32_t> &task_of_rank) {
+    for (auto &[number, task] : tasks_)
+        task.ranks.clear();
+    for (const auto &[rank, task] : task_of_rank)
+        tasks_[task].ranks.push_back(rank);
+}
+
+Expected<node::Descriptors> Step::streams(std::uint32_t task) const {
+    const auto found = tasks_.find(task);
+    if (found == tasks_.end() || !found->second.brought)
+        return failure("give streams to", fmt::format("task {}", task), "it has left", ECHILD);
+    node::Descriptors out;
+    for (const int fd : found->second.brought->descriptors.all()) {
+        const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        if (copy < 0)
+            return std::unexpected(errno_error("give streams to", fmt::format("task {}", task)));
+        out.add(copy);
+    }
+    return out;
+}
+
+// What was brought is with the ranks.
+void Step::start_idle() {
+    for (auto &[number, task] : tasks_) {
+        task.brought.reset();
+        if (task.ranks.empty())
+            tell(task);
+    }
 }
 
 Expected<void> Step::become(const std::string &job, const User &user) {
@@ -152,58 +270,66 @@ Expected<void> Step::become(const std::string &job, const User &user) {
     return {};
 }
 
-Expected<Step::Brought> Step::take(std::uint32_t rank) {
-    const auto found = tasks_.find(rank);
+Expected<Step::Brought> Step::take(std::uint32_t task) {
+    const auto found = tasks_.find(task);
     if (found == tasks_.end() || !found->second.brought)
-        return failure("start", fmt::format("rank {}", rank), "its task has left, or an agent was restarted",
+        return failure("start", fmt::format("task {}", task), "it has left, or an agent was restarted",
                        ECHILD);
     return *std::exchange(found->second.brought, std::nullopt);
 }
 
 void Step::started(std::uint32_t rank, Place place) {
-    auto &task = tasks_[rank];
-    task.place = std::move(place);
-    tell(task);
+    ranks_[rank].place = std::move(place);
+    if (Task *const task = task_of(rank); task != nullptr)
+        tell(*task);
 }
 
 void Step::failed(std::uint32_t rank, const Error &why) {
-    auto &task = tasks_[rank];
-    task.status = SIGKILL;
-    if (const auto wrapper = std::exchange(task.wrapper, std::nullopt))
-        wrapper->asker.refuse(why);
+    ranks_[rank].status = SIGKILL;
+    if (Task *const task = task_of(rank); task != nullptr)
+        if (const auto wrapper = std::exchange(task->wrapper, std::nullopt))
+            wrapper->asker.refuse(why);
 }
 
 void Step::ended(std::uint32_t rank, std::int32_t status) {
-    tasks_[rank].status = status;
-    for (auto &[number, task] : tasks_)
-        if (task.wrapper && may_be_told(task))
-            if (const auto waiter = std::exchange(task.wrapper->waiter, std::nullopt))
-                waiter->tell(RankEnded{.status = *task.status, .trouble = {}});
+    ranks_[rank].status = status;
+    tell_waiters();
 }
 
-void Step::finish(const std::string &trouble) {
+void Step::told_to_end(std::uint32_t task) {
+    if (!finished_)
+        told_to_end_.insert(task);
+}
+
+std::vector<Step::Place> Step::take_told_to_end() {
+    std::vector<Place> out;
+    for (const auto task : std::exchange(told_to_end_, {}))
+        std::ranges::copy(places_of(task), std::back_inserter(out));
+    return out;
+}
+
+void Step::finish(const std::string &trouble, bool saved) {
     if (std::exchange(finished_, true))
         return;
     trouble_ = trouble;
     patience_.reset();
+    told_to_end_.clear();
     for (auto &[number, task] : tasks_) {
-        if (!task.place && task.wrapper)
+        if (task.wrapper && !task.wrapper->told)
             task.wrapper->asker.refuse(
-                {"run", fmt::format("rank {} of step {}", number, name_), trouble, ECHILD});
-        if (!task.status)
-            task.status = SIGKILL;
-        if (!task.wrapper)
-            continue;
-        if (const auto waiter = std::exchange(task.wrapper->waiter, std::nullopt))
-            waiter->tell(RankEnded{.status = *task.status, .trouble = trouble_});
+                {"run", fmt::format("task {} of step {}", number, name_), trouble, ECHILD});
+        for (const auto rank : task.ranks)
+            if (auto &status = ranks_[rank].status; !status)
+                status = saved ? 0 : SIGKILL;
     }
+    tell_waiters();
 }
 
 void Step::refuse_all(const std::string &why) {
-    for (const auto &[rank, task] : std::exchange(tasks_, {}))
+    for (const auto &[number, task] : std::exchange(tasks_, {}))
         if (task.wrapper)
             task.wrapper->asker.refuse(
-                {"run", fmt::format("rank {} of step {}", rank, name_), why, ETIMEDOUT});
+                {"run", fmt::format("task {} of step {}", number, name_), why, ETIMEDOUT});
 }
 
 void Step::look_at_wrappers(const std::function<void(const Place &)> &abandoned) {
@@ -216,15 +342,17 @@ void Step::look_at_wrappers(const std::function<void(const Place &)> &abandoned)
                 ? fmt::format("the agent of {}, its first host, has not made a job of it in time",
                               plan_.hosts.front())
                 : fmt::format("only {} of its {} tasks here came in time", tasks_.size(), plan_.ranks_here));
-    for (auto &[rank, task] : tasks_) {
+    for (auto &[number, task] : tasks_) {
         const bool left = task.wrapper && task.wrapper->left();
         if (left)
             task.wrapper.reset();
         // What is still to be started finds nobody who brings it.
         if (left)
             task.brought.reset();
-        if ((left || (late && !task.wrapper)) && task.place && !task.status)
-            abandoned(*task.place);
+        if (left || (late && !task.wrapper))
+            for (const auto rank : task.ranks)
+                if (const auto &about = ranks_[rank]; about.place && !about.status)
+                    abandoned(*about.place);
     }
     if (job_.empty())
         std::erase_if(tasks_, [](const auto &task) { return !task.second.wrapper; });

@@ -16,14 +16,18 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace singularity::agent {
 
 // "4711.0", from /proc/PID/cgroup; empty: it is in no step of Slurm's. Batch scripts are in none.
 [[nodiscard]] std::string step_of_cgroups(std::string_view text);
+// 4711, if it is of a batch script; 0: of none.
+[[nodiscard]] std::uint32_t job_of_script(std::string_view text);
 // The same text with the cgroups of the step where it has those of one of its tasks. In the unified hierarchy
 // processes cannot be there: that of the task stays.
 [[nodiscard]] std::string cgroups_of_step(std::string_view text);
@@ -33,6 +37,11 @@ struct StepKey {
     std::string step;
     friend auto operator<=>(const StepKey &, const StepKey &) = default;
 };
+
+// Which of a host's tasks stands for each of its ranks: the one of its number, or else one that would have
+// none, or else one that has others already. tasks: at least one.
+[[nodiscard]] std::map<std::uint32_t, std::uint32_t> pair_ranks(const std::vector<std::uint32_t> &ranks,
+                                                                const std::vector<std::uint32_t> &tasks);
 
 // What one host has of a step.
 class Step {
@@ -56,6 +65,7 @@ class Step {
         std::function<bool()> left; // has it
         Asker asker;                // hears when its rank runs, or why it does not
         std::optional<Asker> waiter;
+        bool told = false; // that it runs
     };
 
     // `plan` is its first task's.
@@ -68,39 +78,65 @@ class Step {
     [[nodiscard]] const JoinStep &plan() const { return plan_; }
     [[nodiscard]] const User &user() const { return user_; }
     [[nodiscard]] const std::string &cgroups() const { return cgroups_; }
+    // What the user of its first task here must know.
+    void set_note(std::string note) { note_ = std::move(note); }
     [[nodiscard]] bool complete() const;
     [[nodiscard]] bool over() const; // nobody is interested in it any more
 
     [[nodiscard]] Expected<void> join(const JoinStep &request, Brought brought, Wrapper wrapper);
-    // The wrapper of a rank that runs.
-    [[nodiscard]] Expected<void> join_again(std::uint32_t rank, Wrapper wrapper);
-    void wait(std::uint32_t rank, const Asker &asker);
-    [[nodiscard]] std::optional<Place> place_of(std::uint32_t rank) const;
+    // The wrapper of a task that runs.
+    [[nodiscard]] Expected<void> join_again(std::uint32_t task, Wrapper wrapper);
+    void wait(std::uint32_t task, const Asker &asker);
+    // Where the ranks that a task stands for run.
+    [[nodiscard]] std::vector<Place> places_of(std::uint32_t task) const;
+    // Somebody of it is connected.
+    [[nodiscard]] bool has_wrappers() const;
+    // Of the first of its programs here.
+    [[nodiscard]] std::vector<std::string> arguments() const;
 
-    // For the job's member here.
-    [[nodiscard]] std::vector<std::uint32_t> ranks() const;
+    // Slurm has told it to end (SIGTERM): the step's coordinator decides what becomes of that.
+    void told_to_end(std::uint32_t task);
+
+    // For the job's member here. Tasks are Slurm's; each stands for the rank of its number, unless it is told
+    // otherwise.
+    [[nodiscard]] std::vector<std::uint32_t> tasks() const;
     // It is one of this user's.
     [[nodiscard]] Expected<void> become(const std::string &job, const User &user);
-    [[nodiscard]] Expected<Brought> take(std::uint32_t rank);
+    // The task that stands for each rank here. One that stands for none runs as long as the job does.
+    void bind(const std::map<std::uint32_t, std::uint32_t> &task_of_rank);
+    [[nodiscard]] Expected<Brought> take(std::uint32_t task);
+    // Its streams again, for a rank that has been restored.
+    [[nodiscard]] Expected<node::Descriptors> streams(std::uint32_t task) const;
+    void start_idle();
     void started(std::uint32_t rank, Place place);
     void failed(std::uint32_t rank, const Error &why);
     void ended(std::uint32_t rank, std::int32_t status);
-    // The job has ended; trouble: why, if not by itself.
-    void finish(const std::string &trouble);
+    [[nodiscard]] bool is_told_to_end() const { return !told_to_end_.empty(); }
+    // Of tasks that have been told to end, the ranks, which are to hear it. Once.
+    [[nodiscard]] std::vector<Place> take_told_to_end();
+    // The job has ended; trouble: why, if not by itself. saved: it goes on another time.
+    void finish(const std::string &trouble, bool saved = false);
 
     // Who has left, or has not come in time. abandoned: where ranks run that nobody waits for.
     void look_at_wrappers(const std::function<void(const Place &)> &abandoned);
     [[nodiscard]] const std::optional<Deadline> &patience() const { return patience_; }
 
   private:
-    struct Task {
-        std::optional<Wrapper> wrapper;
-        std::optional<Brought> brought;
+    struct Rank {
         std::optional<Place> place;
         std::optional<std::int32_t> status;
     };
+    struct Task {
+        std::optional<Wrapper> wrapper;
+        std::optional<Brought> brought;
+        std::vector<std::uint32_t> ranks;
+    };
+    [[nodiscard]] Task *task_of(std::uint32_t rank);
     void tell(Task &task) const;
+    // When all of its ranks have ended: how.
+    [[nodiscard]] std::optional<std::int32_t> status_of(const Task &task) const;
     [[nodiscard]] bool may_be_told(const Task &task) const;
+    void tell_waiters();
     void refuse_all(const std::string &why);
 
     std::string name_;
@@ -108,10 +144,14 @@ class Step {
     std::string cgroups_;
     JoinStep plan_;
     std::map<std::uint32_t, Task> tasks_;
+    std::map<std::uint32_t, Rank> ranks_;
+    std::set<std::uint32_t> told_to_end_; // tasks
+    bool adopted_ = false;
     std::string job_;
     std::optional<Deadline> patience_; // for those who are not there yet
     bool finished_ = false;
     std::string trouble_;
+    std::string note_;
 };
 
 } // namespace singularity::agent

@@ -21,7 +21,7 @@ enum class WorkMessage : std::uint16_t { // NOLINT(performance-enum-size): as on
     save = 128,                          // -> progress..., [running], finished or failed
     restore, // -> progress..., found; after `go` progress..., born; after `keep` finished or failed
     recover, // -> finished or failed
-    go,      // with a descriptor for each key of it
+    go,
     keep,
     found,
     born,    // with a pidfd
@@ -41,6 +41,7 @@ enum class WorkMessage : std::uint16_t { // NOLINT(performance-enum-size): as on
     settle_job, // -> finished: with the id, if the checkpoint is there
     found_job,  // answer of `restore`; after `outputs` finished or failed
     outputs,
+    given, // with a descriptor for each of its keys; any number of times before `go`
 };
 
 // Where a job's node is, and where its images lie while they are made.
@@ -79,12 +80,16 @@ struct WorkRecover {
     node::Record record;
     static void fields(auto &self, auto &visit) { visit(self.place, self.record); }
 };
+struct WorkGiven {
+    static constexpr auto kType = WorkMessage::given;
+    std::vector<std::string> keys; // at most node::kTrustedDescriptorLimit
+    static void fields(auto &self, auto &visit) { visit(self.keys); }
+};
 struct WorkGo {
     static constexpr auto kType = WorkMessage::go;
     Workplace place;
-    node::Record record;           // with its proxies, which serve
-    std::vector<std::string> keys; // of the descriptors that come with it
-    static void fields(auto &self, auto &visit) { visit(self.place, self.record, self.keys); }
+    node::Record record; // with its proxies, which serve
+    static void fields(auto &self, auto &visit) { visit(self.place, self.record); }
 };
 struct WorkKeep {
     static constexpr auto kType = WorkMessage::keep;

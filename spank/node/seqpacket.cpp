@@ -27,12 +27,12 @@ void widen(int socket) {
 }
 
 int send_packet(int socket, std::string_view bytes, std::span<const int> descriptors) {
-    if (bytes.size() > kPacketLimit || descriptors.size() > kDescriptorLimit)
+    if (bytes.size() > kPacketLimit || descriptors.size() > kTrustedDescriptorLimit)
         return EMSGSIZE;
     // sendmsg(2) does not write there
     iovec part{.iov_base = const_cast<char *>(bytes.data()),
                .iov_len = bytes.size()}; // NOLINT(cppcoreguidelines-pro-type-const-cast)
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kDescriptorLimit)> control{};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kTrustedDescriptorLimit)> control{};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
@@ -67,7 +67,7 @@ ssize_t receive(int socket, msghdr &message, int flags) {
 
 } // namespace
 
-Received receive_packet(int socket, Packet &into) {
+Received receive_packet(int socket, Packet &into, std::size_t most) {
     into = {};
     // The length of what comes first; nothing is taken yet.
     msghdr none{};
@@ -78,12 +78,12 @@ Received receive_packet(int socket, Packet &into) {
         return Received::hung_up;
     into.bytes.resize(std::min(static_cast<std::size_t>(got), kPacketLimit)); // MSG_TRUNC tells of more
     iovec part{.iov_base = into.bytes.data(), .iov_len = into.bytes.size()};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kDescriptorLimit)> control{};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kTrustedDescriptorLimit)> control{};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
     message.msg_control = control.data();
-    message.msg_controllen = control.size();
+    message.msg_controllen = std::min(control.size(), CMSG_SPACE(sizeof(int) * most));
     got = receive(socket, message, MSG_CMSG_CLOEXEC);
     if (got <= 0)
         return Received::failed;

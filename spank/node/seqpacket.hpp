@@ -14,7 +14,9 @@
 
 namespace singularity::node {
 
-inline constexpr std::size_t kDescriptorLimit = 4; // in one packet
+// In one packet: of anybody, and of who is trusted (Linux takes 253).
+inline constexpr std::size_t kDescriptorLimit = 4;
+inline constexpr std::size_t kTrustedDescriptorLimit = 240;
 
 // Descriptors that came with a packet; those that nobody takes are closed.
 class Descriptors {
@@ -60,7 +62,8 @@ void widen(int socket);
     return send_packet(socket, bytes, std::span(descriptors.begin(), descriptors.size()));
 }
 
-// Never blocks.
-[[nodiscard]] Received receive_packet(int socket, Packet &into);
+// Never blocks. A packet with more descriptors than most (up to kTrustedDescriptorLimit) is of no allowed
+// form.
+[[nodiscard]] Received receive_packet(int socket, Packet &into, std::size_t most = kDescriptorLimit);
 
 } // namespace singularity::node

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// singularity-task PROGRAM [ARGUMENT...]: Slurm starts it in place of each task of an elastic step, as the
-// SPANK plugin has told it to.
+// singularity-task PROGRAM [ARGUMENT...]: Slurm starts it in place of each task of an elastic step, and of
+// the batch script, as the SPANK plugin has told it to.
 #include "agent/agent_messages.hpp"
 #include "guarded_main.hpp"
+#include "script.hpp"
 #include "step_request.hpp"
 #include "wrapper.hpp"
 
@@ -58,6 +59,11 @@ int run(int argc, char **argv) {
     if (command.empty())
         return give_up(
             {"run", "a task", "usage: singularity-task PROGRAM [ARGUMENT...]; srun starts it", EINVAL});
+    if (std::getenv(task::kScriptVariable) != nullptr) {
+        unsetenv(task::kScriptVariable);
+        const auto status = task::run_script(singularity::agent::kDefaultSocket, command);
+        return status ? end_as(*status) : give_up(status.error());
+    }
     std::vector<std::string> environment;
     for (char **entry = environ; *entry != nullptr; ++entry)
         environment.emplace_back(*entry);
@@ -65,6 +71,7 @@ int run(int argc, char **argv) {
     if (!request)
         return give_up(request.error());
     unsetenv(task::kHostsVariable);
+    unsetenv(task::kEveryVariable);
     if (!request->visible_devices.empty())
         setenv("CUDA_VISIBLE_DEVICES", request->visible_devices.c_str(), 1);
     const auto status = task::run_rank(singularity::agent::kDefaultSocket, std::move(request->join), command);

@@ -129,6 +129,16 @@ Expected<StepRequest> step_request(const std::vector<std::string> &environment) 
     out.join.ranks = std::accumulate(tasks->begin(), tasks->end(), 0U);
     out.join.rank = *rank;
     out.join.node = *node;
+    if (const auto cluster = value_of(environment, "SLURM_CLUSTER_NAME"))
+        out.join.cluster = *cluster;
+    for (const auto &[name, into] :
+         {std::pair("SLURM_RESTART_COUNT", &out.join.restarts), std::pair(kEveryVariable, &out.join.every)})
+        if (const auto text = value_of(environment, name)) {
+            const auto given = number(environment, name);
+            if (!given)
+                return std::unexpected(given.error());
+            *into = *given;
+        }
     if (auto added = add_devices(out, environment); !added)
         return propagate(added);
     return out;

@@ -6,6 +6,10 @@ namespace singularity::task {
 
 // The step's hosts, with commas between them.
 inline constexpr const char *kHostsVariable = "SINGULARITY_STEP_HOSTS";
+// Seconds between checkpoints that nobody asks for; 0, or not set: none.
+inline constexpr const char *kEveryVariable = "SINGULARITY_STEP_EVERY";
+// It is no task of a step, but the batch script.
+inline constexpr const char *kScriptVariable = "SINGULARITY_SCRIPT";
 // Where Slurm cannot put the wrapper in front of the program (before 23.11), it stands in place of the
 // program's name, which is here.
 inline constexpr const char *kProgramVariable = "SINGULARITY_STEP_PROGRAM";

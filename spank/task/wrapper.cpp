@@ -25,19 +25,12 @@ namespace {
 
 using agent::Client;
 
-// What Slurm sends to tasks, and what users send with scancel and srun. Those of the realtime kind are added.
+// Those of the realtime kind are added.
 constexpr std::array kForwarded{SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM,
                                 SIGCONT, SIGTSTP, SIGURG, SIGXCPU, SIGIO,   SIGPWR};
 constexpr std::chrono::seconds kAgentPatience{30}; // for one that is being restarted
 // Nodes and their device proxies are made on all hosts: longer than any of the agents' own deadlines.
 constexpr std::chrono::seconds kStartPatience{300};
-
-std::vector<int> forwarded_signals() {
-    std::vector<int> out(kForwarded.begin(), kForwarded.end());
-    for (int number = SIGRTMIN; number <= SIGRTMAX; ++number)
-        out.push_back(number);
-    return out;
-}
 
 Expected<Client> reach(const std::filesystem::path &socket) {
     auto client = Client::connect(socket);
@@ -62,7 +55,9 @@ class Rank {
         auto joined = await_joined(*asked);
         if (!joined)
             return propagate(joined);
-        if (!terminal)
+        if (!joined->note.empty())
+            std::cerr << "singularity-task: " << joined->note << '\n';
+        if (!terminal || joined->node.empty())
             return UniqueFd();
         auto lent = client_.call<agent::Lent>(agent::Attach{.node = joined->node, .task = joined->task});
         if (!lent || lent->descriptors.size() != 1)
@@ -133,6 +128,9 @@ class Rank {
                 auto joined = client_.call<agent::Joined>(request_);
                 if (!joined && joined.error().code == EPIPE)
                     return false;
+                // What the one before was told is lost.
+                if (joined && told_to_end_)
+                    static_cast<void>(client_.send(agent::SignalRank{.number = SIGTERM}));
                 outcome = joined ? client_.send(agent::WaitRank{}) : propagate(joined);
                 return true;
             },
@@ -143,6 +141,7 @@ class Rank {
     void forward(const UniqueFd &terminal) {
         signalfd_siginfo info{};
         while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+            told_to_end_ = told_to_end_ || info.ssi_signo == SIGTERM;
             if (info.ssi_signo == SIGWINCH)
                 spank::pass_window_size(terminal);
             else // a rank that has ended meanwhile wants no signal: the answer is of no interest
@@ -155,9 +154,17 @@ class Rank {
     Client client_;
     agent::JoinStep request_;
     UniqueFd signals_;
+    bool told_to_end_ = false;
 };
 
 } // namespace
+
+std::vector<int> forwarded_signals() {
+    std::vector<int> out(kForwarded.begin(), kForwarded.end());
+    for (int number = SIGRTMIN; number <= SIGRTMAX; ++number)
+        out.push_back(number);
+    return out;
+}
 
 Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep request,
                        const std::vector<std::string> &command) {

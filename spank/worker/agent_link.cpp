@@ -30,7 +30,7 @@ Expected<void> AgentLink::send(const std::string &bytes, std::span<const int> de
 Expected<node::Packet> AgentLink::receive(const Deadline &deadline) {
     for (;;) {
         node::Packet packet;
-        switch (node::receive_packet(socket_, packet)) {
+        switch (node::receive_packet(socket_, packet, node::kTrustedDescriptorLimit)) {
         case node::Received::packet:
             return packet;
         case node::Received::hung_up:

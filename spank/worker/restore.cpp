@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <map>
 #include <optional>
 #include <string_view>
 
@@ -103,17 +104,35 @@ bool is_periodic(const store::Manifest &manifest) {
     return attribute(manifest.attributes, kPeriodic) != nullptr;
 }
 
+std::unexpected<Error> other_words() {
+    return failure("understand", "the agent", "it says something else", EPROTO);
+}
+
 template <class Body>
-Expected<Body> await(AgentLink &agent, std::vector<UniqueFd> *descriptors) {
+Expected<Body> await(AgentLink &agent) {
     auto packet = agent.receive(Deadline::after(kAgentPatience));
     if (!packet)
         return propagate(packet);
     auto body = node::decode<Body>(packet->bytes);
-    if (!body)
-        return failure("understand", "the agent", "it says something else", EPROTO);
-    for (std::size_t i = 0; descriptors != nullptr && i < packet->descriptors.size(); ++i)
-        descriptors->emplace_back(packet->descriptors.take(i));
-    return std::move(*body);
+    return body ? Expected<Body>(std::move(*body)) : other_words();
+}
+
+// By CRIU's names of what they are instead of.
+using Streams = std::map<std::string, UniqueFd>;
+
+Expected<agent::WorkGo> await_go(AgentLink &agent, Streams &streams) {
+    for (;;) {
+        auto packet = agent.receive(Deadline::after(kAgentPatience));
+        if (!packet)
+            return propagate(packet);
+        if (auto go = node::decode<agent::WorkGo>(packet->bytes))
+            return std::move(*go);
+        const auto given = node::decode<agent::WorkGiven>(packet->bytes);
+        if (!given || given->keys.size() != packet->descriptors.size())
+            return other_words();
+        for (std::size_t at = 0; at < given->keys.size(); ++at)
+            streams[given->keys[at]] = UniqueFd(packet->descriptors.take(at));
+    }
 }
 
 // Only what the agent does not know yet is ours to end.
@@ -145,7 +164,7 @@ Expected<agent::ImageReport> restore_job(const store::Checkpoint &checkpoint, co
                                                    .periodic = is_periodic(manifest)});
         !told)
         return propagate(told);
-    auto outputs = await<agent::WorkOutputs>(agent, nullptr);
+    auto outputs = await<agent::WorkOutputs>(agent);
     if (!outputs)
         return propagate(outputs);
     if (auto loaded = load_outputs(checkpoint, outputs->directory); !loaded)
@@ -185,8 +204,8 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
         found.ranks.assign(ranks->begin(), ranks->end());
     if (auto told = agent.tell(found); !told)
         return propagate(told);
-    std::vector<UniqueFd> given;
-    auto go = await<agent::WorkGo>(agent, &given);
+    Streams streams;
+    auto go = await_go(agent, streams);
     if (!go)
         return propagate(go);
     const auto &record = go->record;
@@ -220,8 +239,8 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
     if (!network)
         return propagate(network);
     std::vector<host::OutsideDescriptor> descriptors;
-    for (std::size_t at = 0; at < std::min(given.size(), go->keys.size()); ++at)
-        descriptors.push_back({.key = go->keys[at], .fd = given[at].get()});
+    for (const auto &[key, stream] : streams)
+        descriptors.push_back({.key = key, .fd = stream.get()});
     const auto context = context_of(record.spec, agent, "restoring processes");
     const auto stopped = Clock::now();
     auto init = host::restore(context,
@@ -240,7 +259,7 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
     const int number = pidfd.get();
     if (auto told = agent.tell(agent::WorkBorn{.pid = *init}, {&number, 1}); !told)
         return propagate(told);
-    if (auto kept = await<agent::WorkKeep>(agent, nullptr); !kept)
+    if (auto kept = await<agent::WorkKeep>(agent); !kept)
         return propagate(kept);
     made.keep();
     if (auto attached = devices.await_clients(*init, agent); !attached)

@@ -36,9 +36,75 @@ void test_names_of_jobs(void ** /*state*/) {
     assert_string_equal(job_name(1000, kVni).c_str(), "u1000-j12ab34");
     assert_string_equal(job_name(0, 1).c_str(), "u0-j000001");
     assert_true(check_job_name("u1000-j12ab34", 1000).has_value());
-    for (const char *bad : {"", "u1000-j", "u1000-j12ab3", "u1000-j12ab345", "u1001-j12ab34", "u1000-j12AB34",
-                            "u1000-j../..", "../u1000-j12ab34"})
+    for (const char *bad :
+         {"", "u1000-j", "u1000-j12ab3", "u1000-j12ab345", "u1001-j12ab34", "u1000-j12AB34", "u1000-j../..",
+          "../u1000-j12ab34", "u1000-s", "u1000-s47", "u1000-s47-", "u1000-s-0", "u1000-s47-0-0",
+          "u1000-s47-0/..", "u1001-s47-0", "u1000-s47-0000000000000000000"})
         assert_false(check_job_name(bad, 1000).has_value());
+    assert_string_equal(job_name_of_step(1000, "4711.0").c_str(), "u1000-s4711-0");
+    assert_true(check_job_name("u1000-s4711-0", 1000).has_value());
+    assert_true(check_job_name("u1000-s4294967295-4294967295", 1000).has_value());
+}
+
+struct Share {
+    const char *host;
+    std::uint32_t first;
+    std::uint32_t count;
+};
+
+// Nodes of so many ranks and devices each, on these hosts.
+void expect_placed(int nodes, std::uint32_t each, std::uint32_t devices, const std::vector<Offer> &offers,
+                   const std::vector<Share> &expected) {
+    auto planned = *plan_nodes("j", kVni, std::vector<std::string>(static_cast<std::size_t>(nodes), "x"));
+    JobNodes all(planned.begin(), planned.end());
+    assert_true(spread_ranks(all, each, "j").has_value());
+    for (auto &node : all)
+        node.set_devices(devices);
+    assert_true(place_nodes(all, offers, "j").has_value());
+    for (int at = 0; at < nodes; ++at) {
+        const auto &want = expected[static_cast<std::size_t>(at)];
+        assert_string_equal(all[at].host().c_str(), want.host);
+        assert_int_equal(all[at].first_device(), want.first);
+        assert_int_equal(all[at].proxies(), want.count);
+    }
+}
+
+void test_nodes_find_hosts_of_another_shape(void ** /*state*/) {
+    const auto offer = [](const char *host, std::uint32_t tasks, std::uint32_t devices) {
+        return Offer{.host = host, .tasks = tasks, .devices = devices};
+    };
+    expect_placed(2, 4, 4, {offer("a", 4, 4), offer("b", 4, 4)}, {{"a", 0, 4}, {"b", 0, 4}});
+    expect_placed(2, 4, 4, {offer("a", 4, 1), offer("b", 4, 8)}, {{"a", 0, 1}, {"b", 0, 4}});
+    expect_placed(2, 4, 4, {offer("a", 8, 4)}, {{"a", 0, 2}, {"a", 2, 2}});
+    expect_placed(2, 4, 4, {offer("a", 8, 3)}, {{"a", 0, 1}, {"a", 1, 2}});
+    expect_placed(2, 4, 4, {offer("a", 8, 1)}, {{"a", 0, 1}, {"a", 0, 1}});
+    expect_placed(4, 2, 2, {offer("a", 6, 3), offer("b", 2, 2)},
+                  {{"a", 0, 1}, {"a", 1, 1}, {"a", 2, 1}, {"b", 0, 2}});
+    // What does not fit whole: nobody is left out, and the first is where the device proxies meet.
+    expect_placed(2, 4, 4, {offer("a", 1, 1), offer("b", 7, 4)}, {{"a", 0, 1}, {"b", 0, 4}});
+    expect_placed(1, 4, 0, {offer("a", 2, 0), offer("b", 2, 0)}, {{"a", 0, 0}});
+    auto planned = *plan_nodes("j", kVni, {"x"});
+    JobNodes one(planned.begin(), planned.end());
+    assert_true(spread_ranks(one, 1, "j").has_value());
+    one[0].set_devices(1);
+    assert_false(place_nodes(one, {offer("a", 1, 0)}, "j").has_value());
+    assert_false(place_nodes(one, {offer("a", 0, 1)}, "j").has_value());
+}
+
+void test_programs_are_the_same_but_for_hosts(void ** /*state*/) {
+    const StepProgram before{.arguments = {"train", "--master=n1:29500", "x"}, .hosts = {"n1", "n2"}};
+    assert_true(is_same_program(before, before));
+    assert_true(
+        is_same_program(before, {.arguments = {"train", "--master=n10:29500", "x"}, .hosts = {"n1", "n10"}}));
+    assert_false(
+        is_same_program(before, {.arguments = {"train", "--master=n10:29500", "x"}, .hosts = {"n1"}}));
+    assert_false(
+        is_same_program(before, {.arguments = {"train", "--master=n1:29501", "x"}, .hosts = {"n1"}}));
+    assert_false(is_same_program(before, {.arguments = {"train", "--master=n1:29500"}, .hosts = {"n1"}}));
+    assert_false(
+        is_same_program(before, {.arguments = {"clean", "--master=n1:29500", "x"}, .hosts = {"n1"}}));
+    const StepProgram part{.arguments = {"run-n1", "an1"}, .hosts = {"n1"}};
+    assert_false(is_same_program(part, {.arguments = {"run-n2", "an2"}, .hosts = {"n2"}}));
 }
 
 void test_nodes_are_numbered_in_the_order_of_their_hosts(void ** /*state*/) {
@@ -185,6 +251,8 @@ int main() {
         cmocka_unit_test(test_names_of_jobs),
         cmocka_unit_test(test_nodes_are_numbered_in_the_order_of_their_hosts),
         cmocka_unit_test(test_ranks_are_on_one_node_each),
+        cmocka_unit_test(test_nodes_find_hosts_of_another_shape),
+        cmocka_unit_test(test_programs_are_the_same_but_for_hosts),
         cmocka_unit_test(test_nodes_of_another_agent_are_checked),
         cmocka_unit_test(test_what_ranks_are_told),
         cmocka_unit_test(test_a_spool_gives_back_what_was_read),

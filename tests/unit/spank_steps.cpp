@@ -2,6 +2,7 @@
 // Steps of Slurm's: which cgroups are those of one, what its tasks ask for, and what its wrappers are told
 // when.
 #include "agent/client.hpp"
+#include "agent/slurm_job.hpp"
 #include "agent/steps.hpp"
 #include "cmocka.hpp"
 #include "common/unix_socket.hpp"
@@ -9,6 +10,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +47,16 @@ void a_step_is_known_by_its_cgroups(void **) {
     expect_equal(step_of_cgroups(""), "");
 }
 
+void a_script_is_known_by_its_cgroups(void **) {
+    using singularity::agent::job_of_script;
+    assert_int_equal(job_of_script("4:freezer:/slurm_n1/uid_1001/job_47/step_batch\n"), 47);
+    assert_int_equal(job_of_script("0::/system.slice/slurmstepd.scope/job_47/step_batch/user/task_0\n"), 47);
+    assert_int_equal(job_of_script(kVersion1), 0);
+    assert_int_equal(job_of_script("0::/step_batch\n"), 0);
+    assert_int_equal(job_of_script("0::/job_99999999999/step_batch\n"), 0);
+    assert_int_equal(job_of_script(""), 0);
+}
+
 void what_is_the_steps_is_not_one_tasks(void **) {
     expect_equal(cgroups_of_step(kVersion1), "9:devices:/slurm_n1/uid_1001/job_47/step_3\n"
                                              "7:cpu,cpuacct:/\n"
@@ -69,6 +81,16 @@ void a_task_says_what_slurm_has_told_it(void **) {
     assert_int_equal(request->join.ranks, 7);
     assert_int_equal(request->join.devices, 2);
     expect_equal(request->visible_devices, "");
+    assert_int_equal(request->join.restarts, 0);
+    auto again = good();
+    again.insert(again.end(),
+                 {"SLURM_RESTART_COUNT=2", "SLURM_CLUSTER_NAME=c", "SINGULARITY_STEP_EVERY=1800"});
+    assert_int_equal(step_request(again)->join.restarts, 2);
+    assert_int_equal(step_request(again)->join.every, 1800);
+    expect_equal(step_request(again)->join.cluster, "c");
+    again.back() = "SINGULARITY_STEP_EVERY=often";
+    expect_contains(step_request(again).error().message(),
+                    "SINGULARITY_STEP_EVERY=often is not a whole number");
     auto without = good();
     without[5] = "CUDA_VISIBLE_DEVICES=";
     assert_int_equal(step_request(without)->join.devices, 0);
@@ -126,7 +148,7 @@ struct Told {
                 .answer = [this](const std::string &bytes, std::span<const int>) { packet = bytes; }};
     }
     [[nodiscard]] Step::Wrapper wrapper() {
-        return {.left = [this] { return left; }, .asker = asker(), .waiter = {}};
+        return {.left = [this] { return left; }, .asker = asker(), .waiter = {}, .told = false};
     }
     template <class Reply>
     [[nodiscard]] std::optional<Reply> take() {
@@ -212,6 +234,82 @@ void who_fails_does_not_wait(void **) {
     assert_int_equal(one.three.take<singularity::agent::RankEnded>()->status, 3 << 8);
 }
 
+using Pairs = std::map<std::uint32_t, std::uint32_t>;
+
+void ranks_find_tasks_wherever_they_are(void **) {
+    using singularity::agent::pair_ranks;
+    assert_true(pair_ranks({2, 3}, {2, 3}) == (Pairs{{2, 2}, {3, 3}}));
+    assert_true(pair_ranks({2, 3}, {0, 2}) == (Pairs{{2, 2}, {3, 0}}));
+    assert_true(pair_ranks({0, 1, 2, 3}, {4, 5}) == (Pairs{{0, 4}, {1, 5}, {2, 4}, {3, 5}}));
+    assert_true(pair_ranks({}, {4, 5}).empty());
+}
+
+void a_task_that_stands_for_two_ends_with_both(void **) {
+    Two one;
+    one.join();
+    assert_true(one.step.become("u1001-s47-0", kUser).has_value());
+    one.step.bind({{0, 2}, {1, 2}});
+    one.step.start_idle();
+    assert_true(one.three.take<singularity::agent::Joined>()->node.empty());
+    one.step.started(0, {.node = "a", .task = 1});
+    assert_true(one.two.packet.empty());
+    one.step.started(1, {.node = "b", .task = 1});
+    expect_equal(one.two.take<singularity::agent::Joined>()->node, "a");
+    assert_int_equal(one.step.places_of(2).size(), 2);
+    one.step.wait(2, one.two.asker());
+    one.step.wait(3, one.three.asker());
+    one.step.ended(0, 0);
+    assert_true(one.two.packet.empty());
+    one.step.ended(1, 5 << 8);
+    assert_int_equal(one.two.take<singularity::agent::RankEnded>()->status, 5 << 8);
+    assert_true(one.three.packet.empty());
+    one.step.finish("");
+    assert_int_equal(one.three.take<singularity::agent::RankEnded>()->status, 0);
+}
+
+void who_is_told_to_end_hears_it_when_that_is_decided(void **) {
+    Two one;
+    one.run();
+    assert_false(one.step.is_told_to_end());
+    one.step.told_to_end(3);
+    one.step.told_to_end(3);
+    assert_true(one.step.is_told_to_end());
+    const auto places = one.step.take_told_to_end();
+    assert_int_equal(places.size(), 1);
+    assert_int_equal(places[0].task, 2);
+    assert_false(one.step.is_told_to_end());
+}
+
+void a_saved_step_ends_without_a_word(void **) {
+    Two one;
+    one.run();
+    one.step.told_to_end(2);
+    one.step.finish("", true);
+    for (Told *const told : {&one.two, &one.three}) {
+        const auto ended = told->take<singularity::agent::RankEnded>();
+        assert_int_equal(ended->status, 0);
+        expect_equal(ended->trouble, "");
+    }
+    assert_false(one.step.is_told_to_end());
+}
+
+void slurms_words_are_understood(void **) {
+    using singularity::agent::goes_on_later;
+    using singularity::agent::parse_slurm_job;
+    using Fate = singularity::agent::SlurmJob::Fate;
+    const auto job = parse_slurm_job("job=47\nbatch=yes\nmay_requeue=yes\nbatch_host=n2\nfate=preempted\n");
+    assert_true(job.has_value() && job->fate == Fate::preempted && goes_on_later(*job));
+    expect_equal(job->batch_host, "n2");
+    assert_false(goes_on_later(*parse_slurm_job("batch=yes\nmay_requeue=no\nfate=timeout\n")));
+    assert_true(goes_on_later(*parse_slurm_job("fate=requeued\n")));
+    assert_false(goes_on_later(*parse_slurm_job("batch=yes\nmay_requeue=yes\nfate=stays\n")));
+    assert_false(parse_slurm_job("batch=yes\nfate=other\n").has_value());
+    assert_false(parse_slurm_job("").has_value());
+    assert_int_equal(*singularity::agent::job_of_step("47.3"), 47);
+    for (const char *const bad : {"", ".0", "x.0", "0.1", "99999999999.0"})
+        assert_false(singularity::agent::job_of_step(bad).has_value());
+}
+
 void an_ended_job_is_told_with_its_reason(void **) {
     Two one;
     one.run();
@@ -284,7 +382,13 @@ void an_agent_that_has_died_has_gone(void **) {
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(a_step_is_known_by_its_cgroups),
+        cmocka_unit_test(a_script_is_known_by_its_cgroups),
         cmocka_unit_test(what_is_the_steps_is_not_one_tasks),
+        cmocka_unit_test(ranks_find_tasks_wherever_they_are),
+        cmocka_unit_test(a_task_that_stands_for_two_ends_with_both),
+        cmocka_unit_test(who_is_told_to_end_hears_it_when_that_is_decided),
+        cmocka_unit_test(a_saved_step_ends_without_a_word),
+        cmocka_unit_test(slurms_words_are_understood),
         cmocka_unit_test(a_task_says_what_slurm_has_told_it),
         cmocka_unit_test(a_task_with_gpus_of_its_own_sees_those_of_its_place),
         cmocka_unit_test(what_cannot_be_is_refused_with_the_way_out),

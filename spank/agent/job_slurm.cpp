@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A step whose tasks Slurm has told to end (SIGTERM). Why, only slurmctld knows: a job that is to run again
+// is saved first; the ranks of any other are told as well. Slurm kills whatever is left after KillWait, or
+// the grace time.
+#include "common/log.hpp"
+#include "job.hpp"
+#include "member.hpp"
+#include "peers/handshake.hpp"
+
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace singularity::agent {
+
+namespace {
+
+using namespace std::chrono_literals;
+namespace wire = peers::wire;
+
+constexpr log::Channel kLog("agent");
+constexpr auto kScriptPatience = 3s;
+constexpr auto kBetweenLooks = 200ms;
+
+} // namespace
+
+void Job::told_to_end() {
+    if (yield_ != Yield::no || record_.state() != wire::JobRecord::RUNNING)
+        return;
+    auto errand = about_slurm_job(&SlurmErrand::about);
+    if (!errand)
+        return go_on_to_end(errand.error().message());
+    yield_ = Yield::asking;
+    errand_ = std::move(*errand);
+}
+
+Expected<SlurmErrand> Job::about_slurm_job(Expected<SlurmErrand> (*what)(const Libraries &,
+                                                                         std::uint32_t)) const {
+    const auto job = job_of_step(record_.step());
+    return job ? what(setting_->libraries, *job) : Expected<SlurmErrand>(std::unexpected(job.error()));
+}
+
+void Job::handle_slurm() {
+    if (look_again_ && look_again_->expired()) {
+        look_again_.reset();
+        look_at_script();
+    }
+    if (!errand_)
+        return;
+    auto answer = errand_->take();
+    if (answer && !*answer)
+        return;
+    errand_.reset();
+    if (yield_ == Yield::asking)
+        slurm_has_told(answer ? parse_slurm_job(**answer) : propagate(answer));
+    else if (yield_ == Yield::requeueing) {
+        if (!answer) // somebody has cancelled it meanwhile, perhaps
+            kLog.error("{}: {}", record_.name(), answer.error().message());
+        yield_ = Yield::resting;
+        look_at_script();
+    }
+}
+
+void Job::slurm_has_told(const Expected<SlurmJob> &about) {
+    if (!about)
+        return go_on_to_end(about.error().message());
+    if (!goes_on_later(*about))
+        return is_saved_ ? end({}) : go_on_to_end({});
+    kLog.info("{}: Slurm runs its job again later: it is saved", record_.name());
+    requeue_ = about->fate != SlurmJob::Fate::requeued;
+    batch_host_ = peers::short_name(about->batch_host);
+    yield_ = Yield::saving;
+    if (is_saved_)
+        rest();
+    else if (!saving_) // else when that one has ended
+        save_at_last();
+}
+
+void Job::save_at_last() {
+    if (auto begun = save(false, false); !begun)
+        could_not_be_saved(begun.error());
+}
+
+// Its ranks hear what their tasks have heard.
+void Job::go_on_to_end(const std::string &trouble) {
+    yield_ = Yield::no;
+    if (is_saved_) // there is nobody who could hear it
+        return end(trouble);
+    if (!trouble.empty())
+        kLog.error("{}: its ranks are told to end, since nobody knows why Slurm ends them: {}",
+                   record_.name(), trouble);
+    wire::Envelope request;
+    request.mutable_signal_job()->set_job(record_.name());
+    request.mutable_signal_job()->set_held(true);
+    for (const auto &[host, about] : where_)
+        hosts_->ask(host, request, setting_->patience, [host](const Expected<wire::Envelope> &reply) {
+            if (const auto done = outcome_of(reply); !done)
+                kLog.error("{}: {}", host, done.error().message());
+        });
+}
+
+void Job::could_not_be_saved(const Error &why) {
+    kLog.error("{}: {}; {}", record_.name(), why.message(),
+               record_.checkpoint().empty()
+                   ? std::string("there is no earlier checkpoint: it will begin anew")
+                   : fmt::format("what it has done since {} is lost", record_.checkpoint()));
+    go_on_to_end({});
+}
+
+// It stands still. Its tasks must not end before nothing of the batch script runs on because of that.
+void Job::rest() {
+    yield_ = Yield::resting;
+    if (!requeue_)
+        return look_at_script();
+    auto errand = about_slurm_job(&SlurmErrand::requeue);
+    if (!errand) {
+        kLog.error("{}: {}", record_.name(), errand.error().message());
+        return look_at_script();
+    }
+    yield_ = Yield::requeueing;
+    errand_ = std::move(*errand);
+}
+
+void Job::look_at_script() {
+    wire::Envelope request;
+    auto &about = *request.mutable_script_rests();
+    about.set_uid(record_.user().uid());
+    about.set_step(record_.step());
+    hosts_->ask(batch_host_, std::move(request), kScriptPatience,
+                [self = shared_from_this()](const Expected<wire::Envelope> &reply) {
+                    if (self->record_.state() != wire::JobRecord::RUNNING)
+                        return;
+                    if (outcome_of(reply))
+                        self->end({}, true);
+                    else // Slurm kills the tasks before long, if nobody answers
+                        self->look_again_ = Deadline::after(kBetweenLooks);
+                });
+}
+
+} // namespace singularity::agent

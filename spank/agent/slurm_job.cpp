@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "slurm_job.hpp"
+
+#include "common/text.hpp"
+#include "program_output.hpp"
+
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <sstream>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace singularity::agent {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+// slurmctld answers in milliseconds, or is busy; Slurm itself waits for 10 s (MessageTimeout).
+constexpr auto kPatience = 12s;
+
+// In front of what the other process brings back.
+constexpr char kGood = '+';
+constexpr char kBad = '-';
+
+constexpr std::array kFates{
+    std::pair("stays", SlurmJob::Fate::stays),         std::pair("requeued", SlurmJob::Fate::requeued),
+    std::pair("preempted", SlurmJob::Fate::preempted), std::pair("timeout", SlurmJob::Fate::timeout),
+    std::pair("ended", SlurmJob::Fate::ended),
+};
+
+} // namespace
+
+Expected<SlurmJob> parse_slurm_job(std::string_view text) {
+    SlurmJob out;
+    bool told = false;
+    std::istringstream lines{std::string(text)};
+    for (std::string line; std::getline(lines, line);) {
+        const auto equals = std::min(line.find('='), line.size());
+        const auto key = line.substr(0, equals);
+        const auto value = line.substr(std::min(equals + 1, line.size()));
+        if (key == "batch")
+            out.batch = value == "yes";
+        else if (key == "may_requeue")
+            out.may_requeue = value == "yes";
+        else if (key == "batch_host")
+            out.batch_host = value;
+        else if (key == "fate")
+            for (const auto &[word, fate] : kFates)
+                if (value == word) {
+                    out.fate = fate;
+                    told = true;
+                }
+    }
+    if (!told)
+        return failure("understand", "singularity-slurm", "it does not say what becomes of the job", EPROTO);
+    return out;
+}
+
+bool goes_on_later(const SlurmJob &job) {
+    switch (job.fate) {
+    case SlurmJob::Fate::requeued:
+        return true;
+    case SlurmJob::Fate::preempted:
+    case SlurmJob::Fate::timeout:
+        return job.batch && job.may_requeue;
+    default:
+        return false;
+    }
+}
+
+Expected<SlurmErrand> SlurmErrand::send(const Libraries &libraries, std::string verb, std::uint32_t job) {
+    const auto name = fmt::format("ask slurmctld of job {}", job);
+    auto errand = peers::Errand::send(
+        name,
+        [program = libraries.slurm().native(), verb = std::move(verb), job] {
+            auto answer = spank::answer_of({program, verb, std::to_string(job)}, Deadline::after(kPatience));
+            return answer ? kGood + *answer : kBad + answer.error().message();
+        },
+        Deadline::after(kPatience + 1s));
+    if (!errand)
+        return propagate(errand);
+    return SlurmErrand(std::move(*errand));
+}
+
+Expected<SlurmErrand> SlurmErrand::about(const Libraries &libraries, std::uint32_t job) {
+    return send(libraries, "job", job);
+}
+
+Expected<SlurmErrand> SlurmErrand::requeue(const Libraries &libraries, std::uint32_t job) {
+    return send(libraries, "requeue", job);
+}
+
+Expected<std::optional<std::string>> SlurmErrand::take() {
+    auto found = errand_.take();
+    if (!found || !*found)
+        return found;
+    const auto &text = **found;
+    if (text[0] != kGood)
+        return failure("ask", "slurmctld", text.substr(1), EIO);
+    return std::optional(text.substr(1));
+}
+
+Expected<std::uint32_t> job_of_step(std::string_view step) {
+    std::uint32_t out = 0;
+    const auto number = step.substr(0, step.find('.'));
+    const auto [end, error] = std::from_chars(number.begin(), number.end(), out);
+    if (error != std::errc() || end != number.end() || out == 0)
+        return failure("find the job of", quote(step), "it is no step of Slurm's", EINVAL);
+    return out;
+}
+
+} // namespace singularity::agent

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What Slurm is doing with a job. slurmctld is asked by a process of its own (../slurm), which may take its
+// time.
+#pragma once
+
+#include "common/error.hpp"
+#include "peers/errand.hpp"
+#include "surroundings.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace singularity::agent {
+
+struct SlurmJob {
+    enum class Fate : std::uint8_t {
+        stays,
+        requeued,
+        preempted, // its grace time runs
+        timeout,
+        ended,
+    };
+    Fate fate = Fate::ended;
+    bool batch = false;
+    bool may_requeue = false;
+    std::string batch_host;
+};
+// As singularity-slurm prints it.
+[[nodiscard]] Expected<SlurmJob> parse_slurm_job(std::string_view text);
+// Whether its steps are to go on later, where it is run again.
+[[nodiscard]] bool goes_on_later(const SlurmJob &job);
+
+// One question or request. Without I/O that blocks: what has come is taken when fd() is readable.
+class SlurmErrand {
+  public:
+    [[nodiscard]] static Expected<SlurmErrand> about(const Libraries &libraries, std::uint32_t job);
+    [[nodiscard]] static Expected<SlurmErrand> requeue(const Libraries &libraries, std::uint32_t job);
+
+    [[nodiscard]] int fd() const { return errand_.fd(); }
+    [[nodiscard]] const Deadline &deadline() const { return errand_.deadline(); }
+    // Nothing: there is no answer yet. An error is told once.
+    [[nodiscard]] Expected<std::optional<std::string>> take();
+
+  private:
+    explicit SlurmErrand(peers::Errand errand) : errand_(std::move(errand)) {}
+    [[nodiscard]] static Expected<SlurmErrand> send(const Libraries &libraries, std::string verb,
+                                                    std::uint32_t job);
+    peers::Errand errand_;
+};
+
+// 4711 of "4711.0"; an error: it is none.
+[[nodiscard]] Expected<std::uint32_t> job_of_step(std::string_view step);
+
+} // namespace singularity::agent

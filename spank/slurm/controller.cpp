@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "controller.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include <fmt/format.h>
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+
+// Since 26.05 macros choose between two functions each; the functions themselves are meant here.
+#undef slurm_load_job
+#undef slurm_requeue
+
+namespace singularity::slurm {
+
+namespace {
+
+// Without SHOW_LOCAL a federation would be asked.
+constexpr std::uint16_t kShow = SHOW_ALL | SHOW_DETAIL | SHOW_LOCAL;
+
+// What a refusal of slurmctld calls for.
+struct Remedy {
+    int code;
+    std::string_view words;
+};
+constexpr std::string_view kAnyRemedy = "singularity-slurm job shows what Slurm says of it";
+constexpr std::array kRemedies{
+    Remedy{ESLURM_DISABLED, "submit it with --requeue, or set JobRequeue=1 in slurm.conf"},
+    Remedy{ESLURM_BATCH_ONLY, "only jobs of sbatch can be requeued: submit it with sbatch"},
+    Remedy{ESLURM_ACCESS_DENIED, "run this as root or as the job's user"},
+};
+
+// Up to 25.11 a job is named by its number, since 26.05 by a step id. The function's address is taken by the
+// caller.
+template <class Id>
+Id job_name(std::uint32_t id) {
+    if constexpr (std::is_integral_v<Id>) {
+        return id;
+    } else {
+        Id name{};
+        name.job_id = id;
+        name.step_het_comp = NO_VAL;
+        name.step_id = NO_VAL;
+        return name;
+    }
+}
+
+template <class Id>
+int load(int (*function)(job_info_msg_t **, Id, std::uint16_t), job_info_msg_t **message, std::uint32_t id) {
+    return function(message, job_name<Id>(id), kShow);
+}
+
+template <class Id>
+int requeue_running(int (*function)(Id, std::uint32_t), std::uint32_t id) {
+    return function(job_name<Id>(id), JOB_RUNNING);
+}
+
+// Some functions of the API return the error itself, some return -1 and set errno.
+int error_code(int returned) { return returned > 0 ? returned : errno; }
+
+std::string text_or_empty(const char *text) { return text == nullptr ? std::string() : std::string(text); }
+
+} // namespace
+
+Controller::Controller() { slurm_init(nullptr); }
+Controller::~Controller() { slurm_fini(); }
+
+Expected<std::string> Controller::cluster_name() const {
+    slurm_conf_t *loaded = nullptr;
+    if (const int returned = slurm_load_ctl_conf(0, &loaded); returned != 0) {
+        const int code = error_code(returned);
+        return failure("ask slurmctld for", "its configuration", slurm_strerror(code), code);
+    }
+    // Not freed: 26.05 has no function for it, and the process is short.
+    return text_or_empty(loaded->cluster_name);
+}
+
+Expected<std::optional<Job>> Controller::job(std::uint32_t id) const {
+    job_info_msg_t *loaded = nullptr;
+    if (const int returned = load(slurm_load_job, &loaded, id); returned != 0) {
+        const int code = error_code(returned);
+        if (code == ESLURM_INVALID_JOB_ID)
+            return std::nullopt;
+        return failure("ask slurmctld for job", std::to_string(id), slurm_strerror(code), code);
+    }
+    const std::unique_ptr<job_info_msg_t, decltype(&slurm_free_job_info_msg)> message(
+        loaded, slurm_free_job_info_msg);
+    // Of a heterogeneous job or an array there are more records.
+    const std::span records(message->job_array, message->record_count);
+    const auto found =
+        std::ranges::find_if(records, [&](const slurm_job_info_t &record) { return record.job_id == id; });
+    if (found == records.end())
+        return failure("ask slurmctld for job", std::to_string(id),
+                       fmt::format("it answers with {} other jobs", records.size()), EPROTO);
+    return Job{.fate = fate_of(found->job_state, found->preempt_time),
+               .uid = found->user_id,
+               .batch = found->batch_flag != 0,
+               .may_requeue = found->requeue != 0,
+               .restarts = found->restart_cnt,
+               .batch_host = text_or_empty(found->batch_host)};
+}
+
+Expected<void> Controller::requeue(std::uint32_t id) const {
+    const int returned = requeue_running(slurm_requeue, id);
+    if (returned == 0)
+        return {};
+    const int code = error_code(returned);
+    const auto *const remedy =
+        std::ranges::find_if(kRemedies, [&](const Remedy &candidate) { return candidate.code == code; });
+    return failure(
+        "requeue job", std::to_string(id),
+        fmt::format("{}; {}", slurm_strerror(code), remedy == kRemedies.end() ? kAnyRemedy : remedy->words),
+        code);
+}
+
+} // namespace singularity::slurm

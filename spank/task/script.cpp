@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "script.hpp"
+
+#include "agent/client.hpp"
+#include "common/deadline.hpp"
+#include "common/exec.hpp"
+#include "processes.hpp"
+#include "streams/program.hpp"
+#include "wrapper.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <iostream>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace singularity::task {
+
+namespace {
+
+using namespace std::chrono_literals;
+using agent::Client;
+
+constexpr auto kLookAgain = 100ms;
+
+// They bring the output of steps; and end by themselves when these have.
+bool is_srun(const Descendant &one) { return one.program == "srun"; }
+
+class Script {
+  public:
+    Script(std::filesystem::path socket, pid_t pid, UniqueFd signals)
+        : socket_(std::move(socket)), pid_(pid), signals_(std::move(signals)) {}
+
+    Expected<int> supervise() {
+        for (;;) {
+            std::array<pollfd, 2> watched{
+                {{.fd = signals_.get(), .events = POLLIN, .revents = 0},
+                 {.fd = client_ ? client_->fd() : -1, .events = POLLIN, .revents = 0}}};
+            const int patience = runs_again_ ? static_cast<int>(kLookAgain.count()) : -1;
+            if (poll(watched.data(), watched.size(), patience) < 0 && errno != EINTR)
+                return std::unexpected(errno_error("wait for", "the batch script"));
+            take_signals();
+            hear();
+            if (auto status = reap())
+                return *status;
+            if (runs_again_ && !has_sruns())
+                return 0;
+        }
+    }
+
+  private:
+    void take_signals() {
+        signalfd_siginfo info{};
+        while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+            const int number = static_cast<int>(info.ssi_signo);
+            if (number == SIGCHLD || number == SIGWINCH)
+                continue;
+            if (held_) // whatever it is, the script hears of it if it runs on
+                pending_.push_back(number);
+            else if (number == SIGTERM)
+                hold();
+            else
+                pass_on(number);
+        }
+    }
+
+    void pass_on(int number) const { static_cast<void>(kill(pid_, number)); }
+
+    // It stands still before anybody is asked: its steps may be saved and end at any time.
+    void hold() {
+        auto stopped = stop_all([](const Descendant &one) { return !is_srun(one); });
+        held_ = true;
+        if (stopped)
+            stopped_ = std::move(*stopped);
+        auto client = stopped ? Client::connect(socket_) : propagate(stopped);
+        auto asked = client ? client->send(agent::HoldScript{}) : propagate(client);
+        if (!asked)
+            return let_go(asked.error().message());
+        client_ = std::move(*client);
+        asked_ = *asked;
+    }
+
+    void let_go(const std::string &trouble) {
+        if (!trouble.empty())
+            std::cerr << "singularity-task: the batch script is told to end: " << trouble << std::endl;
+        held_ = false;
+        client_.reset();
+        pass_on(SIGTERM);
+        for (const int number : std::exchange(pending_, {}))
+            pass_on(number);
+        for (const pid_t pid : std::exchange(stopped_, {}))
+            static_cast<void>(kill(pid, SIGCONT));
+    }
+
+    void hear() {
+        if (!client_ || runs_again_)
+            return;
+        auto fate = client_->take<agent::ScriptFate>(asked_);
+        if (!fate)
+            return let_go(fate.error().message());
+        if (!*fate)
+            return;
+        runs_again_ = (*fate)->reply.runs_again;
+        if (!runs_again_)
+            let_go({});
+    }
+
+    // All children: those whose parents have ended are ours.
+    std::optional<int> reap() const {
+        std::optional<int> out;
+        int status = 0;
+        for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG))
+            if (pid == pid_)
+                out = status;
+        return out;
+    }
+
+    static bool has_sruns() {
+        const auto all = descendants();
+        return !all ||
+               std::ranges::any_of(*all, [](const auto &one) { return is_srun(one) && one.state != 'Z'; });
+    }
+
+    std::filesystem::path socket_;
+    pid_t pid_;
+    UniqueFd signals_;
+    std::optional<Client> client_;
+    std::uint32_t asked_ = 0;
+    bool held_ = false;
+    bool runs_again_ = false;
+    std::vector<pid_t> stopped_;
+    std::vector<int> pending_; // that have come since it is held
+};
+
+} // namespace
+
+Expected<int> run_script(const std::filesystem::path &socket, const std::vector<std::string> &command) {
+    auto numbers = forwarded_signals();
+    numbers.push_back(SIGCHLD);
+    sigset_t before;
+    sigprocmask(SIG_BLOCK, nullptr, &before);
+    auto signals = spank::readable_signals(numbers);
+    if (!signals)
+        return propagate(signals);
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+        return std::unexpected(errno_error("look after", "the batch script"));
+    const pid_t pid = fork();
+    if (pid < 0)
+        return std::unexpected(errno_error("start", command[0]));
+    if (pid == 0) {
+        static_cast<void>(std::signal(SIGPIPE, SIG_DFL));
+        sigprocmask(SIG_SETMASK, &before, nullptr);
+        auto words = command;
+        const auto arguments = exec_list(words);
+        execvp(arguments[0], arguments.data());
+        const int code = errno;
+        std::cerr << "singularity-task: " << errno_error("run", command[0], code).message() << '\n';
+        _exit(code);
+    }
+    return Script(socket, pid, std::move(*signals)).supervise();
+}
+
+} // namespace singularity::task

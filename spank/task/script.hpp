@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The batch script of an elastic job: a child of the wrapper, which is the process that Slurm signals. When
+// Slurm ends a job that runs again later, the script must not notice: it would run on behind a step that was
+// saved, or end and take its output with it.
+#pragma once
+
+#include "common/error.hpp"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace singularity::task {
+
+// The script's wait status, or that of one that has ended well if it is to be run again.
+[[nodiscard]] Expected<int> run_script(const std::filesystem::path &socket,
+                                       const std::vector<std::string> &command);
+
+} // namespace singularity::task

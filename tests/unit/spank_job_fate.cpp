@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What becomes of a job, by its state and flags: all states of slurm.h, and those that no release has.
+#include "cmocka.hpp"
+#include "slurm/job_fate.hpp"
+
+#include <cstdint>
+#include <ctime>
+
+#include <slurm/slurm.h>
+
+namespace {
+
+using singularity::slurm::Fate;
+using singularity::slurm::fate_of;
+using singularity::slurm::to_string;
+using singularity::test::expect_equal;
+
+constexpr std::time_t kPreempted = 1700000000;
+
+struct Case {
+    std::uint32_t state;
+    std::time_t preempt_time;
+    Fate fate;
+};
+
+template <std::size_t kCount>
+void expect_fates(const Case (&cases)[kCount]) {
+    for (const Case &test : cases)
+        expect_equal(std::to_string(test.state) + " " +
+                         std::string(to_string(fate_of(test.state, test.preempt_time))),
+                     std::to_string(test.state) + " " + std::string(to_string(test.fate)));
+}
+
+void base_states(void **) {
+    static_assert(JOB_END == 12, "slurm.h has a new state: which fate is it?");
+    const Case cases[] = {
+        {JOB_PENDING, 0, Fate::kRequeued}, {JOB_RUNNING, 0, Fate::kStays},
+        {JOB_SUSPENDED, 0, Fate::kStays},  {JOB_COMPLETE, 0, Fate::kEnded},
+        {JOB_CANCELLED, 0, Fate::kEnded},  {JOB_FAILED, 0, Fate::kEnded},
+        {JOB_TIMEOUT, 0, Fate::kTimeout},  {JOB_NODE_FAIL, 0, Fate::kEnded},
+        {JOB_PREEMPTED, 0, Fate::kEnded},  {JOB_BOOT_FAIL, 0, Fate::kEnded},
+        {JOB_DEADLINE, 0, Fate::kTimeout}, {JOB_OOM, 0, Fate::kEnded},
+        {JOB_END, 0, Fate::kEnded},        {JOB_STATE_BASE, 0, Fate::kEnded},
+    };
+    expect_fates(cases);
+}
+
+void preemption_counts_while_it_runs(void **) {
+    const Case cases[] = {
+        {JOB_RUNNING, kPreempted, Fate::kPreempted},
+        {JOB_SUSPENDED, kPreempted, Fate::kPreempted},
+        {JOB_RUNNING | JOB_SIGNALING, kPreempted, Fate::kPreempted},
+        {JOB_PENDING | JOB_COMPLETING, kPreempted, Fate::kRequeued},
+        {JOB_PREEMPTED | JOB_COMPLETING, kPreempted, Fate::kEnded},
+        {JOB_CANCELLED | JOB_COMPLETING, kPreempted, Fate::kEnded},
+        {JOB_TIMEOUT | JOB_COMPLETING, kPreempted, Fate::kTimeout},
+    };
+    expect_fates(cases);
+}
+
+void flags(void **) {
+    const Case cases[] = {
+        {JOB_RUNNING | JOB_CONFIGURING, 0, Fate::kStays},
+        {JOB_RUNNING | JOB_RESIZING, 0, Fate::kStays},
+        {JOB_RUNNING | JOB_SIGNALING, 0, Fate::kStays},
+        {JOB_RUNNING | JOB_SPECIAL_EXIT, 0, Fate::kStays},
+        {JOB_RUNNING | JOB_COMPLETING, 0, Fate::kEnded},
+        {JOB_PENDING | JOB_COMPLETING, 0, Fate::kRequeued},
+        {JOB_PENDING | JOB_SPECIAL_EXIT, 0, Fate::kRequeued},
+        {JOB_CANCELLED | JOB_COMPLETING, 0, Fate::kEnded},
+        {JOB_TIMEOUT | JOB_COMPLETING, 0, Fate::kTimeout},
+        {JOB_COMPLETE | JOB_COMPLETING, 0, Fate::kEnded},
+        {JOB_FAILED | JOB_LAUNCH_FAILED, 0, Fate::kEnded},
+        // Slurm makes them wait again once their nodes are free.
+        {JOB_FAILED | JOB_COMPLETING | JOB_REQUEUE, 0, Fate::kRequeued},
+        {JOB_FAILED | JOB_COMPLETING | JOB_SPECIAL_EXIT, 0, Fate::kRequeued},
+        {JOB_NODE_FAIL | JOB_COMPLETING | JOB_REQUEUE_HOLD, 0, Fate::kRequeued},
+        {JOB_COMPLETE | JOB_COMPLETING | JOB_REQUEUE_FED, 0, Fate::kRequeued},
+        {JOB_RUNNING | JOB_COMPLETING | JOB_REQUEUE, 0, Fate::kRequeued},
+        // Flags of a later release.
+        {JOB_RUNNING | 0x80000000U, 0, Fate::kStays},
+        {JOB_STATE_FLAGS | JOB_STATE_BASE, kPreempted, Fate::kRequeued},
+    };
+    expect_fates(cases);
+}
+
+void words(void **) {
+    expect_equal(to_string(Fate::kStays), "stays");
+    expect_equal(to_string(Fate::kRequeued), "requeued");
+    expect_equal(to_string(Fate::kPreempted), "preempted");
+    expect_equal(to_string(Fate::kTimeout), "timeout");
+    expect_equal(to_string(Fate::kEnded), "ended");
+}
+
+} // namespace
+
+int main() {
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(base_states),
+        cmocka_unit_test(preemption_counts_while_it_runs),
+        cmocka_unit_test(flags),
+        cmocka_unit_test(words),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
