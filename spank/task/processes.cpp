@@ -38,7 +38,32 @@ Stat stat_in(const std::string &text) {
     return out;
 }
 
-bool is_stopped(char state) { return state == 'T' || state == 't' || state == 'Z' || state == 'X'; }
+bool has_ended(const Descendant &one) { return one.state == 'Z' || one.state == 'X'; }
+
+// To all for whom `done` does not hold, until it does for all. Who has got it.
+Expected<std::set<pid_t>> signal_until(int number, const char *what,
+                                       const std::function<bool(const Descendant &)> &done) {
+    std::set<pid_t> out;
+    Expected<void> trouble;
+    const auto all_done = [&] {
+        const auto all = descendants();
+        if (!all) {
+            trouble = std::unexpected(all.error());
+            return true;
+        }
+        bool reached = true;
+        for (const auto &one : *all)
+            if (!done(one)) {
+                reached = false;
+                if (kill(one.pid, number) == 0)
+                    out.insert(one.pid);
+            }
+        return reached;
+    };
+    if (auto waited = wait_until(all_done, Deadline::after(kPatience), what); !waited)
+        return propagate(waited);
+    return trouble ? Expected<std::set<pid_t>>(std::move(out)) : propagate(trouble);
+}
 
 } // namespace
 
@@ -76,28 +101,17 @@ Expected<std::vector<Descendant>> descendants() {
 }
 
 Expected<std::vector<pid_t>> stop_all(const std::function<bool(const Descendant &)> &wanted) {
-    std::set<pid_t> stopped;
-    Expected<void> trouble;
-    const auto all_stand = [&] {
-        auto all = descendants();
-        if (!all) {
-            trouble = propagate(all);
-            return true;
-        }
-        bool stand = true;
-        for (const auto &one : *all)
-            if (wanted(one) && !is_stopped(one.state)) {
-                stand = false;
-                if (kill(one.pid, SIGSTOP) == 0)
-                    stopped.insert(one.pid);
-            }
-        return stand;
-    };
-    if (auto done = wait_until(all_stand, Deadline::after(kPatience), "all processes to stand still"); !done)
-        return propagate(done);
-    if (!trouble)
-        return propagate(trouble);
-    return std::vector<pid_t>(stopped.begin(), stopped.end());
+    auto reached = signal_until(SIGSTOP, "all processes to stand still", [&](const Descendant &one) {
+        return !wanted(one) || one.state == 'T' || one.state == 't' || has_ended(one);
+    });
+    if (!reached)
+        return propagate(reached);
+    return std::vector<pid_t>(reached->begin(), reached->end());
+}
+
+Expected<void> kill_all() {
+    auto killed = signal_until(SIGKILL, "all processes to end", has_ended);
+    return killed ? Expected<void>() : propagate(killed);
 }
 
 } // namespace singularity::task

@@ -23,5 +23,7 @@ struct Descendant {
 // Stops those that are wanted until no other comes into being. Who was stopped before is not among the
 // result.
 [[nodiscard]] Expected<std::vector<pid_t>> stop_all(const std::function<bool(const Descendant &)> &wanted);
+// Until none is left; some may remain as zombies.
+[[nodiscard]] Expected<void> kill_all();
 
 } // namespace singularity::task

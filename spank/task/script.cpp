@@ -53,8 +53,12 @@ class Script {
             hear();
             if (auto status = reap())
                 return *status;
-            if (runs_again_ && !has_sruns())
-                return 0;
+            if (!runs_again_ || has_sruns())
+                continue;
+            // Slurm would tell them to end, once they are children of its own, and they would run on to do so.
+            if (auto killed = kill_all(); !killed)
+                return propagate(killed);
+            return 0;
         }
     }
 

@@ -6,10 +6,9 @@ import shlex
 
 import pytest
 from conftest import elastic_up
+from elastic import ELASTIC, PATIENCE, assert_clean
 from virtualcluster.errors import wait_for
 
-PATIENCE = 120
-ELASTIC = "--singularity-elastic"
 # Its state is in its memory alone. Whoever counts twice, or not at all, is seen.
 COUNT = """
 import os, time
@@ -48,16 +47,6 @@ def wait_counted(cluster, job, number, ranks):
     wait_for(reached, PATIENCE, f"{ranks} ranks to count to {number}")
 
 
-def left(cluster):
-    script = (f"ls /run/singularity/nodes /run/singularity/members /run/singularity/jobs | grep -v ^/ | grep .; "
-              "grep -l -e singularity-net -e singularity-ini -e singularity-tas -e singularity-pro /proc/[0-9]*/comm")
-    return {host.name: cluster.host(host.name).run(script, check=False).stdout.split() for host in cluster.nodes}
-
-
-def assert_clean(cluster):
-    wait_for(lambda: not any(left(cluster).values()), PATIENCE, "nothing to be left")
-
-
 def requeue(cluster, job):
     cluster.slurm("scontrol", "requeue", str(job))
 
@@ -69,13 +58,125 @@ def cluster(release):
         assert_clean(made)
 
 
+def submit(cluster, *lines, options=("-N2", "--ntasks-per-node=2"), **others):
+    return cluster.submit(ELASTIC, "--open-mode=append", "--requeue", *options, script=script(*lines), **others)
+
+
+def assert_whole(cluster, job, numbers, ranks=4):
+    shown = output(cluster, job)
+    assert counted(cluster, job) == {rank: list(range(numbers)) for rank in range(ranks)}, shown
+
+
 def test_requeued_jobs_go_on(cluster):
-    """On the same two nodes, twice."""
-    job = cluster.submit(ELASTIC, "-N2", "--ntasks-per-node=2", "--open-mode=append", "--requeue", script=script("echo begun", count(), "echo end"))
+    """On the same two nodes, twice. The script is begun again, and ends once."""
+    job = submit(cluster, "echo begun", count(), "echo end")
     for number in (20, 60):
         wait_counted(cluster, job, number, 4)
         requeue(cluster, job)
     cluster.wait_job(job, seconds=PATIENCE)
+    assert_whole(cluster, job, 200)
     shown = output(cluster, job)
-    assert counted(cluster, job) == {rank: list(range(200)) for rank in range(4)}, shown
     assert shown.count("begun") == 3 and shown.count("end") == 1
+
+
+def test_jobs_go_on_where_there_is_room(cluster):
+    """Two nodes, then one for all four ranks, then two."""
+    job = submit(cluster, count(300), options=["-n4", "-N1-2", "--spread-job"])
+    wait_counted(cluster, job, 20, 4)
+    assert cluster.job(job)["NumNodes"] == "2"
+    try:
+        cluster.slurm("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=test")
+        requeue(cluster, job)
+        wait_counted(cluster, job, 60, 4)
+        assert cluster.job(job)["NodeList"] == "n2"
+    finally:
+        cluster.slurm("scontrol", "update", "NodeName=n1", "State=RESUME")
+    requeue(cluster, job)
+    wait_counted(cluster, job, 100, 4)
+    assert cluster.job(job)["NumNodes"] == "2"
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert_whole(cluster, job, 300)
+
+
+HEARS = """
+import signal, time
+heard = []
+signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+print("listens", flush=True)
+while not heard:
+    time.sleep(0.05)
+print("heard", heard, flush=True)
+"""
+
+
+def test_programs_hear_of_other_ends(cluster):
+    """Of scancel, and of a signal that somebody sends."""
+    program = f"srun -N1 -n1 /usr/bin/python3 -c {shlex.quote(HEARS)}"
+    for cancel in (["scancel"], ["scancel", "--signal=TERM"]):
+        job = submit(cluster, program, options=["-N1"])
+        wait_for(lambda job=job: "listens" in output(cluster, job), PATIENCE, "the program to listen")
+        cluster.slurm(*cancel, str(job))
+        cluster.wait_job(job, ("CANCELLED",) if cancel == ["scancel"] else ("COMPLETED",), seconds=PATIENCE)
+        if cancel != ["scancel"]:
+            assert "heard [15]" in output(cluster, job)
+
+
+def test_batch_scripts_hear_of_other_ends(cluster):
+    job = submit(cluster, "trap 'echo told; exit 3' TERM", "echo waits", "sleep 1000 & wait", options=["-N1"])
+    wait_for(lambda: "waits" in output(cluster, job), PATIENCE, "the script to wait")
+    cluster.slurm("scancel", "--batch", "--signal=TERM", str(job))
+    cluster.wait_job(job, ("FAILED",), seconds=PATIENCE)
+    assert "told" in output(cluster, job) and cluster.job(job)["ExitCode"] == "3:0"
+
+
+def test_nothing_of_a_script_runs_behind_a_saved_step(cluster):
+    """Not what follows, not what a trap does, and not what runs beside it."""
+    job = submit(cluster, "trap 'echo trap' TERM EXIT", "(for i in $(seq 200); do sleep 0.1; echo beside; done) & ",
+                 count(100) + "; echo behind $?", "kill %1", "trap - EXIT", options=["-N1", "-n1"])
+    wait_counted(cluster, job, 20, 1)
+    requeue(cluster, job)
+    wait_for(lambda: cluster.job(job)["JobState"] == "PENDING", PATIENCE, "the job to wait for its next run")
+    assert "behind" not in output(cluster, job) and "trap" not in output(cluster, job)
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert_whole(cluster, job, 100, 1)
+    assert output(cluster, job).count("behind 0") == 1
+
+
+def test_another_program_begins_anew(cluster):
+    """With a word to the user."""
+    first, second = count(1000), count(30, 0.01)
+    job = submit(cluster, f"if [ -z $SLURM_RESTART_COUNT ]; then {first}; else {second}; fi", options=["-N1", "-n1"])
+    wait_counted(cluster, job, 20, 1)
+    requeue(cluster, job)
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert counted(cluster, job)[0][-30:] == list(range(30))
+    assert "the step begins anew: " in output(cluster, job)
+
+
+def test_agents_that_die_are_not_noticed(cluster):
+    """Neither while the job runs nor when it is to be saved."""
+    job = submit(cluster, count())
+    wait_counted(cluster, job, 10, 4)
+    for node in ("n1", "n2"):
+        cluster.stop_daemon(node, "singularityd", "KILL")
+        cluster.start_agents(node)
+    wait_counted(cluster, job, 30, 4)
+    requeue(cluster, job)
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert_whole(cluster, job, 200)
+
+
+def test_a_node_that_loses_power(release):
+    """The job goes on from its last periodic checkpoint: what it has written since, it writes again."""
+    with elastic_up(release, nodes=2, conf={"SlurmdTimeout": "5", "JobRequeue": "1"}) as made:
+        job = submit(made, "export SINGULARITY_STEP_EVERY=2", count(250), options=["-n4", "-N1-2", "--spread-job"])
+        wait_counted(made, job, 80, 4)
+        assert made.job(job)["NumNodes"] == "2"
+        host = "n2" if made.job(job)["BatchHost"] == "n1" else "n1"
+        made.kill(host)
+        wait_for(lambda: made.job(job)["Restarts"] == "1" and made.job(job)["JobState"] == "RUNNING", PATIENCE, "the job to be run again")
+        made.wait_job(job, seconds=PATIENCE)
+        for rank, numbers in counted(made, job).items():
+            again = [number for at, number in enumerate(numbers) if at and number <= numbers[at - 1]]
+            assert len(again) == 1 and 10 < again[0] < 250, (rank, numbers)
+            assert sorted(set(numbers)) == list(range(250)), (rank, numbers)

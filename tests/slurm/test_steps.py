@@ -8,15 +8,13 @@ import subprocess
 
 import pytest
 from conftest import up
+from elastic import ELASTIC, INIT, assert_clean, left
 from virtualcluster.cluster import CHECKOUT
-from virtualcluster.errors import wait_for
 
 BUILD = os.path.abspath(os.environ.get("CTEST_BINARY_DIR", os.path.join(CHECKOUT, "build", "release")))
 PATIENCE = 60
-ELASTIC = "--singularity-elastic"
 BOTH = ["-N2", "--ntasks-per-node=2"]
 WRAPPER = "/usr/lib/singularity/singularity-task"
-INIT = "singularity-ini"  # as comm has it
 
 
 @pytest.fixture
@@ -36,16 +34,6 @@ def begin(cluster, *words, options=(), elastic=True):
     line = ["srun", *([ELASTIC] if elastic else []), *options, *words]
     return subprocess.Popen(host.command(line, "alice", "/shared"), stdin=subprocess.DEVNULL,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=host.join_cgroups)
-
-
-def left(cluster):
-    script = (f"ls /run/singularity/nodes /run/singularity/members /run/singularity/jobs | grep -v ^/ | grep .; "
-              f"grep -l -e singularity-net -e {INIT} -e singularity-tas -e singularity-pro /proc/[0-9]*/comm")
-    return {host.name: cluster.host(host.name).run(script, check=False).stdout.split() for host in cluster.nodes}
-
-
-def assert_clean(cluster):
-    wait_for(lambda: not any(left(cluster).values()), PATIENCE, f"nothing to be left: {left(cluster)}")
 
 
 def python(code):
