@@ -49,8 +49,9 @@ enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the
     signal_rank, // -> done: to the task of this connection
     joined,
     rank_ended,
-    hold_script, // -> script_fate, when it is known: the batch script of the job in whose cgroup the sender
-                 // is stands still
+    begin_script, // -> script_fate, when it is to be held: the sender looks after a batch script
+    hold_script,  // -> script_fate, when it is known: the batch script of the job in whose cgroup the sender
+                  // is stands still
     script_fate,
 };
 
@@ -312,11 +313,12 @@ struct JoinStep {
     std::string cluster;        // Slurm's name of it
     std::uint32_t restarts = 0; // of the job: it may have been saved before
     std::uint32_t every = 0;    // seconds between checkpoints that nobody asks for; 0: none
+    bool of_script = false;     // a batch script has begun it
     node::Program program;
     bool again = false; // it runs; an earlier agent has started it: without program and streams
     static void fields(auto &self, auto &visit) {
         visit(self.hosts, self.node, self.ranks, self.ranks_here, self.rank, self.devices, self.cluster,
-              self.restarts, self.every, self.program, self.again);
+              self.restarts, self.every, self.of_script, self.program, self.again);
     }
 };
 struct Joined {
@@ -342,6 +344,10 @@ struct SignalRank {
     static void fields(auto &self, auto &visit) { visit(self.number); }
 };
 
+struct BeginScript {
+    static constexpr auto kType = Message::begin_script;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
 // Slurm has told it to end, by SIGTERM.
 struct HoldScript {
     static constexpr auto kType = Message::hold_script;

@@ -217,6 +217,11 @@ void Job::watch(std::vector<pollfd> &fds) const {
         saving_->watch(fds);
     if (errand_)
         fds.push_back({.fd = errand_->fd(), .events = POLLIN, .revents = 0});
+    std::vector<int> of_keeper;
+    if (keeper_)
+        keeper_->watch(of_keeper);
+    for (const int fd : of_keeper)
+        fds.push_back({.fd = fd, .events = POLLIN, .revents = 0});
 }
 
 std::optional<Deadline> Job::next_deadline() const {
@@ -252,6 +257,7 @@ void Job::handle() {
     if (const auto saving = saving_) // which it may end
         saving->handle();
     handle_slurm();
+    handle_keeper();
     look_at_watchers();
     if (!destroy_ || gone_ || record_.state() != wire::JobRecord::ENDED)
         return;

@@ -142,6 +142,8 @@ class Job : public std::enable_shared_from_this<Job> {
     void rest();
     void look_at_script();
     void save_at_last();
+    void keep_end();
+    void handle_keeper();
 
     // job_images.cpp
     [[nodiscard]] Expected<void> save(bool go_on, bool periodic);
@@ -174,10 +176,12 @@ class Job : public std::enable_shared_from_this<Job> {
     // What becomes of a step that Slurm has told to end.
     enum class Yield : std::uint8_t { no, asking, saving, requeueing, resting };
     Yield yield_ = Yield::no;
-    bool requeue_ = false; // it is ours to say that it runs again
+    bool requeue_ = false;     // it is ours to say that it runs again
+    bool stop_script_ = false; // Slurm says so when the script ends
     std::string batch_host_;
     std::optional<SlurmErrand> errand_;
     std::optional<Deadline> look_again_; // at its script
+    std::optional<Worker> keeper_;       // writes down how it has ended
     bool is_saved_ = false;              // and stands still
     bool ends_saved_ = false;            // its tasks end without a word
     bool held_back_ = false;             // somebody reads all output: it waits for him

@@ -142,6 +142,7 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
     record.set_step(wish.step);
     record.set_cluster(wish.cluster);
     record.set_restarts(wish.restarts);
+    record.set_of_script(wish.of_script);
     record.set_ranks(wish.ranks);
     // Those of a step of Slurm's are where its tasks are.
     if (wish.step.empty()) {
@@ -233,7 +234,7 @@ void JobKeeper::serve(const std::string &coordinator, wire::Envelope request,
     }
     if (request.has_script_rests()) {
         const auto &about = request.script_rests();
-        return answer(done(nodes_->script_rests({.uid = about.uid(), .step = about.step()})
+        return answer(done(nodes_->script_rests({.uid = about.uid(), .step = about.step()}, about.stop())
                                ? Expected<void>()
                                : failure("wait for", "the batch script", "it may still run", EAGAIN)));
     }

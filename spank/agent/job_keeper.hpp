@@ -54,6 +54,7 @@ class JobKeeper : private HostAsker {
         std::uint32_t ranks = 0;
         std::string cluster;
         std::uint32_t restarts = 0;
+        bool of_script = false;
     };
     [[nodiscard]] Expected<std::shared_ptr<Job>> run(Wish wish);
 

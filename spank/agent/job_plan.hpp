@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace singularity::agent {
@@ -41,6 +42,10 @@ struct Offer {
     std::uint32_t tasks = 0;
     std::uint32_t devices = 0;
 };
+// All of its ranks have.
+[[nodiscard]] inline bool has_ended(const peers::wire::JobRecord &record) {
+    return std::cmp_equal(record.ends_size(), record.ranks());
+}
 // Puts nodes on the hosts, in their order, as many ranks to each as it has tasks, as far as whole nodes can
 // be; those of a host share its devices. The first node is always on the first host.
 [[nodiscard]] Expected<void> place_nodes(JobNodes &nodes, const std::vector<Offer> &offers,

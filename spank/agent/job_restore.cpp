@@ -108,14 +108,17 @@ Expected<void> JobKeeper::replace_ended(const std::string &name) {
 
 Expected<JobKeeper::Restoring> JobKeeper::restoring(wire::JobRecord record, const WorkFoundJob &found) const {
     record.set_state(wire::JobRecord::REACHING);
-    record.clear_ends();
     record.clear_trouble();
-    record.clear_status();
     record.clear_saving();
     record.set_made(std::time(nullptr));
     record.set_checkpoint(found.checkpoint);
     record.set_periodic(found.periodic ? found.checkpoint : std::string());
-    record.set_restore(found.checkpoint);
+    // What it had come to is known already, or will be told by its nodes.
+    if (!has_ended(record)) {
+        record.clear_ends();
+        record.clear_status();
+        record.set_restore(found.checkpoint);
+    }
     const auto directory = job_setting_.jobs / record.name();
     if (auto made = make_job_directory(directory); !made)
         return propagate(made);

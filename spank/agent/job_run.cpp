@@ -147,8 +147,8 @@ void Job::look_at_ranks() {
         if (one.status() != 0 && record_.step().empty())
             return end(fmt::format("rank {} on {} has ended with {}", one.rank(), host_of(one.rank()),
                                    words_of(one.status())));
-    if (std::cmp_equal(record_.ends().size(), ranks()))
-        end({});
+    if (has_ended(record_))
+        keep_end();
 }
 
 void Job::end(const std::string &trouble, bool saved) {
@@ -161,6 +161,7 @@ void Job::end(const std::string &trouble, bool saved) {
     next_save_.reset();
     errand_.reset();
     look_again_.reset();
+    keeper_.reset();
     ends_saved_ = ends_saved_ || saved;
     if (!trouble.empty() && record_.trouble().empty()) {
         kLog.info("{} ends: {}", record_.name(), trouble);
@@ -202,6 +203,8 @@ void Job::end_host(const std::string &host) {
     request.mutable_end_job()->set_job(record_.name());
     request.mutable_end_job()->set_trouble(record_.trouble());
     request.mutable_end_job()->set_saved(ends_saved_);
+    if (!record_.step().empty())
+        *request.mutable_end_job()->mutable_ends() = record_.ends();
     hosts_->ask(host, std::move(request), setting_->patience,
                 [self = shared_from_this(), host](const Expected<wire::Envelope> &reply) {
                     if (const auto ended = outcome_of(reply); !ended && ended.error().code != ENOENT)

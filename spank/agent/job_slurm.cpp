@@ -7,10 +7,13 @@
 #include "member.hpp"
 #include "peers/handshake.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/wait.h>
 
 namespace singularity::agent {
 
@@ -26,7 +29,7 @@ constexpr auto kBetweenLooks = 200ms;
 } // namespace
 
 void Job::told_to_end() {
-    if (yield_ != Yield::no || record_.state() != wire::JobRecord::RUNNING)
+    if (yield_ != Yield::no || record_.state() != wire::JobRecord::RUNNING || has_ended(record_))
         return;
     auto errand = about_slurm_job(&SlurmErrand::about);
     if (!errand)
@@ -68,7 +71,10 @@ void Job::slurm_has_told(const Expected<SlurmJob> &about) {
     if (!goes_on_later(*about))
         return is_saved_ ? end({}) : go_on_to_end({});
     kLog.info("{}: Slurm runs its job again later: it is saved", record_.name());
-    requeue_ = about->fate != SlurmJob::Fate::requeued;
+    requeue_ = about->fate == SlurmJob::Fate::timeout;
+    // In its grace time Slurm requeues a job whose script ends. It would do so once more, after the next run,
+    // if it were told to.
+    stop_script_ = about->fate == SlurmJob::Fate::preempted;
     batch_host_ = peers::short_name(about->batch_host);
     yield_ = Yield::saving;
     if (is_saved_)
@@ -127,6 +133,7 @@ void Job::look_at_script() {
     auto &about = *request.mutable_script_rests();
     about.set_uid(record_.user().uid());
     about.set_step(record_.step());
+    about.set_stop(stop_script_);
     hosts_->ask(batch_host_, std::move(request), kScriptPatience,
                 [self = shared_from_this()](const Expected<wire::Envelope> &reply) {
                     if (self->record_.state() != wire::JobRecord::RUNNING)
@@ -136,6 +143,47 @@ void Job::look_at_script() {
                     else // Slurm kills the tasks before long, if nobody answers
                         self->look_again_ = Deadline::after(kBetweenLooks);
                 });
+}
+
+// A batch script that is run again does not run twice what has ended; so its end is in the store before the
+// script hears of it. What Slurm has killed has not ended.
+void Job::keep_end() {
+    const auto was_killed = [](const auto &one) {
+        return WIFSIGNALED(one.status()) && WTERMSIG(one.status()) == SIGKILL;
+    };
+    if (!record_.of_script() || yield_ != Yield::no || is_saved_ ||
+        std::ranges::any_of(record_.ends(), was_killed))
+        return end({});
+    if (keeper_)
+        return;
+    const auto record = record_.SerializeAsString();
+    auto worker = Worker::start(setting_->libraries, WorkKeepEnd{.job = record_.name(),
+                                                                 .uid = record_.user().uid(),
+                                                                 .gid = record_.user().gid(),
+                                                                 .record = {record.begin(), record.end()}});
+    if (!worker) {
+        if (worker.error().code != ENOENT) // a build without checkpoints
+            kLog.error("{}: its end is not kept: {}", record_.name(), worker.error().message());
+        return end({});
+    }
+    keeper_ = std::move(*worker);
+}
+
+void Job::handle_keeper() {
+    node::Packet packet;
+    while (keeper_) {
+        const auto received = keeper_->receive(packet);
+        if (received == node::Received::nothing)
+            return;
+        const auto failed = node::decode<WorkFailed>(packet.bytes);
+        if (received != node::Received::packet)
+            kLog.error("{}: its end is not kept: the process that was to do it has died", record_.name());
+        else if (failed)
+            kLog.error("{}: its end is not kept: {}", record_.name(), failed->error.why);
+        else if (!node::decode<WorkFinished>(packet.bytes))
+            continue;
+        return end({});
+    }
 }
 
 } // namespace singularity::agent

@@ -148,6 +148,8 @@ bool Job::has_devices() const {
 }
 
 void Job::connect() {
+    if (has_ended(record_)) // the last time it was run: its tasks hear how
+        return end({});
     if (!record_.restore().empty() && !record_.step().empty())
         if (auto placed = place_restored(); !placed)
             return end(placed.error().message());

@@ -53,6 +53,13 @@ Expected<std::shared_ptr<Step>> step_of(NodeKeeper &nodes, const wire::PrepareJo
     return step;
 }
 
+StepFinish finish_of(const wire::EndJob &request) {
+    StepFinish out{.saved = request.saved(), .ends = {}};
+    for (const auto &end : request.ends())
+        out.ends[end.rank()] = end.status();
+    return out;
+}
+
 // Its tasks become the job's.
 Expected<void> become(Step *step, const wire::PrepareJob &request) {
     const auto &user = request.user();
@@ -239,7 +246,7 @@ node::Spec Member::spec_of(const wire::JobNode &one) const {
 void Member::serve(const wire::Envelope &request, const Answer &answer) {
     heard_ = Deadline::after(setting_->patience);
     if (request.has_end_job())
-        return end(request.end_job().trouble(), answer, request.end_job().saved());
+        return end(request.end_job().trouble(), answer, finish_of(request.end_job()));
     if (ending_)
         return answer(fault({"use", job(), "it is ending", ECHILD}));
     if (request.has_connect_job())
@@ -603,14 +610,14 @@ void Member::look_at_following() {
     following->answer(std::move(reply));
 }
 
-void Member::end(const std::string &trouble, Answer answer, bool saved) {
+void Member::end(const std::string &trouble, Answer answer, const StepFinish &how) {
     if (answer)
         enders_.push_back(std::move(answer));
     if (ending_)
         return;
     ending_ = true;
     if (step_)
-        step_->finish(trouble, saved);
+        step_->finish(trouble, how);
     if (following_)
         std::exchange(following_, std::nullopt)->answer(fault({"follow", job(), "it ends", ECHILD}));
     const auto own = own_nodes();

@@ -40,8 +40,8 @@ class NodeKeeper {
         std::function<Expected<GivenStreams>(const std::vector<char> &)> on_found;
     };
     virtual void restore_node(Restoring restoring, const Asker &asker) = 0;
-    // Nothing of the batch script of this step's job can run on.
-    [[nodiscard]] virtual bool script_rests(const StepKey &key) const = 0;
+    // Whether nothing of the batch script of this step's job can run on. stop: it is to be stopped for that.
+    [[nodiscard]] virtual bool script_rests(const StepKey &key, bool stop) = 0;
     // Null if there is none. What is asked of it is done in the next round.
     [[nodiscard]] virtual LiveNode *find_node(const std::string &name) = 0;
     // The same for who asks nothing of it: it has nothing to do because of that.
@@ -76,7 +76,7 @@ class Member : public std::enable_shared_from_this<Member> {
     // A request about this job.
     void serve(const peers::wire::Envelope &request, const Answer &answer);
     // trouble: why the job ends, if not by itself.
-    void end(const std::string &trouble, Answer answer, bool saved = false);
+    void end(const std::string &trouble, Answer answer, const StepFinish &how = {});
     // Nothing is left of it.
     [[nodiscard]] bool gone() const { return gone_; }
 

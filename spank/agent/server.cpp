@@ -167,6 +167,7 @@ int Server::poll_timeout() const {
         consider(step->patience());
     for (const auto &script : scripts_) {
         consider(script.ask_again);
+        consider(script.left);
         if (script.errand)
             consider(script.errand->deadline());
     }
@@ -196,6 +197,11 @@ Expected<void> Server::serve() {
         for (const auto &script : scripts_)
             if (script.errand)
                 watched.push_back({.fd = script.errand->fd(), .events = POLLIN, .revents = 0});
+        std::vector<int> of_workers;
+        for (const auto &worker : forgetting_)
+            worker.watch(of_workers);
+        for (const int fd : of_workers)
+            watched.push_back({.fd = fd, .events = POLLIN, .revents = 0});
         if (poll(watched.data(), watched.size(), poll_timeout()) < 0 && errno != EINTR)
             return std::unexpected(errno_error("wait for", "requests"));
 

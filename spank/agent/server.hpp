@@ -69,15 +69,19 @@ class Server : private NodeKeeper {
         std::optional<JobKeeper::Restoring> job; // what it is
         bool over = false;
     };
-    // A batch script whose processes stand still, since Slurm has told it to end.
+    // A batch script, whose wrapper is connected.
     struct Script {
         std::uint32_t uid = 0;
         std::uint32_t job = 0;
         std::weak_ptr<Client> client;
-        Asker asker;
+        std::optional<Asker> beginner; // hears that it is to be stopped
+        std::optional<Asker> holder;   // who has stopped it hears what becomes of the job
+        bool stop = false;             // by us
         std::optional<SlurmErrand> errand;
         std::optional<Deadline> ask_again;
         bool runs_again = false;
+        std::optional<Deadline> left; // it has ended, and until then it is to be known whether its job has
+        bool over = false;
     };
     // A job that ends with its client, or after an agent's death if he does not come again.
     struct JobTie {
@@ -141,9 +145,13 @@ class Server : private NodeKeeper {
     void look_at_steps();
 
     // server_scripts.cpp
-    void hold_script(const std::shared_ptr<Client> &client, const Asker &asker);
+    [[nodiscard]] bool handle_script(const std::shared_ptr<Client> &client, const node::Packet &packet,
+                                     Message type, const Asker &asker);
     void look_at_scripts();
-    [[nodiscard]] bool script_rests(const StepKey &key) const override;
+    void look_at_script(Script &script);
+    void slurm_has_told(Script &script, const SlurmJob &about);
+    void forget(const Script &script);
+    [[nodiscard]] bool script_rests(const StepKey &key, bool stop) override;
 
     // server_restore.cpp
     void restore(const std::shared_ptr<Client> &client, const Restore &request, node::Descriptors given,
@@ -171,6 +179,7 @@ class Server : private NodeKeeper {
     std::map<std::string, JobTie> job_ties_;
     std::map<StepKey, std::shared_ptr<Step>> steps_;
     std::vector<Script> scripts_;
+    std::vector<Worker> forgetting_;
     std::vector<std::shared_ptr<Step>> waiting_steps_; // for what is left of their last run
 };
 

@@ -99,7 +99,8 @@ void Server::run_job(const std::shared_ptr<Client> &client, RunJob request, cons
                            .step = {},
                            .ranks = 0,
                            .cluster = {},
-                           .restarts = 0});
+                           .restarts = 0,
+                           .of_script = false});
     if (!job)
         return asker.refuse(job.error());
     if (tied)

@@ -111,11 +111,9 @@ bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet)
     case Message::wait_rank:
     case Message::signal_rank:
         return handle_step(client, packet, static_cast<Message>(header->type), asker);
+    case Message::begin_script:
     case Message::hold_script:
-        if (!node::decode<HoldScript>(packet.bytes))
-            return false;
-        hold_script(client, asker);
-        return true;
+        return handle_script(client, packet, static_cast<Message>(header->type), asker);
     default:
         return handle_job(client, packet, static_cast<Message>(header->type), asker);
     }

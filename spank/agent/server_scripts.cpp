@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Batch scripts that Slurm has told to end. Those of jobs that run again are not to notice it: they are begun
-// again from their first line.
+// Batch scripts. Those of jobs that run again are not to notice that Slurm ends them: they are begun again
+// from their first line. With the others goes what is in the store of their job's steps.
 #include "common/log.hpp"
-#include "common/text.hpp"
+#include "job_plan.hpp"
 #include "server.hpp"
 
 #include <algorithm>
@@ -19,83 +19,157 @@ using namespace std::chrono_literals;
 
 constexpr log::Channel kLog("agent");
 constexpr auto kBetweenQuestions = 1s;
-constexpr std::ptrdiff_t kScriptsOfOne = 64; // each may be a process of root's
+constexpr auto kEndPatience = 600s; // for Slurm to have ended a job whose script has ended
+constexpr std::ptrdiff_t kScriptsOfOne = 256;
 
 } // namespace
 
-void Server::hold_script(const std::shared_ptr<Client> &client, const Asker &asker) {
+bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Packet &packet, Message type,
+                           const Asker &asker) {
+    const bool begins = node::decode<BeginScript>(packet.bytes).has_value();
+    if (!begins && !(type == Message::hold_script && node::decode<HoldScript>(packet.bytes)))
+        return false;
     const auto refuse = [&](std::string why, int code) {
-        asker.refuse({"hold", "a batch script", std::move(why), code});
+        asker.refuse({"look after", "a batch script", std::move(why), code});
+        return true;
     };
+    const auto found =
+        std::ranges::find_if(scripts_, [&](const auto &one) { return one.client.lock() == client; });
+    if (!begins && (found == scripts_.end() || found->holder))
+        return refuse("it has not begun, or is held already", EALREADY);
+    if (!begins) {
+        found->runs_again = found->stop;
+        if (found->runs_again) {
+            asker.tell(ScriptFate{.runs_again = true});
+        } else {
+            found->holder = asker;
+            found->ask_again = Deadline::after(0s);
+        }
+        return true;
+    }
     const auto cgroups = client->sender.cgroups();
     if (!cgroups)
-        return asker.refuse(cgroups.error());
+        return refuse(cgroups.error().message(), cgroups.error().code);
     const auto job = job_of_script(*cgroups);
+    const auto uid = client->sender.uid();
     if (job == 0)
         return refuse("the process that asks is in the cgroup of none", EINVAL);
-    const auto uid = client->sender.uid();
-    if (std::ranges::any_of(scripts_, [&](const auto &one) { return one.client.lock() == client; }))
-        return refuse("it is held already", EALREADY);
-    if (std::ranges::count(scripts_, uid, &Script::uid) >= kScriptsOfOne)
-        return refuse(fmt::format("uid {} has {} that are held", uid, kScriptsOfOne), EAGAIN);
+    if (found != scripts_.end() || std::ranges::count(scripts_, uid, &Script::uid) >= kScriptsOfOne)
+        return refuse(fmt::format("it has begun already, or uid {} has {}", uid, kScriptsOfOne), EAGAIN);
+    // The same, whose agent was another, or whose job runs again.
+    std::erase_if(scripts_, [&](const auto &one) { return one.uid == uid && one.job == job && one.left; });
     scripts_.push_back({.uid = uid,
                         .job = job,
                         .client = client,
-                        .asker = asker,
+                        .beginner = asker,
+                        .holder = {},
+                        .stop = false,
                         .errand = {},
-                        .ask_again = Deadline::after(0s),
-                        .runs_again = false});
-    look_at_scripts();
+                        .ask_again = {},
+                        .runs_again = false,
+                        .left = {},
+                        .over = false});
+    return true;
+}
+
+void Server::look_at_scripts() {
+    for (auto &script : scripts_)
+        look_at_script(script);
+    std::erase_if(scripts_, [](const auto &script) { return script.over; });
+    std::erase_if(forgetting_, [](auto &worker) {
+        node::Packet packet;
+        for (;;) {
+            const auto received = worker.receive(packet);
+            if (received != node::Received::packet)
+                return received != node::Received::nothing;
+            if (const auto failed = node::decode<WorkFailed>(packet.bytes))
+                kLog.error("{}", failed->error.why);
+        }
+    });
+}
+
+void Server::look_at_script(Script &script) {
+    const auto client = script.client.lock();
+    if ((!client || client->gone) && !script.left) {
+        script.left = Deadline::after(kEndPatience);
+        script.ask_again = Deadline::after(0s);
+    }
+    if (script.left && script.left->expired()) {
+        kLog.warning("{}; what is in the store of its steps stays there",
+                     timeout_error(*script.left, fmt::format("the end of job {}", script.job)).message());
+        script.over = true;
+    }
+    if (script.ask_again && script.ask_again->expired() && !script.errand) {
+        script.ask_again.reset();
+        auto errand = SlurmErrand::about(options_.places.libraries, script.job);
+        if (errand) {
+            script.errand = std::move(*errand);
+        } else {
+            kLog.error("{}", errand.error().message());
+            script.ask_again = Deadline::after(kBetweenQuestions);
+        }
+    }
+    if (!script.errand)
+        return;
+    auto answer = script.errand->take();
+    if (answer && !*answer)
+        return;
+    script.errand.reset();
+    const auto about = answer ? parse_slurm_job(**answer) : propagate(answer);
+    if (about)
+        return slurm_has_told(script, *about);
+    kLog.error("{}", about.error().message());
+    if (const auto holder = std::exchange(script.holder, std::nullopt))
+        holder->tell(ScriptFate{.runs_again = false});
+    if (script.left)
+        script.ask_again = Deadline::after(kBetweenQuestions);
 }
 
 // Who decides that a job runs again may still be at it: that of a time limit is decided when its step is
 // saved.
-void Server::look_at_scripts() {
-    const auto let_go = [](Script &script) {
-        script.asker.tell(ScriptFate{.runs_again = false});
-        script.client.reset();
-    };
-    for (auto &script : scripts_) {
-        if (const auto client = script.client.lock(); !client || client->gone) {
-            script.client.reset();
-            continue;
-        }
-        if (script.ask_again && script.ask_again->expired()) {
-            script.ask_again.reset();
-            auto errand = SlurmErrand::about(options_.places.libraries, script.job);
-            if (errand) {
-                script.errand = std::move(*errand);
-            } else {
-                kLog.error("{}", errand.error().message());
-                let_go(script);
-            }
-        }
-        if (!script.errand)
-            continue;
-        auto answer = script.errand->take();
-        if (answer && !*answer)
-            continue;
-        script.errand.reset();
-        const auto about = answer ? parse_slurm_job(**answer) : propagate(answer);
-        if (!about)
-            kLog.error("{}", about.error().message());
-        if (!about || !goes_on_later(*about)) {
-            let_go(script);
-        } else if (about->fate == SlurmJob::Fate::requeued) {
-            script.runs_again = true;
-            script.asker.tell(ScriptFate{.runs_again = true});
-        } else {
-            script.ask_again = Deadline::after(kBetweenQuestions);
-        }
+void Server::slurm_has_told(Script &script, const SlurmJob &about) {
+    using Fate = SlurmJob::Fate;
+    if (script.left) {
+        const bool ended = (about.fate == Fate::ended || about.fate == Fate::timeout) && !about.completing;
+        script.over = about.fate == Fate::requeued || ended;
+        if (ended && about.known)
+            forget(script);
+    } else if (about.fate == Fate::requeued) {
+        script.runs_again = true;
+        if (const auto holder = std::exchange(script.holder, std::nullopt))
+            holder->tell(ScriptFate{.runs_again = true});
+        return;
+    } else if (!goes_on_later(about)) {
+        if (const auto holder = std::exchange(script.holder, std::nullopt))
+            holder->tell(ScriptFate{.runs_again = false});
+        return;
     }
-    std::erase_if(scripts_, [](const auto &script) { return script.client.expired(); });
+    if (!script.over)
+        script.ask_again = Deadline::after(kBetweenQuestions);
 }
 
-bool Server::script_rests(const StepKey &key) const {
+void Server::forget(const Script &script) {
+    auto worker =
+        Worker::start(options_.places.libraries,
+                      WorkForget{.uid = script.uid,
+                                 .prefix = job_name_of_step(script.uid, fmt::format("{}.", script.job))});
+    if (worker)
+        forgetting_.push_back(std::move(*worker));
+    else if (worker.error().code != ENOENT) // a build without checkpoints
+        kLog.error("{}", worker.error().message());
+}
+
+bool Server::script_rests(const StepKey &key, bool stop) {
     const auto job = job_of_step(key.step);
-    return job && std::ranges::any_of(scripts_, [&](const auto &script) {
-               return script.uid == key.uid && script.job == *job && script.runs_again;
-           });
+    const auto script = std::ranges::find_if(
+        scripts_, [&](const auto &one) { return job && one.uid == key.uid && one.job == *job && !one.left; });
+    if (script == scripts_.end())
+        return false;
+    script->stop = script->stop || stop;
+    if (script->stop)
+        if (const auto beginner = std::exchange(script->beginner, std::nullopt))
+            beginner->tell(ScriptFate{.runs_again = true});
+    return script->runs_again;
 }
 
 } // namespace singularity::agent

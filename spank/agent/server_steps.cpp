@@ -144,7 +144,8 @@ JobKeeper::Wish wish_of(const Step &step) {
             .step = step.name(),
             .ranks = plan.ranks,
             .cluster = plan.cluster,
-            .restarts = plan.restarts};
+            .restarts = plan.restarts,
+            .of_script = plan.of_script};
 }
 
 void Server::begin_step(const std::shared_ptr<Step> &step) {

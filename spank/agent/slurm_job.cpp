@@ -41,7 +41,11 @@ Expected<SlurmJob> parse_slurm_job(std::string_view text) {
         const auto equals = std::min(line.find('='), line.size());
         const auto key = line.substr(0, equals);
         const auto value = line.substr(std::min(equals + 1, line.size()));
-        if (key == "batch")
+        if (key == "uid")
+            out.known = true;
+        else if (key == "completing")
+            out.completing = value == "yes";
+        else if (key == "batch")
             out.batch = value == "yes";
         else if (key == "may_requeue")
             out.may_requeue = value == "yes";

@@ -22,7 +22,9 @@ struct SlurmJob {
         timeout,
         ended,
     };
+    bool known = false; // slurmctld has a record of it
     Fate fate = Fate::ended;
+    bool completing = false; // some of its processes may still be there
     bool batch = false;
     bool may_requeue = false;
     std::string batch_host;

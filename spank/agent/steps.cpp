@@ -308,19 +308,27 @@ std::vector<Step::Place> Step::take_told_to_end() {
     return out;
 }
 
-void Step::finish(const std::string &trouble, bool saved) {
+void Step::finish(const std::string &trouble, const StepFinish &how) {
     if (std::exchange(finished_, true))
         return;
     trouble_ = trouble;
     patience_.reset();
     told_to_end_.clear();
     for (auto &[number, task] : tasks_) {
-        if (task.wrapper && !task.wrapper->told)
+        for (const auto rank : task.ranks) {
+            const auto known = how.ends.find(rank);
+            auto &status = ranks_[rank].status;
+            if (!status)
+                status = known != how.ends.end() ? known->second : how.saved ? 0 : SIGKILL;
+        }
+        if (!task.wrapper || task.wrapper->told)
+            continue;
+        task.wrapper->told = true;
+        if (how.ends.empty())
             task.wrapper->asker.refuse(
                 {"run", fmt::format("task {} of step {}", number, name_), trouble, ECHILD});
-        for (const auto rank : task.ranks)
-            if (auto &status = ranks_[rank].status; !status)
-                status = saved ? 0 : SIGKILL;
+        else
+            task.wrapper->asker.tell(Joined{.node = {}, .task = 0, .note = {}});
     }
     tell_waiters();
 }

@@ -43,6 +43,11 @@ struct StepKey {
 [[nodiscard]] std::map<std::uint32_t, std::uint32_t> pair_ranks(const std::vector<std::uint32_t> &ranks,
                                                                 const std::vector<std::uint32_t> &tasks);
 
+struct StepFinish {
+    bool saved = false;                         // it goes on another time
+    std::map<std::uint32_t, std::int32_t> ends; // of ranks that may have had theirs in an earlier run
+};
+
 // What one host has of a step.
 class Step {
   public:
@@ -114,8 +119,8 @@ class Step {
     [[nodiscard]] bool is_told_to_end() const { return !told_to_end_.empty(); }
     // Of tasks that have been told to end, the ranks, which are to hear it. Once.
     [[nodiscard]] std::vector<Place> take_told_to_end();
-    // The job has ended; trouble: why, if not by itself. saved: it goes on another time.
-    void finish(const std::string &trouble, bool saved = false);
+    // The job has ended; trouble: why, if not by itself.
+    void finish(const std::string &trouble, const StepFinish &how = {});
 
     // Who has left, or has not come in time. abandoned: where ranks run that nobody waits for.
     void look_at_wrappers(const std::function<void(const Place &)> &abandoned);

@@ -41,7 +41,9 @@ enum class WorkMessage : std::uint16_t { // NOLINT(performance-enum-size): as on
     settle_job, // -> finished: with the id, if the checkpoint is there
     found_job,  // answer of `restore`; after `outputs` finished or failed
     outputs,
-    given, // with a descriptor for each of its keys; any number of times before `go`
+    given,    // with a descriptor for each of its keys; any number of times before `go`
+    keep_end, // -> finished or failed
+    forget,   // -> finished or failed
 };
 
 // Where a job's node is, and where its images lie while they are made.
@@ -198,6 +200,22 @@ struct WorkSettleJob {
     static void fields(auto &self, auto &visit) {
         visit(self.uid, self.directory, self.checkpoint, self.superseded);
     }
+};
+// In place of all checkpoints of a job that has ended: that it has, and how.
+struct WorkKeepEnd {
+    static constexpr auto kType = WorkMessage::keep_end;
+    std::string job;
+    std::uint32_t uid = 0;
+    std::uint32_t gid = 0;
+    std::vector<char> record;
+    static void fields(auto &self, auto &visit) { visit(self.job, self.uid, self.gid, self.record); }
+};
+// All checkpoints of a user's jobs whose names begin so.
+struct WorkForget {
+    static constexpr auto kType = WorkMessage::forget;
+    std::uint32_t uid = 0;
+    std::string prefix;
+    static void fields(auto &self, auto &visit) { visit(self.uid, self.prefix); }
 };
 struct WorkFoundJob {
     static constexpr auto kType = WorkMessage::found_job;

@@ -29,10 +29,11 @@ struct Remedy {
     int code;
     std::string_view words;
 };
-constexpr std::string_view kAnyRemedy = "singularity-slurm job shows what Slurm says of it";
+constexpr std::string_view kAnyRemedy = "'scontrol show job' shows what Slurm says of it";
 constexpr std::array kRemedies{
     Remedy{ESLURM_DISABLED, "submit it with --requeue, or set JobRequeue=1 in slurm.conf"},
     Remedy{ESLURM_BATCH_ONLY, "only jobs of sbatch can be requeued: submit it with sbatch"},
+    Remedy{ESLURM_ALREADY_DONE, "submit it again"},
     Remedy{ESLURM_ACCESS_DENIED, "run this as root or as the job's user"},
 };
 
@@ -57,8 +58,8 @@ int load(int (*function)(job_info_msg_t **, Id, std::uint16_t), job_info_msg_t *
 }
 
 template <class Id>
-int requeue_running(int (*function)(Id, std::uint32_t), std::uint32_t id) {
-    return function(job_name<Id>(id), JOB_RUNNING);
+int requeue(int (*function)(Id, std::uint32_t), std::uint32_t id, std::uint32_t flags) {
+    return function(job_name<Id>(id), flags);
 }
 
 // Some functions of the API return the error itself, some return -1 and set errno.
@@ -68,10 +69,10 @@ std::string text_or_empty(const char *text) { return text == nullptr ? std::stri
 
 } // namespace
 
-Controller::Controller() { slurm_init(nullptr); }
-Controller::~Controller() { slurm_fini(); }
+Library::Library() { slurm_init(nullptr); }
+Library::~Library() { slurm_fini(); }
 
-Expected<std::string> Controller::cluster_name() const {
+Expected<std::string> cluster_name() {
     slurm_conf_t *loaded = nullptr;
     if (const int returned = slurm_load_ctl_conf(0, &loaded); returned != 0) {
         const int code = error_code(returned);
@@ -81,12 +82,12 @@ Expected<std::string> Controller::cluster_name() const {
     return text_or_empty(loaded->cluster_name);
 }
 
-Expected<std::optional<Job>> Controller::job(std::uint32_t id) const {
+Expected<Job> load_job(std::uint32_t id) {
     job_info_msg_t *loaded = nullptr;
     if (const int returned = load(slurm_load_job, &loaded, id); returned != 0) {
         const int code = error_code(returned);
         if (code == ESLURM_INVALID_JOB_ID)
-            return std::nullopt;
+            return Job{};
         return failure("ask slurmctld for job", std::to_string(id), slurm_strerror(code), code);
     }
     const std::unique_ptr<job_info_msg_t, decltype(&slurm_free_job_info_msg)> message(
@@ -98,7 +99,9 @@ Expected<std::optional<Job>> Controller::job(std::uint32_t id) const {
     if (found == records.end())
         return failure("ask slurmctld for job", std::to_string(id),
                        fmt::format("it answers with {} other jobs", records.size()), EPROTO);
-    return Job{.fate = fate_of(found->job_state, found->preempt_time),
+    return Job{.known = true,
+               .fate = fate_of(found->job_state, found->preempt_time),
+               .completing = (found->job_state & JOB_COMPLETING) != 0,
                .uid = found->user_id,
                .batch = found->batch_flag != 0,
                .may_requeue = found->requeue != 0,
@@ -106,17 +109,33 @@ Expected<std::optional<Job>> Controller::job(std::uint32_t id) const {
                .batch_host = text_or_empty(found->batch_host)};
 }
 
-Expected<void> Controller::requeue(std::uint32_t id) const {
-    const int returned = requeue_running(slurm_requeue, id);
-    if (returned == 0)
+Expected<void> requeue_job(std::uint32_t id) {
+    const auto refused = [&](const std::string &why, int code) {
+        const auto *const remedy =
+            std::ranges::find_if(kRemedies, [&](const Remedy &candidate) { return candidate.code == code; });
+        return failure("requeue job", std::to_string(id),
+                       fmt::format("{}; {}", why, remedy == kRemedies.end() ? kAnyRemedy : remedy->words),
+                       code);
+    };
+    auto before = load_job(id);
+    if (!before)
+        return propagate(before);
+    // Else also one that has ended would be.
+    const std::uint32_t flags = before->fate == Fate::kTimeout ? 0 : JOB_RUNNING;
+    if (const int returned = requeue(slurm_requeue, id, flags); returned != 0) {
+        const int code = error_code(returned);
+        return refused(slurm_strerror(code), code);
+    }
+    // That the job does not run is no error to slurmctld.
+    auto after = load_job(id);
+    if (!after)
+        return propagate(after);
+    const bool again = after->known && after->restarts != before->restarts;
+    if (again || after->fate == Fate::kRequeued)
         return {};
-    const int code = error_code(returned);
-    const auto *const remedy =
-        std::ranges::find_if(kRemedies, [&](const Remedy &candidate) { return candidate.code == code; });
-    return failure(
-        "requeue job", std::to_string(id),
-        fmt::format("{}; {}", slurm_strerror(code), remedy == kRemedies.end() ? kAnyRemedy : remedy->words),
-        code);
+    return refused(
+        "it has ended: only a job that runs, is suspended or has come to its time limit can be requeued",
+        ESLURM_ALREADY_DONE);
 }
 
 } // namespace singularity::slurm

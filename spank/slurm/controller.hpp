@@ -7,36 +7,38 @@
 #include "job_fate.hpp"
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 namespace singularity::slurm {
 
 struct Job {
+    bool known = false; // false: slurmctld has no such job, or no longer; only fate says something then
     Fate fate = Fate::kEnded;
+    bool completing = false; // some of its processes may still be there
     std::uint32_t uid = 0;
     bool batch = false;
     bool may_requeue = false; // --requeue, or JobRequeue of slurm.conf
     std::uint32_t restarts = 0;
-    std::string batch_host; // empty before it has one, and for jobs without a script
+    std::string batch_host; // where the script runs, or would; empty before the job has nodes
 };
 
-// One per process; the first reads slurm.conf.
-class Controller {
+// libslurm between its initialisation, which reads slurm.conf, and its end: one per process, around all that
+// follows.
+class Library {
   public:
-    Controller();
-    ~Controller();
-    Controller(const Controller &) = delete;
-    Controller &operator=(const Controller &) = delete;
-
-    // ClusterName of slurm.conf, as slurmctld has it.
-    [[nodiscard]] Expected<std::string> cluster_name() const;
-
-    // Nothing: slurmctld has no such job, or no longer.
-    [[nodiscard]] Expected<std::optional<Job>> job(std::uint32_t id) const;
-
-    // Only one that runs or is suspended: one that has been cancelled must not come back.
-    [[nodiscard]] Expected<void> requeue(std::uint32_t id) const;
+    Library();
+    ~Library();
+    Library(const Library &) = delete;
+    Library &operator=(const Library &) = delete;
 };
+
+// ClusterName of slurm.conf, as slurmctld has it.
+[[nodiscard]] Expected<std::string> cluster_name();
+
+[[nodiscard]] Expected<Job> load_job(std::uint32_t id);
+
+// One that runs or is suspended, has come to its time limit, or already is requeued: one that has been
+// cancelled must not come back.
+[[nodiscard]] Expected<void> requeue_job(std::uint32_t id);
 
 } // namespace singularity::slurm

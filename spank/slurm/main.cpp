@@ -20,9 +20,11 @@ namespace {
 
 namespace slurm = singularity::slurm;
 
-// More than libslurm takes to give up with the default MessageTimeout.
-constexpr unsigned kPatienceSeconds = 60;
-constexpr std::string_view kTooLong = "singularity-slurm: slurmctld has not answered within 60 seconds\n";
+constexpr int kBadUsage = 2;
+// libslurm looks for slurm.conf for a minute; with the default MessageTimeout slurmctld has as long to
+// answer.
+constexpr unsigned kPatienceSeconds = 90;
+constexpr std::string_view kTooLong = "singularity-slurm: slurmctld has not answered within 90 seconds\n";
 
 // NOLINTNEXTLINE(bugprone-signal-handler): write and _exit are safe in one
 extern "C" void give_up(int /*number*/) {
@@ -46,52 +48,56 @@ int fail(const singularity::Error &error) {
 
 std::string_view yes_or_no(bool value) { return value ? "yes" : "no"; }
 
-int show(const slurm::Controller &controller, std::uint32_t id) {
-    const auto cluster = controller.cluster_name();
+int show(std::uint32_t id) {
+    const auto cluster = slurm::cluster_name();
     if (!cluster)
         return fail(cluster.error());
-    const auto job = controller.job(id);
+    const auto job = slurm::load_job(id);
     if (!job)
         return fail(job.error());
     std::string shown = fmt::format("job={}\ncluster={}\n", id, *cluster);
-    if (*job)
-        shown += fmt::format("uid={}\nbatch={}\nmay_requeue={}\nrestarts={}\nbatch_host={}\n", (*job)->uid,
-                             yes_or_no((*job)->batch), yes_or_no((*job)->may_requeue), (*job)->restarts,
-                             (*job)->batch_host);
-    shown += fmt::format("fate={}\n", slurm::to_string(*job ? (*job)->fate : slurm::Fate::kEnded));
+    if (job->known)
+        shown += fmt::format("uid={}\nbatch={}\nmay_requeue={}\nrestarts={}\nbatch_host={}\ncompleting={}\n",
+                             job->uid, yes_or_no(job->batch), yes_or_no(job->may_requeue), job->restarts,
+                             job->batch_host, yes_or_no(job->completing));
+    shown += fmt::format("fate={}\n", slurm::to_string(job->fate));
     std::cout << shown << std::flush;
     if (!std::cout)
         return fail({"write", "standard output", "it takes no more", EIO});
     return EXIT_SUCCESS;
 }
 
-int requeue(const slurm::Controller &controller, std::uint32_t id) {
-    const auto done = controller.requeue(id);
+int requeue(std::uint32_t id) {
+    const auto done = slurm::requeue_job(id);
     return done ? EXIT_SUCCESS : fail(done.error());
 }
 
 int run(int argc, char **argv) {
     CLI::App app("What slurmctld says of a job, for singularityd. Exit status 1: slurmctld could not be "
                  "asked, or refuses.");
-    app.require_subcommand(1);
     std::uint32_t id = 0;
     const CLI::Validator is_job_id(check_job_id, "NUMBER");
-    int (*command)(const slurm::Controller &, std::uint32_t) = nullptr;
+    int (*command)(std::uint32_t) = nullptr;
     CLI::App *const job =
         app.add_subcommand("job", "print, a line each, KEY=VALUE: job, cluster; uid, batch, may_requeue, "
-                                  "restarts, batch_host of a job that "
+                                  "restarts, batch_host, completing of a job that "
                                   "slurmctld knows; and fate: stays, requeued, preempted, timeout or ended");
     job->add_option("JOBID", id, "the job's number")->required()->check(is_job_id);
     job->callback([&] { command = show; });
-    CLI::App *const again = app.add_subcommand("requeue", "have a job that runs, or is suspended, requeued");
+    CLI::App *const again = app.add_subcommand(
+        "requeue", "have a job that runs, is suspended or has come to its time limit requeued");
     again->add_option("JOBID", id, "the job's number")->required()->check(is_job_id);
     again->callback([&] { command = requeue; });
     CLI11_PARSE(app, argc, argv);
+    if (command == nullptr) {
+        std::cerr << "singularity-slurm: give a command, job or requeue, and a job: --help\n";
+        return kBadUsage;
+    }
 
     static_cast<void>(std::signal(SIGALRM, give_up));
     alarm(kPatienceSeconds);
-    const slurm::Controller controller;
-    return command(controller, id);
+    const slurm::Library library;
+    return command(id);
 }
 
 } // namespace

@@ -72,6 +72,7 @@ int run(int argc, char **argv) {
         return give_up(request.error());
     unsetenv(task::kHostsVariable);
     unsetenv(task::kEveryVariable);
+    unsetenv(task::kOfScriptVariable);
     if (!request->visible_devices.empty())
         setenv("CUDA_VISIBLE_DEVICES", request->visible_devices.c_str(), 1);
     const auto status = task::run_rank(singularity::agent::kDefaultSocket, std::move(request->join), command);

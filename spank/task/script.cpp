@@ -6,6 +6,7 @@
 #include "common/exec.hpp"
 #include "processes.hpp"
 #include "streams/program.hpp"
+#include "variables.hpp"
 #include "wrapper.hpp"
 
 #include <algorithm>
@@ -31,7 +32,9 @@ namespace {
 using namespace std::chrono_literals;
 using agent::Client;
 
-constexpr auto kLookAgain = 100ms;
+constexpr std::chrono::milliseconds kLookAgain = 100ms;
+constexpr std::chrono::milliseconds kReachAgain = 5s;
+constexpr auto kHoldPatience = 20s; // for an agent that is being restarted; less than KillWait mostly is
 
 // They bring the output of steps; and end by themselves when these have.
 bool is_srun(const Descendant &one) { return one.program == "srun"; }
@@ -43,11 +46,12 @@ class Script {
 
     Expected<int> supervise() {
         for (;;) {
+            if (!client_ && reach_at_.expired())
+                reach();
             std::array<pollfd, 2> watched{
                 {{.fd = signals_.get(), .events = POLLIN, .revents = 0},
                  {.fd = client_ ? client_->fd() : -1, .events = POLLIN, .revents = 0}}};
-            const int patience = runs_again_ ? static_cast<int>(kLookAgain.count()) : -1;
-            if (poll(watched.data(), watched.size(), patience) < 0 && errno != EINTR)
+            if (poll(watched.data(), watched.size(), patience()) < 0 && errno != EINTR)
                 return std::unexpected(errno_error("wait for", "the batch script"));
             take_signals();
             hear();
@@ -55,7 +59,8 @@ class Script {
                 return *status;
             if (!runs_again_ || has_sruns())
                 continue;
-            // Slurm would tell them to end, once they are children of its own, and they would run on to do so.
+            // Slurm would tell them to end, once they are children of its own, and they would run on to do
+            // so.
             if (auto killed = kill_all(); !killed)
                 return propagate(killed);
             return 0;
@@ -63,6 +68,33 @@ class Script {
     }
 
   private:
+    [[nodiscard]] int patience() const {
+        if (runs_again_ || held_)
+            return static_cast<int>(kLookAgain.count());
+        return client_ ? -1 : reach_at_.poll_timeout();
+    }
+
+    // Agents may come and go; one that comes knows nothing of what the one before was told.
+    void reach() {
+        reach_at_ = Deadline::after(held_ ? kLookAgain : kReachAgain);
+        auto client = Client::connect(socket_);
+        auto begun = client ? client->send(agent::BeginScript{}) : propagate(client);
+        if (!begun)
+            return;
+        client_ = std::move(*client);
+        begun_ = *begun;
+        if (held_)
+            ask();
+    }
+
+    void ask() {
+        asked_.reset();
+        if (auto asked = client_->send(agent::HoldScript{}))
+            asked_ = *asked;
+        else
+            client_.reset();
+    }
+
     void take_signals() {
         signalfd_siginfo info{};
         while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
@@ -83,22 +115,19 @@ class Script {
     // It stands still before anybody is asked: its steps may be saved and end at any time.
     void hold() {
         auto stopped = stop_all([](const Descendant &one) { return !is_srun(one); });
-        held_ = true;
-        if (stopped)
-            stopped_ = std::move(*stopped);
-        auto client = stopped ? Client::connect(socket_) : propagate(stopped);
-        auto asked = client ? client->send(agent::HoldScript{}) : propagate(client);
-        if (!asked)
-            return let_go(asked.error().message());
-        client_ = std::move(*client);
-        asked_ = *asked;
+        held_ = Deadline::after(kHoldPatience);
+        if (!stopped)
+            return let_go(stopped.error().message());
+        stopped_ = std::move(*stopped);
+        if (client_)
+            ask();
     }
 
     void let_go(const std::string &trouble) {
         if (!trouble.empty())
             std::cerr << "singularity-task: the batch script is told to end: " << trouble << std::endl;
-        held_ = false;
-        client_.reset();
+        held_.reset();
+        asked_.reset();
         pass_on(SIGTERM);
         for (const int number : std::exchange(pending_, {}))
             pass_on(number);
@@ -107,20 +136,40 @@ class Script {
     }
 
     void hear() {
-        if (!client_ || runs_again_)
-            return;
-        auto fate = client_->take<agent::ScriptFate>(asked_);
-        if (!fate)
-            return let_go(fate.error().message());
-        if (!*fate)
-            return;
-        runs_again_ = (*fate)->reply.runs_again;
-        if (!runs_again_)
-            let_go({});
+        if (client_ && !held_) {
+            // That it has hung up is seen here as well.
+            auto stop = client_->take<agent::ScriptFate>(begun_);
+            if (!stop)
+                return lost(stop.error());
+            if (*stop)
+                hold();
+        }
+        if (client_ && asked_ && !runs_again_) {
+            auto fate = client_->take<agent::ScriptFate>(*asked_);
+            if (!fate)
+                return lost(fate.error());
+            if (*fate) {
+                held_ = Deadline::after(kHoldPatience);
+                runs_again_ = (*fate)->reply.runs_again;
+                if (!runs_again_)
+                    let_go({});
+            }
+        }
+        // One that is there may have to wait for the decision of others.
+        if (held_ && !runs_again_ && !client_ && held_->expired())
+            let_go(timeout_error(*held_, "a node agent").message());
+    }
+
+    void lost(const Error &why) {
+        client_.reset();
+        if (why.code != EPIPE && held_)
+            let_go(why.message());
+        else if (held_)
+            held_ = Deadline::after(kHoldPatience);
     }
 
     // All children: those whose parents have ended are ours.
-    std::optional<int> reap() const {
+    [[nodiscard]] std::optional<int> reap() const {
         std::optional<int> out;
         int status = 0;
         for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG))
@@ -139,8 +188,10 @@ class Script {
     pid_t pid_;
     UniqueFd signals_;
     std::optional<Client> client_;
-    std::uint32_t asked_ = 0;
-    bool held_ = false;
+    Deadline reach_at_ = Deadline::after({});
+    std::uint32_t begun_ = 0;
+    std::optional<std::uint32_t> asked_;
+    std::optional<Deadline> held_; // until then some agent must be there
     bool runs_again_ = false;
     std::vector<pid_t> stopped_;
     std::vector<int> pending_; // that have come since it is held
@@ -162,6 +213,7 @@ Expected<int> run_script(const std::filesystem::path &socket, const std::vector<
     if (pid < 0)
         return std::unexpected(errno_error("start", command[0]));
     if (pid == 0) {
+        setenv(kOfScriptVariable, "yes", 1);
         static_cast<void>(std::signal(SIGPIPE, SIG_DFL));
         sigprocmask(SIG_SETMASK, &before, nullptr);
         auto words = command;

@@ -129,6 +129,7 @@ Expected<StepRequest> step_request(const std::vector<std::string> &environment) 
     out.join.ranks = std::accumulate(tasks->begin(), tasks->end(), 0U);
     out.join.rank = *rank;
     out.join.node = *node;
+    out.join.of_script = value_of(environment, kOfScriptVariable).has_value();
     if (const auto cluster = value_of(environment, "SLURM_CLUSTER_NAME"))
         out.join.cluster = *cluster;
     for (const auto &[name, into] :

@@ -8,6 +8,8 @@ namespace singularity::task {
 inline constexpr const char *kHostsVariable = "SINGULARITY_STEP_HOSTS";
 // Seconds between checkpoints that nobody asks for; 0, or not set: none.
 inline constexpr const char *kEveryVariable = "SINGULARITY_STEP_EVERY";
+// A batch script has begun the step.
+inline constexpr const char *kOfScriptVariable = "SINGULARITY_OF_SCRIPT";
 // It is no task of a step, but the batch script.
 inline constexpr const char *kScriptVariable = "SINGULARITY_SCRIPT";
 // Where Slurm cannot put the wrapper in front of the program (before 23.11), it stands in place of the

@@ -60,6 +60,9 @@ struct Outcome {
 // The job's checkpoint, of which nodes make the parts; and whether there is one, after the death of an agent.
 [[nodiscard]] Outcome save_job(const agent::WorkSaveJob &job, AgentLink &agent);
 [[nodiscard]] Outcome settle_job(const agent::WorkSettleJob &job, AgentLink &agent);
+// How a job has ended instead of its checkpoints, and nothing of jobs that nobody runs again.
+[[nodiscard]] Outcome keep_end(const agent::WorkKeepEnd &job);
+[[nodiscard]] Outcome forget(const agent::WorkForget &job);
 [[nodiscard]] Outcome restore(const agent::WorkRestore &job, AgentLink &agent);
 // After the death of a worker: the node runs as if it had never been asked.
 [[nodiscard]] Outcome recover(const agent::WorkRecover &job, AgentLink &agent);

@@ -69,6 +69,10 @@ Expected<worker::Outcome> work(worker::AgentLink &agent) {
         return worker::save_job(*job, agent);
     if (const auto job = node::decode<agent::WorkSettleJob>(packet->bytes))
         return worker::settle_job(*job, agent);
+    if (const auto job = node::decode<agent::WorkKeepEnd>(packet->bytes))
+        return worker::keep_end(*job);
+    if (const auto job = node::decode<agent::WorkForget>(packet->bytes))
+        return worker::forget(*job);
     if (const auto job = node::decode<agent::WorkRestore>(packet->bytes))
         return worker::restore(*job, agent);
     if (const auto job = node::decode<agent::WorkRecover>(packet->bytes))

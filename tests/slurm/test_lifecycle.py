@@ -5,6 +5,7 @@ import re
 import shlex
 
 import pytest
+import scenarios
 from conftest import elastic_up
 from elastic import ELASTIC, PATIENCE, assert_clean
 from virtualcluster.errors import wait_for
@@ -53,7 +54,8 @@ def requeue(cluster, job):
 
 @pytest.fixture(scope="module")
 def cluster(release):
-    with elastic_up(release, nodes=2) as made:
+    graceful = "PartitionName=graceful Nodes=ALL PriorityTier=1 GraceTime=110 MaxTime=INFINITE State=UP"
+    with elastic_up(release, nodes=2, partitions=[*scenarios.PARTITIONS, graceful]) as made:
         yield made
         assert_clean(made)
 
@@ -142,6 +144,39 @@ def test_nothing_of_a_script_runs_behind_a_saved_step(cluster):
     assert output(cluster, job).count("behind 0") == 1
 
 
+def test_jobs_go_on_after_their_time_limit(cluster):
+    job = submit(cluster, count(1200), options=["-N1", "-n2", "--time=60"])
+    wait_counted(cluster, job, 20, 2)
+    cluster.slurm("scontrol", "update", f"JobId={job}", "EndTime=now")
+    wait_for(lambda: cluster.job(job)["Restarts"] == "1", PATIENCE, "the job to be requeued")
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert_whole(cluster, job, 1200, 2)
+
+
+def test_preempted_jobs_are_saved_in_their_grace_time(cluster):
+    """Slurm tells only the steps of its beginning; nobody waits for its end."""
+    job = submit(cluster, count(120), options=["-N2", "--ntasks-per-node=2", "--exclusive", "-p", "graceful"])
+    wait_counted(cluster, job, 20, 4)
+    high = cluster.submit("-N2", "--exclusive", "-p", "high", "--wrap=true")
+    cluster.wait_job(high, seconds=PATIENCE)
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert cluster.job(job)["Restarts"] == "1"
+    assert_whole(cluster, job, 120)
+
+
+def test_jobs_of_two_users(cluster):
+    """At once, on the same nodes."""
+    jobs = {user: submit(cluster, count(), user=user, options=["-N2", "--ntasks-per-node=1", "--mem=100M", "-o", "slurm-%j.out"]) for user in ("alice", "bob")}
+    for number in (20, 60):
+        for job in jobs.values():
+            wait_counted(cluster, job, number, 2)
+        for job in jobs.values():
+            requeue(cluster, job)
+    for job in jobs.values():
+        cluster.wait_job(job, seconds=PATIENCE)
+        assert_whole(cluster, job, 200, 2)
+
+
 def test_another_program_begins_anew(cluster):
     """With a word to the user."""
     first, second = count(1000), count(30, 0.01)
@@ -151,6 +186,37 @@ def test_another_program_begins_anew(cluster):
     cluster.wait_job(job, seconds=PATIENCE)
     assert counted(cluster, job)[0][-30:] == list(range(30))
     assert "the step begins anew: " in output(cluster, job)
+
+
+def test_finished_steps_are_not_run_again(cluster):
+    """The script hears how they have ended, at once."""
+    job = submit(cluster, "srun sh -c 'echo ran $SLURM_PROCID; exit $((SLURM_PROCID * 2))'; echo first $?", "srun -N1 -n1 echo well; echo second $?",
+                 count(100), "srun -N1 -n1 echo last")
+    for number in (20, 50):
+        wait_counted(cluster, job, number, 4)
+        requeue(cluster, job)
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert_whole(cluster, job, 100)
+    shown = output(cluster, job).splitlines()
+    assert sorted(line for line in shown if line.startswith("ran ")) == [f"ran {rank}" for rank in range(4)]
+    assert [shown.count(line) for line in ("well", "last", "first 6", "second 0")] == [1, 1, 3, 3]
+
+
+def in_store(cluster):
+    return [line for line in cluster.host("n1").run(["singularityctl", "store", "ls"], check=False).stdout.splitlines() if "-s" in line]
+
+
+def test_nothing_is_kept_of_jobs_that_have_ended(cluster):
+    """Neither of those that end by themselves nor of those that are cancelled."""
+    well, cancelled = (submit(cluster, count(100), options=["-N1", "-n1"]) for _ in range(2))
+    for job in (well, cancelled):
+        wait_counted(cluster, job, 10, 1)
+        requeue(cluster, job)
+    wait_counted(cluster, cancelled, 30, 1)
+    assert any(f"-s{cancelled}-0" in line for line in in_store(cluster)), in_store(cluster)
+    cluster.slurm("scancel", str(cancelled))
+    cluster.wait_job(well, seconds=PATIENCE)
+    wait_for(lambda: not in_store(cluster), PATIENCE, f"an empty store, not {in_store(cluster)}")
 
 
 def test_agents_that_die_are_not_noticed(cluster):

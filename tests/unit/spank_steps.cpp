@@ -284,7 +284,7 @@ void a_saved_step_ends_without_a_word(void **) {
     Two one;
     one.run();
     one.step.told_to_end(2);
-    one.step.finish("", true);
+    one.step.finish("", {.saved = true, .ends = {}});
     for (Told *const told : {&one.two, &one.three}) {
         const auto ended = told->take<singularity::agent::RankEnded>();
         assert_int_equal(ended->status, 0);
