@@ -30,6 +30,9 @@ using settings::Text;
 // More GPUs than any cluster has; keeps products with a rank count inside 64 bits.
 constexpr Integer kGpus{1, 1048576};
 
+constexpr Duration kEvery{0s, 8760h};
+constexpr Duration kEveryLeast{1s, 24h};
+
 constexpr Integer kPercent{0, 100};
 // One a minute is more than any checkpoint allows.
 constexpr Integer kMoves{0, 60};
@@ -46,6 +49,8 @@ constexpr std::tuple kKeys{
     Key{"elastic.enabled",            Boolean{},            true,              [](auto &c) -> auto & { return c.elastic.enabled; }},
     Key{"elastic.min_gpus",           kGpus,                kGpus.least,       [](auto &c) -> auto & { return c.elastic.min_gpus; }},
     Key{"elastic.max_gpus",           kGpus,                kGpus.most,        [](auto &c) -> auto & { return c.elastic.max_gpus; }},
+    Key{"elastic.checkpoint_every",       kEvery,           30min,             [](auto &c) -> auto & { return c.elastic.checkpoint_every; }},
+    Key{"elastic.checkpoint_every_least", kEveryLeast,      5min,              [](auto &c) -> auto & { return c.elastic.checkpoint_every_least; }},
     Key{"slurmctld.decide",           Boolean{},            true,              [](auto &c) -> auto & { return c.slurmctld.decide; }},
     Key{"slurmctld.verify_interval",  Duration{1s, 1h},     60s,               [](auto &c) -> auto & { return c.slurmctld.verify_interval; }},
     Key{"slurmctld.verify_sample",    Integer{1, 256},      32,                [](auto &c) -> auto & { return c.slurmctld.verify_sample; }},
@@ -78,7 +83,25 @@ struct Order {
     std::string_view high;
     std::int64_t low_value;
     std::int64_t high_value;
+    // As the file has them.
+    std::string low_text;
+    std::string high_text;
 };
+
+Order order_of(std::string_view low, std::string_view high, std::int64_t low_value, std::int64_t high_value) {
+    return {low, high, low_value, high_value, fmt::format("{}", low_value), fmt::format("{}", high_value)};
+}
+
+Order order_of(std::string_view low, std::string_view high, std::chrono::milliseconds low_value,
+               std::chrono::milliseconds high_value) {
+    const Duration any{};
+    return {low,
+            high,
+            low_value.count(),
+            high_value.count(),
+            settings::to_yaml(any, low_value),
+            settings::to_yaml(any, high_value)};
+}
 
 Expected<void> check_order(const Order &order, const settings::Lines &lines, std::string_view file_name) {
     if (order.low_value <= order.high_value)
@@ -89,23 +112,28 @@ Expected<void> check_order(const Order &order, const settings::Lines &lines, std
     if (high != lines.end()) {
         return std::unexpected(yaml::error_at(file_name, high->second, order.high,
                                               fmt::format("expected at least {}, which is {}, found {}",
-                                                          order.low, order.low_value, order.high_value)));
+                                                          order.low, order.low_text, order.high_text)));
     }
     return std::unexpected(yaml::error_at(file_name, lines.find(order.low)->second, order.low,
                                           fmt::format("expected at most {}, which is {}, found {}",
-                                                      order.high, order.high_value, order.low_value)));
+                                                      order.high, order.high_text, order.low_text)));
 }
 
 // What no single key's type can say.
 Expected<void> check_together(const Config &config, const settings::Lines &lines,
                               std::string_view file_name) {
-    const std::array<Order, 3> orders{{
-        {"elastic.min_gpus", "elastic.max_gpus", config.elastic.min_gpus, config.elastic.max_gpus},
-        {"standard.guarantee_percent", "premium.guarantee_percent", config.standard.guarantee_percent,
-         config.premium.guarantee_percent},
-        {"basic.guarantee_percent", "standard.guarantee_percent", config.basic.guarantee_percent,
-         config.standard.guarantee_percent},
-    }};
+    // Never is not too often.
+    const auto every = config.elastic.checkpoint_every == 0ms ? config.elastic.checkpoint_every_least
+                                                              : config.elastic.checkpoint_every;
+    const std::array orders{
+        order_of("elastic.min_gpus", "elastic.max_gpus", config.elastic.min_gpus, config.elastic.max_gpus),
+        order_of("elastic.checkpoint_every_least", "elastic.checkpoint_every",
+                 config.elastic.checkpoint_every_least, every),
+        order_of("standard.guarantee_percent", "premium.guarantee_percent", config.standard.guarantee_percent,
+                 config.premium.guarantee_percent),
+        order_of("basic.guarantee_percent", "standard.guarantee_percent", config.basic.guarantee_percent,
+                 config.standard.guarantee_percent),
+    };
     for (const Order &order : orders) {
         if (auto checked = check_order(order, lines, file_name); !checked)
             return checked;

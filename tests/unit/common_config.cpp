@@ -105,6 +105,19 @@ std::vector<Bad> bad_inputs() {
          {"c.yaml:3: elastic.max_gpus: expected at least elastic.min_gpus, which is 8, found 4"}},
         {"elastic:\n  max_gpus: 4\n  min_gpus: 8\n",
          {"c.yaml:2: elastic.max_gpus: expected at least elastic.min_gpus"}},
+        {"elastic:\n  checkpoint_every: 4m\n",
+         {"c.yaml:2: elastic.checkpoint_every: expected at least elastic.checkpoint_every_least, which is "
+          "5m, "
+          "found 4m"}},
+        {"elastic:\n  checkpoint_every_least: 31m\n",
+         {"c.yaml:2: elastic.checkpoint_every_least: expected at most elastic.checkpoint_every, which is "
+          "30m, "
+          "found 31m"}},
+        {"elastic:\n  checkpoint_every: 8761h\n",
+         {"c.yaml:2: elastic.checkpoint_every: expected a duration from 0s to 8760h"}},
+        {"elastic:\n  checkpoint_every_least: 0s\n",
+         {"c.yaml:2: elastic.checkpoint_every_least: expected a duration from 1s to 24h"}},
+        {"elastic:\n  checkpoint_every: off\n", {"c.yaml:2: elastic.checkpoint_every", "found 'off'"}},
         {"standard:\n  guarantee_percent: 96\n",
          {"c.yaml:2: standard.guarantee_percent: expected at most premium.guarantee_percent, which is 95, "
           "found "
@@ -119,7 +132,8 @@ std::vector<Bad> bad_inputs() {
 
         // sections
         {"elastic: true\n",
-         {"c.yaml:1: elastic: expected a section with the keys enabled, min_gpus, max_gpus, found 'true'"}},
+         {"c.yaml:1: elastic: expected a section with the keys enabled, min_gpus, max_gpus, "
+          "checkpoint_every, checkpoint_every_least, found 'true'"}},
         {"elastic: ''\n", {"c.yaml:1: elastic: expected a section", "found the string ''"}},
         {"elastic:\n  - enabled: true\n", {"c.yaml:1: elastic: expected a section", "found a list"}},
         {"log_level: {info: true}\n", {"c.yaml:1: log_level: expected one of", "found a section"}},
@@ -236,6 +250,8 @@ void defaults_are_those_documented(void ** /*state*/) {
     assert_true(config.elastic.enabled);
     assert_true(config.elastic.min_gpus == 1);
     assert_true(config.elastic.max_gpus == 1048576);
+    assert_true(config.elastic.checkpoint_every == 30min);
+    assert_true(config.elastic.checkpoint_every_least == 5min);
     assert_true(config.slurmctld.decide);
     assert_true(config.slurmctld.verify_interval == 60s);
     assert_true(config.slurmctld.verify_sample == 32);
@@ -266,6 +282,8 @@ void every_key_can_be_set(void ** /*state*/) {
              "    'min_gpus': 2\n"
              "    max_gpus:\n"
              "        64\n"
+             "    checkpoint_every: 0s\n"
+             "    checkpoint_every_least: 24h\n"
              "premium: {guarantee_percent: 100, moves_per_hour: 0, least_run: 24h}\n"
              "standard: {guarantee_percent: 50, moves_per_hour: 60, least_run: 0s}\n"
              "basic: {guarantee_percent: 50, moves_per_hour: 1, least_run: 2s}\n"
@@ -274,7 +292,11 @@ void every_key_can_be_set(void ** /*state*/) {
              "agents: {address: 10.0.0.1, port: 1, vxlan_port: 65535, patience: 2s, munge_socket: /m}\n");
     Config expected;
     expected.log_level = log::Level::kDebug;
-    expected.elastic = {.enabled = false, .min_gpus = 2, .max_gpus = 64};
+    expected.elastic = {.enabled = false,
+                        .min_gpus = 2,
+                        .max_gpus = 64,
+                        .checkpoint_every = 0s,
+                        .checkpoint_every_least = 24h};
     expected.slurmctld = {.decide = false, .verify_interval = 5min, .verify_sample = 256};
     expected.premium = {.guarantee_percent = 100, .moves_per_hour = 0, .least_run = 24h};
     expected.standard = {.guarantee_percent = 50, .moves_per_hour = 60, .least_run = 0s};
@@ -294,6 +316,8 @@ void limits_may_be_equal_and_only_one_set(void ** /*state*/) {
     assert_true(good("elastic: {min_gpus: 4, max_gpus: 4}").elastic.max_gpus == 4);
     assert_true(good("elastic: {min_gpus: 1048576}").elastic.min_gpus == 1048576);
     assert_true(good("elastic: {max_gpus: 1}").elastic.max_gpus == 1);
+    assert_true(good("elastic: {checkpoint_every: 5m}").elastic.checkpoint_every == 5min);
+    assert_true(good("elastic: {checkpoint_every: 0s}").elastic.checkpoint_every == 0s);
     assert_true(good("slurmctld: {verify_interval: 1000ms}").slurmctld.verify_interval == 1s);
     assert_true(good("slurmctld: {verify_interval: 1h}").slurmctld.verify_interval == 1h);
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Tests of what is in spank/.
-foreach(subject IN ITEMS elastic_range program_output)
+foreach(subject IN ITEMS checkpoint_every elastic_range program_output)
     singularity_unit_test(spank_${subject} SOURCES ${CMAKE_CURRENT_LIST_DIR}/spank_${subject}.cpp
                           USES singularity_spank singularity_common)
     target_include_directories(spank_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/spank)

@@ -23,6 +23,8 @@ struct Config {
         bool enabled{};
         std::int64_t min_gpus{}; // least MIN that a user may ask for; never above max_gpus
         std::int64_t max_gpus{}; // greatest MAX
+        std::chrono::milliseconds checkpoint_every{}; // 0, or not below checkpoint_every_least
+        std::chrono::milliseconds checkpoint_every_least{};
         bool operator==(const Elastic &) const = default;
     } elastic;
 

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "options.hpp"
+
+#include "checkpoint_every.hpp"
+#include "common/config.hpp"
+#include "common/log.hpp"
+#include "guarded_hook.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace singularity::spank {
+
+namespace {
+
+constexpr log::Channel kLog("spank");
+
+// The options as they were given.
+struct Given {
+    std::optional<std::string> elastic;
+    std::optional<std::string> checkpoint_every;
+    bool off = false;
+};
+
+// Never destroyed: Slurm's threads may outlive main().
+Given &given() {
+    static Given &instance = *new Given;
+    return instance;
+}
+
+// Trivial to destroy, for the same reason.
+std::optional<Request> result;
+
+// An option without an argument reaches the node, and sruns inside sbatch, as these words: Slurm (22.05
+// to 26.05) prints the null pointer into the environment variable that carries it.
+constexpr std::string_view kNoArgument = "(null)";
+
+std::string text_of(const char *argument) {
+    return argument == nullptr || argument == kNoArgument ? "" : argument;
+}
+
+Expected<Request> request_of(const Given &options) {
+    auto settings = config::load_or_default(config::default_path());
+    if (!settings)
+        return propagate(settings);
+    const auto &elastic = settings->elastic;
+    // The configuration's own range is within 32 bits.
+    const ElasticLimits limits{elastic.enabled, static_cast<std::uint32_t>(elastic.min_gpus),
+                               static_cast<std::uint32_t>(elastic.max_gpus)};
+    auto range = parse_elastic_range(options.elastic.value_or(""), limits);
+    if (!range)
+        return propagate(range);
+    if (!options.checkpoint_every)
+        return Request{*range, std::chrono::floor<std::chrono::seconds>(elastic.checkpoint_every)};
+    auto every = parse_checkpoint_every(*options.checkpoint_every, elastic.checkpoint_every_least);
+    if (!every)
+        return propagate(every);
+    return Request{*range, *every};
+}
+
+template <class Store>
+int on_option(const Store &store) {
+    return guarded([&]() -> int {
+        store(given());
+        return ESPANK_SUCCESS;
+    });
+}
+
+int on_off(int /*value*/, const char * /*argument*/, int /*remote*/) {
+    return on_option([](Given &options) { options.off = true; });
+}
+
+int on_elastic(int /*value*/, const char *argument, int /*remote*/) {
+    return on_option([&](Given &options) { options.elastic = text_of(argument); });
+}
+
+int on_checkpoint_every(int /*value*/, const char *argument, int /*remote*/) {
+    return on_option([&](Given &options) { options.checkpoint_every = text_of(argument); });
+}
+
+// As struct spank_option has them; value: what stands for the argument in --help, nullptr: it takes none.
+struct OptionRow {
+    const char *name;
+    const char *value;
+    int has_argument; // as in getopt_long(3): 0 no, 1 yes, 2 if there is one
+    const char *usage;
+    spank_opt_cb_f callback;
+};
+constexpr OptionRow kOptions[] = {
+    {"singularity-off", nullptr, 0,
+     "[singularity] the job is not elastic, whatever its script or the environment says", on_off},
+    {"singularity-elastic", "MIN-MAX", 2,
+     "[singularity] let the job run on MIN to MAX GPUs (of the whole job), checkpointed and moved "
+     "as the cluster needs; without a value: 1 to as many as requested",
+     on_elastic},
+    {"singularity-checkpoint-every", "TIME", 1,
+     "[singularity] save an elastic job so often while it runs (minutes, minutes:seconds, "
+     "hours:minutes:seconds, "
+     "days-hours; 0 or off: never)",
+     on_checkpoint_every},
+};
+
+int register_option(spank_t spank, const OptionRow &row) {
+    // spank.h wants these writable; Slurm copies them.
+    std::string name = row.name;
+    std::string value = row.value == nullptr ? "" : row.value;
+    std::string usage = row.usage;
+    spank_option option{};
+    option.name = name.data();
+    option.arginfo = row.value == nullptr ? nullptr : value.data();
+    option.usage = usage.data();
+    option.has_arg = row.has_argument;
+    option.cb = row.callback;
+    const spank_err_t registered = spank_option_register(spank, &option);
+    if (registered != ESPANK_SUCCESS)
+        kLog.error("cannot register --{}: {}", name, spank_strerror(registered));
+    return registered;
+}
+
+} // namespace
+
+Expected<void> resolve_options() {
+    result.reset();
+    const Given &options = given();
+    if (options.off || (!options.elastic && !options.checkpoint_every))
+        return {};
+    if (!options.elastic)
+        return failure("accept --singularity-checkpoint-every", *options.checkpoint_every,
+                       "only elastic jobs are saved; add --singularity-elastic, or leave it out");
+    auto request = request_of(options);
+    if (!request)
+        return propagate(request);
+    result = *request;
+    return {};
+}
+
+int register_options(spank_t spank) {
+    for (const OptionRow &row : kOptions)
+        if (const int registered = register_option(spank, row); registered != ESPANK_SUCCESS)
+            return registered;
+    return ESPANK_SUCCESS;
+}
+
+const std::optional<Request> &requested() { return result; }
+
+bool switched_off() { return given().off; }
+
+} // namespace singularity::spank
