@@ -70,3 +70,7 @@ if(EXISTS ${PROJECT_SOURCE_DIR}/select-plugin/slurm-abi/${SLURM_RELEASE}.json)
     set_target_properties(select_plugin_with_wrong_table PROPERTIES
         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/wrong-table)
 endif()
+
+singularity_unit_test(select_plugin_submission SOURCES ${PROJECT_SOURCE_DIR}/tests/unit/select_plugin_submission.cpp
+                      USES singularity_submission)
+target_include_directories(select_plugin_submission PRIVATE ${PROJECT_SOURCE_DIR}/select-plugin/job_submit)
