@@ -71,12 +71,31 @@ class Rank {
                                  data_group_, on_.stream));
         on_.step(parameters_.data(), gradients_.data(), static_cast<int>(gradients_.size()));
         // The last stage knows the loss; rank 0 of the tensor groups there speaks for them.
-        sum = last() && tensor_ == 0 ? sum : 0.0F;
-        CHECK(cudaMemcpyAsync(loss_.data(), &sum, sizeof(sum), cudaMemcpyHostToDevice, on_.stream));
-        CHECK_NCCL(ncclAllReduce(loss_.data(), loss_.data(), 1, ncclFloat, ncclSum, all_, on_.stream));
-        CHECK(cudaMemcpyAsync(&sum, loss_.data(), sizeof(sum), cudaMemcpyDeviceToHost, on_.stream));
-        CHECK(cudaStreamSynchronize(on_.stream));
-        return sum / batch;
+        return sum_over_all(last() && tensor_ == 0 ? sum : 0.0F) / batch;
+    }
+
+    // How many of the images from `first` on are classified as they should be, on all ranks.
+    int classified(const Digits &digits, int first) {
+        const int count = static_cast<int>(digits.labels.size());
+        float sum = 0.0F;
+        for (; first < count; first += layout_.data * share_) {
+            std::vector<int> images(share_);
+            for (int image = 0; image < share_; ++image)
+                images[image] = std::min(first + data_ * share_ + image, count - 1);
+            forward(digits, images.data(), 0);
+            if (last())
+                on_.multiply(outputs_.data(), input(0, deep_), head(parameters_), share_, classes, width);
+            CHECK(cudaStreamSynchronize(on_.stream));
+            if (!last() || tensor_ != 0)
+                continue;
+            const auto outputs = outputs_.read();
+            for (int image = 0; image < share_ && first + data_ * share_ + image < count; ++image) {
+                const auto begin = outputs.begin() + image * classes;
+                const auto top = std::max_element(begin, begin + classes) - begin;
+                sum += top == digits.labels[images[image]] ? 1.0F : 0.0F;
+            }
+        }
+        return static_cast<int>(sum_over_all(sum));
     }
 
     [[nodiscard]] std::uint64_t parameters() const {
@@ -97,6 +116,14 @@ class Rank {
     void sum_over_tensor_group(float *values) {
         CHECK_NCCL(
             ncclAllReduce(values, values, share_ * width, ncclFloat, ncclSum, tensor_group_, on_.stream));
+    }
+
+    float sum_over_all(float value) {
+        CHECK(cudaMemcpyAsync(loss_.data(), &value, sizeof(value), cudaMemcpyHostToDevice, on_.stream));
+        CHECK_NCCL(ncclAllReduce(loss_.data(), loss_.data(), 1, ncclFloat, ncclSum, all_, on_.stream));
+        CHECK(cudaMemcpyAsync(&value, loss_.data(), sizeof(value), cudaMemcpyDeviceToHost, on_.stream));
+        CHECK(cudaStreamSynchronize(on_.stream));
+        return value;
     }
 
     void forward(const Digits &digits, const int *images, int piece) {
@@ -180,9 +207,10 @@ class Rank {
     std::vector<std::unique_ptr<workload::Buffer<float>>> insides_; // by piece and block
 };
 
-inline int train(const Layout &layout, int argc, char **argv) {
+// From the first `learned` images; where it is `tested`, on the others.
+inline int train(const Layout &layout, int argc, char **argv, int learned = examples, bool tested = false) {
     const int steps = static_cast<int>(workload::size_argument(argc, argv, 8, 100000));
-    const auto digits = read_digits(examples);
+    const auto digits = read_digits(static_cast<std::size_t>(learned));
     const auto world = workload::world_of_environment();
     if (world.size != layout.ranks())
         workload::stop(argv[0], 0, "ranks", "there have to be " + std::to_string(layout.ranks()));
@@ -190,25 +218,30 @@ inline int train(const Layout &layout, int argc, char **argv) {
     const ncclComm_t all = workload::meet(world);
     std::vector<float> losses;
     std::vector<std::uint64_t> parameters;
+    int right = 0;
     {
         Rank rank(layout, world, all);
         for (int step = 0; step < steps; ++step) {
-            losses.push_back(rank.step(digits, batch_of(step)));
+            losses.push_back(rank.step(digits, batch_of(step, learned)));
             if (world.rank == 0)
                 std::printf("step %d loss %a\n", step, static_cast<double>(losses.back()));
             std::fflush(stdout);
         }
+        if (tested)
+            right = rank.classified(digits, learned);
         parameters = workload::gather_checksums(rank.parameters(), all, world.size);
     }
     CHECK_NCCL(ncclCommDestroy(all));
     if (world.rank != 0)
         return 0;
+    if (tested)
+        std::printf("accuracy %d of %d\n", right, static_cast<int>(digits.labels.size()) - learned);
     workload::Report report;
     for (const auto sum : parameters)
         std::printf("parameters %016llx\n", static_cast<unsigned long long>(sum));
     // Sums in another order differ in their last bits, and such differences grow.
     const auto compared = std::min<std::size_t>(losses.size(), 8);
-    const auto expected = losses_of_one(digits, static_cast<int>(compared));
+    const auto expected = losses_of_one(digits, static_cast<int>(compared), learned);
     report.near("losses", std::vector<float>(losses.begin(), losses.begin() + static_cast<long>(compared)),
                 expected, 1e-3);
     // Ranks of one tensor group hold different parts, those of one data group the same.

@@ -20,7 +20,7 @@ constexpr int hidden = 32;
 constexpr int blocks = 4;
 constexpr int batch = 32;
 constexpr int pieces = 2; // of a rank's share of a batch, which go through the pipeline one after the other
-constexpr int examples = 640;
+constexpr int examples = 640; // to learn from, where nobody says otherwise
 constexpr unsigned threads = 64;
 constexpr float rate = 0.1F;
 
@@ -120,19 +120,19 @@ inline std::vector<float> initial_a(int block) { return initial(2 * block, width
 inline std::vector<float> initial_b(int block) { return initial(2 * block + 1, hidden * width, 0.15F); }
 inline std::vector<float> initial_head() { return initial(2 * blocks, width * classes, 0.15F); }
 
-// The images of a step, the same on all ranks.
-inline std::vector<int> batch_of(int step) {
-    std::vector<int> order(examples);
+// The images of a step, of `learned` to learn from, the same on all ranks.
+inline std::vector<int> batch_of(int step, int learned = examples) {
+    std::vector<int> order(static_cast<std::size_t>(learned));
     std::iota(order.begin(), order.end(), 0);
-    workload::Random random(77 + static_cast<std::uint64_t>(step / (examples / batch)));
+    workload::Random random(77 + static_cast<std::uint64_t>(step / (learned / batch)));
     for (std::size_t i = order.size() - 1; i > 0; --i)
         std::swap(order[i], order[random.below(static_cast<unsigned>(i) + 1)]);
-    const auto begin = order.begin() + step % (examples / batch) * batch;
+    const auto begin = order.begin() + step % (learned / batch) * batch;
     return {begin, begin + batch};
 }
 
 // One rank, one batch at a time, nothing divided: what the losses must come close to.
-inline std::vector<float> losses_of_one(const Digits &digits, int steps) {
+inline std::vector<float> losses_of_one(const Digits &digits, int steps, int learned) {
     std::vector<std::vector<float>> a;
     std::vector<std::vector<float>> b;
     for (int block = 0; block < blocks; ++block) {
@@ -150,7 +150,7 @@ inline std::vector<float> losses_of_one(const Digits &digits, int steps) {
     };
     std::vector<float> losses;
     for (int step = 0; step < steps; ++step) {
-        const auto images = batch_of(step);
+        const auto images = batch_of(step, learned);
         std::vector<std::vector<float>> inputs(blocks + 1);
         std::vector<std::vector<float>> insides(blocks);
         for (const int image : images)

@@ -177,6 +177,6 @@ int main(int argc, char **argv) {
     // Sums in another order differ in their last bits, and such differences grow.
     const auto compared = std::min<std::size_t>(losses.size(), 8);
     report.near("losses", std::vector<float>(losses.begin(), losses.begin() + static_cast<long>(compared)),
-                losses_of_one(digits, static_cast<int>(compared)), 1e-3);
+                losses_of_one(digits, static_cast<int>(compared), examples), 1e-3);
     return report.finish();
 }
