@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "controller.hpp"
 
+#include "gres.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -106,6 +108,9 @@ Expected<Job> load_job(std::uint32_t id) {
                .batch = found->batch_flag != 0,
                .may_requeue = found->requeue != 0,
                .restarts = found->restart_cnt,
+               .gpus = (found->job_state & JOB_STATE_BASE) == JOB_RUNNING
+                           ? gpus_of(text_or_empty(found->gres_total))
+                           : std::nullopt,
                .batch_host = text_or_empty(found->batch_host)};
 }
 

@@ -7,6 +7,7 @@
 #include "job_fate.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace singularity::slurm {
@@ -19,7 +20,8 @@ struct Job {
     bool batch = false;
     bool may_requeue = false; // --requeue, or JobRequeue of slurm.conf
     std::uint32_t restarts = 0;
-    std::string batch_host; // where the script runs, or would; empty before the job has nodes
+    std::optional<std::uint32_t> gpus; // of its allocation, on all nodes; nothing: it does not run
+    std::string batch_host;            // where the script runs, or would; empty before the job has nodes
 };
 
 // libslurm between its initialisation, which reads slurm.conf, and its end: one per process, around all that

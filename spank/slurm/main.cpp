@@ -60,6 +60,8 @@ int show(std::uint32_t id) {
         shown += fmt::format("uid={}\nbatch={}\nmay_requeue={}\nrestarts={}\nbatch_host={}\ncompleting={}\n",
                              job->uid, yes_or_no(job->batch), yes_or_no(job->may_requeue), job->restarts,
                              job->batch_host, yes_or_no(job->completing));
+    if (job->gpus)
+        shown += fmt::format("gpus={}\n", *job->gpus);
     shown += fmt::format("fate={}\n", slurm::to_string(job->fate));
     std::cout << shown << std::flush;
     if (!std::cout)
@@ -78,10 +80,11 @@ int run(int argc, char **argv) {
     std::uint32_t id = 0;
     const CLI::Validator is_job_id(check_job_id, "NUMBER");
     int (*command)(std::uint32_t) = nullptr;
-    CLI::App *const job =
-        app.add_subcommand("job", "print, a line each, KEY=VALUE: job, cluster; uid, batch, may_requeue, "
-                                  "restarts, batch_host, completing of a job that "
-                                  "slurmctld knows; and fate: stays, requeued, preempted, timeout or ended");
+    CLI::App *const job = app.add_subcommand(
+        "job",
+        "print, a line each, KEY=VALUE: job, cluster; uid, batch, may_requeue, "
+        "restarts, batch_host, completing of a job that "
+        "slurmctld knows; gpus of one that runs; and fate: stays, requeued, preempted, timeout or ended");
     job->add_option("JOBID", id, "the job's number")->required()->check(is_job_id);
     job->callback([&] { command = show; });
     CLI::App *const again = app.add_subcommand(

@@ -4,6 +4,7 @@
 #include "agent/agent_messages.hpp"
 #include "guarded_main.hpp"
 #include "script.hpp"
+#include "script_environment.hpp"
 #include "step_request.hpp"
 #include "wrapper.hpp"
 
@@ -61,6 +62,11 @@ int run(int argc, char **argv) {
             {"run", "a task", "usage: singularity-task PROGRAM [ARGUMENT...]; srun starts it", EINVAL});
     if (std::getenv(task::kScriptVariable) != nullptr) {
         unsetenv(task::kScriptVariable);
+        if (auto fitted = task::fit_environment(); !fitted)
+            std::cerr << "singularity-task: the batch script's environment stays as at submission, also "
+                         "where the job "
+                         "now has another number of GPUs: "
+                      << fitted.error().message() << std::endl;
         const auto status = task::run_script(singularity::agent::kDefaultSocket, command);
         return status ? end_as(*status) : give_up(status.error());
     }

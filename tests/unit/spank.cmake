@@ -25,6 +25,8 @@ target_include_directories(spank_doctor PRIVATE ${PROJECT_SOURCE_DIR}/spank)
 singularity_unit_test(spank_steps SOURCES ${CMAKE_CURRENT_LIST_DIR}/spank_steps.cpp
                       USES singularity_step_request singularity_agent singularity_node singularity_common)
 target_include_directories(spank_steps PRIVATE ${PROJECT_SOURCE_DIR}/spank)
+singularity_unit_test(spank_allocation SOURCES ${CMAKE_CURRENT_LIST_DIR}/spank_allocation.cpp USES singularity_step_request)
+target_include_directories(spank_allocation PRIVATE ${PROJECT_SOURCE_DIR}/spank)
 if(TARGET singularity_job_fate)
     singularity_unit_test(spank_job_fate SOURCES ${CMAKE_CURRENT_LIST_DIR}/spank_job_fate.cpp USES singularity_job_fate)
     target_include_directories(spank_job_fate PRIVATE ${PROJECT_SOURCE_DIR}/spank)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What becomes of a job, by its state and flags: all states of slurm.h, and those that no release has.
 #include "cmocka.hpp"
+#include "slurm/gres.hpp"
 #include "slurm/job_fate.hpp"
 
 #include <cstdint>
@@ -92,14 +93,23 @@ void words(void **) {
     expect_equal(to_string(Fate::kEnded), "ended");
 }
 
+void gpus(void **) {
+    using singularity::slurm::gpus_of;
+    assert_int_equal(*gpus_of(""), 0);
+    assert_int_equal(*gpus_of("gpu:8"), 8);
+    assert_int_equal(*gpus_of("gpu:a100:2,gpu:1,nic:4,gpus:3"), 3);
+    assert_int_equal(*gpus_of("nic:4"), 0);
+    for (const auto *const wrong : {"gpu", "gpu:", "gpu:x", "gpu:99999999999", "gpu:8,,"})
+        assert_false(gpus_of(wrong).has_value());
+}
+
 } // namespace
 
 int main() {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(base_states),
-        cmocka_unit_test(preemption_counts_while_it_runs),
-        cmocka_unit_test(flags),
-        cmocka_unit_test(words),
+        cmocka_unit_test(base_states), cmocka_unit_test(preemption_counts_while_it_runs),
+        cmocka_unit_test(flags),       cmocka_unit_test(words),
+        cmocka_unit_test(gpus),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
