@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What happens to the elastic job: jobs that are more important, an operator who resizes it, a drained node, a power cut.
+
+Slurm ends and starts the job; where it would wait for GPUs that it cannot have, the operator makes it smaller, by scontrol.
+"""
+
+from training import STEPS
+from virtualcluster.errors import wait_for
+
+PATIENCE = 90
+# Ends when the demo says so, or by itself should the demo die.
+PREMIUM = "for i in $(seq 3000); do [ -e /shared/end-$SLURM_JOB_ID ] && exit 0; sleep 0.2; done; exit 9"
+
+
+class Operator:
+    def __init__(self, cluster, timeline):
+        self.cluster, self.timeline, self.job = cluster, timeline, timeline.job
+
+    def at(self, share):
+        """Waits until this share of all steps is done."""
+        step = int(share * STEPS)
+        self.timeline.until(lambda: self.timeline.training.last >= step, 3 * PATIENCE, f"job {self.job} to reach step {step}")
+
+    def scontrol(self, *words):
+        self.cluster.slurm("scontrol", *words)
+
+    def wait_pending(self):
+        self.timeline.until(lambda: self.timeline.record["JobState"] == "PENDING", PATIENCE, f"job {self.job} to be requeued")
+
+    def allow(self, gpus):
+        """The job waits: from now on for so many GPUs."""
+        self.scontrol("update", f"JobId={self.job}", f"TresPerJob=gres/gpu:{gpus}", "StartTime=now")
+
+    def wait_going_on(self, gpus):
+        last = self.timeline.training.last
+        again = self.timeline.training.again
+
+        def goes_on():
+            training, record = self.timeline.training, self.timeline.record
+            return (record["JobState"] == "RUNNING" and f"gres/gpu={gpus}" in record["AllocTRES"].split(",")
+                    and (training.last > last or training.again > again))
+
+        self.timeline.until(goes_on, PATIENCE, f"job {self.job} to go on with {gpus} GPUs")
+        nodes = self.timeline.record["NodeList"]
+        self.timeline.event(f"it goes on with {gpus} GPUs on {nodes}", "")
+
+    def resize(self, gpus):
+        self.scontrol("requeuehold", str(self.job))
+        self.wait_pending()
+        self.allow(gpus)
+        self.scontrol("release", str(self.job))
+        self.wait_going_on(gpus)
+
+    def submit_premium(self, gpus):
+        return self.cluster.submit("--qos=premium", "-N1", f"--gpus={gpus}", "-o", "/dev/null", f"--wrap={PREMIUM}")
+
+    def make_room(self, premium, gpus):
+        """Slurm has preempted the job for the other; it may go on with what is left."""
+        self.wait_pending()
+        self.timeline.until(lambda: self.cluster.job(premium)["JobState"] == "RUNNING", PATIENCE, f"job {premium} to run")
+        self.allow(gpus)
+        self.wait_going_on(gpus)
+
+    def end_premium(self, *jobs):
+        for job in jobs:
+            self.cluster.controller.run(["touch", f"/shared/end-{job}"])
+        for job in jobs:
+            self.cluster.wait_job(job)
+
+
+def disturb(cluster, timeline):
+    operator = Operator(cluster, timeline)
+    operator.at(0.10)
+    timeline.event("a premium job takes a whole node: Slurm preempts", "premium: 4 GPUs")
+    first = operator.submit_premium(4)
+    operator.make_room(first, 4)
+
+    operator.at(0.28)
+    timeline.event("another takes half of what is left", "premium: 2 more")
+    second = operator.submit_premium(2)
+    operator.make_room(second, 2)
+
+    operator.at(0.45)
+    timeline.event("both have ended: the operator gives it all 8 GPUs again", "both end")
+    operator.end_premium(first, second)
+    operator.resize(8)
+
+    operator.at(0.60)
+    timeline.event("n2 is drained, for repair", "n2 drained")
+    operator.scontrol("update", "NodeName=n2", "State=DRAIN", "Reason=repair")
+    operator.resize(4)
+
+    operator.at(0.75)
+    timeline.event("n2 is back", "n2 back")
+    operator.scontrol("update", "NodeName=n2", "State=RESUME")
+    operator.resize(8)
+
+    operator.at(0.88)
+    timeline.event("n1 loses power: nothing of it answers any more", "n1 loses power")
+    cluster.kill("n1")
+    operator.wait_pending()
+    timeline.event("Slurm has noticed, and requeued the job", "")
+    operator.allow(4)
+    operator.wait_going_on(4)
+
+
+def finish(cluster, timeline):
+    timeline.until(lambda: timeline.record["JobState"] == "COMPLETED", 5 * PATIENCE, f"job {timeline.job} to end")
+    # What it has written last may come behind its end.
+    wait_for(lambda: timeline.training.read() or len(timeline.training.parameters) == 8, PATIENCE, "all of its output")
+    timeline.close()
