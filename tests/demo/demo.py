@@ -68,4 +68,4 @@ try:
 except ClusterError as error:
     sys.exit(f"demo: {error}")
 except KeyboardInterrupt:
-    sys.exit("demo: interrupted; its cluster is down")
+    sys.exit("\ndemo: interrupted; its cluster is down")

@@ -19,7 +19,7 @@ class Operator:
     def at(self, share):
         """Waits until this share of all steps is done."""
         step = int(share * STEPS)
-        self.timeline.until(lambda: self.timeline.training.last >= step, 3 * PATIENCE, f"job {self.job} to reach step {step}")
+        self.timeline.until(lambda: self.timeline.training.step() >= step, 3 * PATIENCE, f"job {self.job} to reach step {step}")
 
     def scontrol(self, *words):
         self.cluster.slurm("scontrol", *words)
@@ -32,17 +32,16 @@ class Operator:
         self.scontrol("update", f"JobId={self.job}", f"TresPerJob=gres/gpu:{gpus}", "StartTime=now")
 
     def wait_going_on(self, gpus):
-        last = self.timeline.training.last
-        again = self.timeline.training.again
+        done = len(self.timeline.training.history)
 
         def goes_on():
-            training, record = self.timeline.training, self.timeline.record
+            record = self.timeline.record
             return (record["JobState"] == "RUNNING" and f"gres/gpu={gpus}" in record["AllocTRES"].split(",")
-                    and (training.last > last or training.again > again))
+                    and len(self.timeline.training.history) > done)
 
         self.timeline.until(goes_on, PATIENCE, f"job {self.job} to go on with {gpus} GPUs")
         nodes = self.timeline.record["NodeList"]
-        self.timeline.event(f"it goes on with {gpus} GPUs on {nodes}", "")
+        self.timeline.event(f"it goes on with {gpus} GPUs on {nodes}")
 
     def resize(self, gpus):
         self.scontrol("requeuehold", str(self.job))
@@ -81,25 +80,25 @@ def disturb(cluster, timeline):
     operator.make_room(second, 2)
 
     operator.at(0.45)
-    timeline.event("both have ended: the operator gives it all 8 GPUs again", "both end")
     operator.end_premium(first, second)
+    timeline.event("both have ended: the operator gives it all 8 GPUs again", "both end")
     operator.resize(8)
 
     operator.at(0.60)
-    timeline.event("n2 is drained, for repair", "n2 drained")
     operator.scontrol("update", "NodeName=n2", "State=DRAIN", "Reason=repair")
+    timeline.event("n2 is drained, for repair: the operator moves it", "n2 drained")
     operator.resize(4)
 
     operator.at(0.75)
-    timeline.event("n2 is back", "n2 back")
     operator.scontrol("update", "NodeName=n2", "State=RESUME")
+    timeline.event("n2 is back, and so are all 8 GPUs", "n2 back")
     operator.resize(8)
 
     operator.at(0.88)
     timeline.event("n1 loses power: nothing of it answers any more", "n1 loses power")
     cluster.kill("n1")
     operator.wait_pending()
-    timeline.event("Slurm has noticed, and requeued the job", "")
+    timeline.event("Slurm has noticed, and requeued the job")
     operator.allow(4)
     operator.wait_going_on(4)
 

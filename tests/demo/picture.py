@@ -10,11 +10,10 @@ EPOCH = 44  # steps over which the loss is averaged: each sees other images
 
 
 def smooth(training):
-    """(seconds, loss), averaged over the steps of an epoch before."""
-    steps = sorted(training.losses)
-    losses = [float.fromhex(training.losses[step]) for step in steps]
+    """(seconds, losses), averaged over the steps of an epoch before. What was done again is there twice."""
+    losses = [float.fromhex(training.losses[step]) for step in sorted(training.losses)]
     means = [sum(losses[max(at - EPOCH + 1, 0):at + 1]) / min(at + 1, EPOCH) for at in range(len(losses))]
-    return [training.times[step] for step in steps], means
+    return [seconds for seconds, _ in training.history], [means[step] for _, step in training.history]
 
 
 def draw(path, undisturbed, disturbed, samples, events):

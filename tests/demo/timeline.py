@@ -69,7 +69,7 @@ class Timeline:
 
         wait_for(reached, seconds, what, interval=INTERVAL)
 
-    def event(self, text, short):
+    def event(self, text, short=""):
         self.tick()
         self.events.append(Event(self.training.now(), text, short))
         self._line(f"{self.training.now():6.1f} s  * {text}")
@@ -102,7 +102,7 @@ class Timeline:
 
     def _show(self):
         self.shown = self.training.now()
-        done = self.training.last + 1
+        done = self.training.step() + 1
         filled = BAR * done // STEPS
         loss = self.training.loss()
         line = (f"{self.training.now():6.1f} s  [{'=' * filled}{' ' * (BAR - filled)}] step {done:4}/{STEPS}"

@@ -33,12 +33,13 @@ class Training:
     path: str
     begin: float = dataclasses.field(default_factory=time.monotonic)
     losses: dict = dataclasses.field(default_factory=dict)  # step: text
-    times: dict = dataclasses.field(default_factory=dict)  # step: seconds since the beginning
+    history: list = dataclasses.field(default_factory=list)  # (seconds since the beginning, step), as they were done
     again: int = 0  # steps that were done once more, behind a checkpoint
     parameters: list = dataclasses.field(default_factory=list)  # their checksum, of each rank
     accuracy: float = 0.0
-    position: int = 0
     last: int = -1
+    position: int = 0  # in the file, up to which it has been read,
+    looked: float = 0.0  # and when
 
     def now(self):
         return time.monotonic() - self.begin
@@ -53,24 +54,30 @@ class Training:
             return
         text = text[:text.rfind("\n") + 1]
         self.position += len(text.encode())
-        for line in text.splitlines():
-            self._take(line)
+        lines, since, self.looked = text.splitlines(), self.looked, self.now()
+        # Spread over the time in which they have come, not all at its end.
+        for number, line in enumerate(lines, start=1):
+            self._take(line, since + (self.looked - since) * number / len(lines))
 
-    def _take(self, line):
+    def _take(self, line, seconds):
         if found := STEP.fullmatch(line):
             step, loss = int(found[1]), found[2]
             if self.losses.setdefault(step, loss) != loss:
                 raise ClusterError(f"step {step} was done again with another loss: {self.losses[step]}, then {loss}")
-            self.again += step in self.times
-            self.times[step] = self.now()
-            self.last = step
+            self.again += step <= self.last
+            self.history.append((seconds, step))
+            self.last = max(step, self.last)
         elif found := ACCURACY.fullmatch(line):
             self.accuracy = int(found[1]) / int(found[2])
         elif line.startswith("parameters "):
             self.parameters.append(line.split()[1])
 
+    def step(self):
+        """Where it is: behind what it has done, after it has gone back to a checkpoint."""
+        return self.history[-1][1] if self.history else -1
+
     def loss(self):
-        return float.fromhex(self.losses[self.last]) if self.losses else None
+        return float.fromhex(self.losses[self.step()]) if self.history else None
 
     def assert_whole(self):
         missing = [step for step in range(STEPS) if step not in self.losses]
@@ -102,6 +109,6 @@ def compare(undisturbed, disturbed):
         f"{'loss of the last step':24}{undisturbed.losses[last]:>18}{disturbed.losses[last]:>18}",
         f"{'parameters (checksum)':24}{undisturbed.parameters[0]:>18}{disturbed.parameters[0]:>18}",
         f"{'test accuracy':24}{undisturbed.accuracy:>18.1%}{disturbed.accuracy:>18.1%}",
-        f"{'time':24}{undisturbed.times[last]:>16.0f} s{disturbed.times[last]:>16.0f} s",
+        f"{'time':24}{undisturbed.history[-1][0]:>16.0f} s{disturbed.history[-1][0]:>16.0f} s",
         f"all {STEPS} losses are equal to the bit; {disturbed.again} steps were done twice, because of the power loss",
     ]

@@ -72,7 +72,7 @@ def test_running(cluster, user):
     job = started(cluster, submit(cluster, "--requeue"))
     assert ask(cluster, job, user) == {
         "job": str(job), "cluster": "virtual", "uid": "1001", "batch": "yes", "may_requeue": "yes", "restarts": "0",
-        "batch_host": "n2", "completing": "no", "fate": "stays"}
+        "batch_host": "n2", "completing": "no", "gpus": "0", "fate": "stays"}
     cluster.slurm("scontrol", "suspend", str(job))
     assert ask(cluster, job)["fate"] == "stays"
     cluster.slurm("scontrol", "resume", str(job))

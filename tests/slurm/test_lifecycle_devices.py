@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Elastic jobs with GPUs that an operator resizes: the same ranks on fewer and on more, and the same results to the bit."""
+
+import os
+import re
+
+import pytest
+from conftest import elastic_up
+from elastic import ELASTIC, PATIENCE, assert_clean
+from virtualcluster.cluster import CHECKOUT
+from virtualcluster.errors import wait_for
+
+BUILD = os.path.abspath(os.environ.get("CTEST_BINARY_DIR", os.path.join(CHECKOUT, "build", "release")))
+TRAINING = f"""#!/bin/bash
+export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+srun --ntasks=8 {os.path.join(BUILD, "workloads", "train_data")} 600
+"""
+# The first run waits to be requeued; the second shows what it would have been told, and what srun makes of that.
+SHOW = """#!/bin/bash
+echo begun
+[ -n "$SLURM_RESTART_COUNT" ] || exec sleep 600
+env | grep -E '^SLURM_(GPUS|GPUS_PER_NODE|NTASKS_PER_NODE|CPUS_PER_TASK|TRES_PER_TASK|TRES_BIND|OVERCOMMIT)=' | sort
+srun --ntasks=8 bash -c 'echo task $SLURM_PROCID'
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(release):
+    with elastic_up(release, nodes=2, accounting=True) as made:
+        yield made
+        assert_clean(made)
+
+
+def output(cluster, job):
+    return cluster.controller.run(["cat", f"/shared/slurm-{job}.out"], check=False).stdout
+
+
+def submit(cluster, *options, script):
+    return cluster.submit(ELASTIC, "--open-mode=append", "--requeue", *options, script=script)
+
+
+def resize(cluster, job, *words):
+    cluster.slurm("scontrol", "requeuehold", str(job))
+    cluster.wait_job(job, ("PENDING",), seconds=PATIENCE)
+    cluster.slurm("scontrol", "update", f"JobId={job}", *words, "StartTime=now")
+    cluster.slurm("scontrol", "release", str(job))
+
+
+def steps(text):
+    return re.findall(r"^step \d+ loss \S+$", text, re.MULTILINE)
+
+
+def results(text):
+    return [line for line in text.splitlines() if re.match("step|parameters|losses|all|PASSED", line)]
+
+
+def wait_steps(cluster, job, number):
+    wait_for(lambda: len(steps(output(cluster, job))) >= number, PATIENCE, f"{number} steps of job {job}")
+
+
+def test_a_training_on_fewer_and_more_gpus(cluster):
+    """8, 4, 2, and 8 again. Nothing is done twice."""
+    job = submit(cluster, "--gpus=8", "--ntasks=8", script=TRAINING)
+    for number, gpus in ((50, 4), (150, 2), (250, 8)):
+        wait_steps(cluster, job, number)
+        resize(cluster, job, f"TresPerJob=gres/gpu:{gpus}")
+        wait_steps(cluster, job, number + 50)
+        assert f"gres/gpu={gpus}" in cluster.job(job)["AllocTRES"].split(",")
+    cluster.wait_job(job, seconds=PATIENCE)
+    undisturbed = submit(cluster, "--gpus=8", "--ntasks=8", script=TRAINING)
+    cluster.wait_job(undisturbed, seconds=PATIENCE)
+    assert "PASSED" in output(cluster, undisturbed)
+    assert results(output(cluster, job)) == results(output(cluster, undisturbed))
+
+
+@pytest.mark.parametrize("options, update, told", [
+    (["--gpus=8", "--ntasks=8"], ["TresPerJob=gres/gpu:4"], ["SLURM_GPUS=4"]),
+    (["--gpus=8", "--ntasks=8"], ["TresPerJob=gres/gpu:8"], ["SLURM_GPUS=8"]),
+    (["--ntasks=8", "--gpus-per-task=1", "--cpus-per-task=2"], ["TresPerTask=", "TresPerJob=gres/gpu:4"],
+     ["SLURM_CPUS_PER_TASK=2", "SLURM_TRES_PER_TASK=cpu=2"]),
+    (["-N2", "--ntasks=8", "--ntasks-per-node=4", "--gpus-per-node=4"], ["TresPerNode=gres/gpu:2"],
+     ["SLURM_GPUS_PER_NODE=2", "SLURM_NTASKS_PER_NODE=4"]),
+])
+def test_the_script_is_told_of_what_it_has(cluster, options, update, told):
+    """sruns in it start all tasks."""
+    job = submit(cluster, *options, script=SHOW)
+    wait_for(lambda: "begun" in output(cluster, job), PATIENCE, "the script to begin")
+    resize(cluster, job, *update)
+    cluster.wait_job(job, seconds=PATIENCE)
+    shown = output(cluster, job).rpartition("begun\n")[2].splitlines()
+    assert [line for line in shown if line.startswith("SLURM_")] == told
+    assert sorted(line for line in shown if line.startswith("task")) == [f"task {rank}" for rank in range(8)], shown
