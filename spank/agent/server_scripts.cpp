@@ -68,6 +68,7 @@ bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Pa
                         .ask_again = {},
                         .runs_again = false,
                         .left = {},
+                        .begins = false,
                         .over = false});
     return true;
 }
@@ -115,6 +116,12 @@ void Server::look_at_script(Script &script) {
     if (answer && !*answer)
         return;
     script.errand.reset();
+    if (script.begins) {
+        script.over = true;
+        if (!answer)
+            kLog.warning("{}; it begins later", answer.error().message());
+        return;
+    }
     const auto about = answer ? parse_slurm_job(**answer) : propagate(answer);
     if (about)
         return slurm_has_told(script, *about);
@@ -131,9 +138,11 @@ void Server::slurm_has_told(Script &script, const SlurmJob &about) {
     using Fate = SlurmJob::Fate;
     if (script.left) {
         const bool ended = (about.fate == Fate::ended || about.fate == Fate::timeout) && !about.completing;
-        script.over = about.fate == Fate::requeued || ended;
+        script.over = ended;
         if (ended && about.known)
             forget(script);
+        if (about.fate == Fate::requeued && !about.completing)
+            return begin_again(script);
     } else if (about.fate == Fate::requeued) {
         script.runs_again = true;
         if (const auto holder = std::exchange(script.holder, std::nullopt))
@@ -146,6 +155,18 @@ void Server::slurm_has_told(Script &script, const SlurmJob &about) {
     }
     if (!script.over)
         script.ask_again = Deadline::after(kBetweenQuestions);
+}
+
+// Slurm lets it wait for two minutes, unless it is told otherwise: until its nodes have forgotten the last run.
+// They know one from the other by when its credentials were made.
+void Server::begin_again(Script &script) {
+    auto errand = SlurmErrand::begin(options_.places.libraries, script.job);
+    script.begins = errand.has_value();
+    script.over = !script.begins;
+    if (errand)
+        script.errand = std::move(*errand);
+    else
+        kLog.error("{}", errand.error().message());
 }
 
 void Server::forget(const Script &script) {

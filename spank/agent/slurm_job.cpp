@@ -97,6 +97,10 @@ Expected<SlurmErrand> SlurmErrand::requeue(const Libraries &libraries, std::uint
     return send(libraries, "requeue", job);
 }
 
+Expected<SlurmErrand> SlurmErrand::begin(const Libraries &libraries, std::uint32_t job) {
+    return send(libraries, "begin", job);
+}
+
 Expected<std::optional<std::string>> SlurmErrand::take() {
     auto found = errand_.take();
     if (!found || !*found)

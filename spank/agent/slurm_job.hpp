@@ -39,6 +39,8 @@ class SlurmErrand {
   public:
     [[nodiscard]] static Expected<SlurmErrand> about(const Libraries &libraries, std::uint32_t job);
     [[nodiscard]] static Expected<SlurmErrand> requeue(const Libraries &libraries, std::uint32_t job);
+    // Of a job that waits, what else would be later.
+    [[nodiscard]] static Expected<SlurmErrand> begin(const Libraries &libraries, std::uint32_t job);
 
     [[nodiscard]] int fd() const { return errand_.fd(); }
     [[nodiscard]] const Deadline &deadline() const { return errand_.deadline(); }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <ctime>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -62,6 +63,14 @@ int load(int (*function)(job_info_msg_t **, Id, std::uint16_t), job_info_msg_t *
 template <class Id>
 int requeue(int (*function)(Id, std::uint32_t), std::uint32_t id, std::uint32_t flags) {
     return function(job_name<Id>(id), flags);
+}
+
+template <class Description>
+void set_job_id(Description &description, std::uint32_t id) {
+    if constexpr (requires { description.job_id; })
+        description.job_id = id;
+    else
+        description.step_id.job_id = id;
 }
 
 // Some functions of the API return the error itself, some return -1 and set errno.
@@ -141,6 +150,18 @@ Expected<void> requeue_job(std::uint32_t id) {
     return refused(
         "it has ended: only a job that runs, is suspended or has come to its time limit can be requeued",
         ESLURM_ALREADY_DONE);
+}
+
+Expected<void> begin_job_now(std::uint32_t id) {
+    job_desc_msg_t wish;
+    slurm_init_job_desc_msg(&wish);
+    set_job_id(wish, id);
+    wish.begin_time = std::time(nullptr);
+    if (const int returned = slurm_update_job(&wish); returned != 0) {
+        const int code = error_code(returned);
+        return failure("let begin job", std::to_string(id), slurm_strerror(code), code);
+    }
+    return {};
 }
 
 } // namespace singularity::slurm

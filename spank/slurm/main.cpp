@@ -74,6 +74,11 @@ int requeue(std::uint32_t id) {
     return done ? EXIT_SUCCESS : fail(done.error());
 }
 
+int begin(std::uint32_t id) {
+    const auto done = slurm::begin_job_now(id);
+    return done ? EXIT_SUCCESS : fail(done.error());
+}
+
 int run(int argc, char **argv) {
     CLI::App app("What slurmctld says of a job, for singularityd. Exit status 1: slurmctld could not be "
                  "asked, or refuses.");
@@ -91,6 +96,9 @@ int run(int argc, char **argv) {
         "requeue", "have a job that runs, is suspended or has come to its time limit requeued");
     again->add_option("JOBID", id, "the job's number")->required()->check(is_job_id);
     again->callback([&] { command = requeue; });
+    CLI::App *const now = app.add_subcommand("begin", "let a job that waits begin at once, if it was to begin later");
+    now->add_option("JOBID", id, "the job's number")->required()->check(is_job_id);
+    now->callback([&] { command = begin; });
     CLI11_PARSE(app, argc, argv);
     if (command == nullptr) {
         std::cerr << "singularity-slurm: give a command, job or requeue, and a job: --help\n";

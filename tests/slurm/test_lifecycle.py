@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Elastic jobs that Slurm ends and runs again: no work is lost, and what they write is as if nobody had disturbed them."""
 
+import os
+import random
 import re
 import shlex
+import time
 
 import pytest
 import scenarios
@@ -246,3 +249,45 @@ def test_a_node_that_loses_power(release):
             again = [number for at, number in enumerate(numbers) if at and number <= numbers[at - 1]]
             assert len(again) == 1 and 10 < again[0] < 250, (rank, numbers)
             assert sorted(set(numbers)) == list(range(250)), (rank, numbers)
+
+
+SEED = int(os.environ.get("SINGULARITY_TEST_SEED") or random.randrange(1 << 32))
+
+
+def test_many_requeues_at_random(cluster):
+    """Nothing is lost or written twice, however often; Slurm's delay between two runs does not apply."""
+    chance = random.Random(SEED)
+    print("seed", SEED)
+    job = submit(cluster, count(600, 0.02))
+    for _ in range(6):
+        time.sleep(chance.uniform(0, 2))
+        shown = counted(cluster, job)
+        wait_counted(cluster, job, max((one[-1] for one in shown.values()), default=0) + 1, 4)
+        requeue(cluster, job)
+        if max(one[-1] for one in counted(cluster, job).values()) > 450:
+            break
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert_whole(cluster, job, 600)
+    assert int(cluster.job(job)["Restarts"]) >= 3
+
+
+def test_agents_that_die_while_a_job_is_requeued(cluster):
+    """It goes on from that checkpoint, or begins again from one before: never with a gap."""
+    chance = random.Random(SEED)
+    print("seed", SEED)
+    rounds = 4
+    job = submit(cluster, "export SINGULARITY_STEP_EVERY=2", count(700, 0.02))
+    for number in range(rounds):
+        wait_counted(cluster, job, 20 * (number + 1), 4)
+        restarts = int(cluster.job(job)["Restarts"])
+        requeue(cluster, job)
+        time.sleep(chance.uniform(0, 1.5))
+        node = chance.choice(["n1", "n2"])
+        cluster.stop_daemon(node, "singularityd", "KILL")
+        cluster.start_agents(node)
+        wait_for(lambda restarts=restarts: int(cluster.job(job)["Restarts"]) > restarts and cluster.job(job)["JobState"] == "RUNNING", PATIENCE, "the next run")
+    cluster.wait_job(job, seconds=PATIENCE)
+    for rank, numbers in counted(cluster, job).items():
+        assert all(following <= number + 1 for number, following in zip(numbers, numbers[1:])), (rank, numbers)
+        assert set(numbers) == set(range(700)), (rank, numbers)
+    print(f"{rounds} agents killed, {rounds} survived")

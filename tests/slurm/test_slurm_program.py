@@ -183,6 +183,14 @@ def test_a_task_of_an_array(cluster):
     assert {task: (fate["job"], fate["fate"]) for task, fate in fates.items()} == {"1": (ids["1"], "ended"), "2": (ids["2"], "stays")}
 
 
+def test_begins_now(cluster):
+    job = submit(cluster, "--begin=now+1hour", script="true")
+    for number, status in ((job, 0), (4000000, 1)):
+        answer = cluster.host("n1").run([PROGRAM, "begin", str(number)], check=False)
+        assert answer.returncode == status, answer.stderr
+    cluster.wait_job(job)
+
+
 def test_a_job_without_a_script(cluster):
     shown = cluster.slurm("salloc", "-N1", "sh", "-c", f"{PROGRAM} job $SLURM_JOB_ID; {PROGRAM} requeue $SLURM_JOB_ID 2>&1; true", user="alice")
     assert "batch=no\n" in shown and "fate=stays\n" in shown and "submit it with sbatch" in shown
