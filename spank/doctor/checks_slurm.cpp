@@ -91,6 +91,32 @@ Verdict task_plugin(const Slurm &slurm) {
               kRestart)};
 }
 
+constexpr std::string_view kJobSubmit = "singularity";
+
+Verdict job_submit(const Slurm &slurm) {
+    const auto found = value(slurm.settings, "JobSubmitPlugins");
+    if (has_word(found, kJobSubmit))
+        return std::nullopt;
+    return Problem{shown("JobSubmitPlugins", found),
+                   "an elastic job that cannot be requeued is accepted, and one that is requeued begins its "
+                   "output anew",
+                   write(slurm,
+                         found.empty() ? "JobSubmitPlugins=singularity"
+                                       : fmt::format("JobSubmitPlugins={},singularity", found),
+                         "and restart slurmctld")};
+}
+
+Verdict job_submit_file(const Slurm &slurm) {
+    if (!has_word(value(slurm.settings, "JobSubmitPlugins"), kJobSubmit) ||
+        slurm.job_submit.kind == FileKind::kRegular)
+        return std::nullopt;
+    return Problem{fmt::format("JobSubmitPlugins names singularity, and {} is {}",
+                               slurm.job_submit.path.native(),
+                               slurm.job_submit.kind == FileKind::kMissing ? "not there" : "no regular file"),
+                   "a slurmctld that is started on such a host ends at once",
+                   fmt::format("install slurm-singularity for Slurm {}", slurm.release)};
+}
+
 Verdict requeue_delay(const Slurm &slurm) {
     constexpr std::int64_t kDefault = 120;
     constexpr std::int64_t kLong = 30;
@@ -213,6 +239,8 @@ constexpr std::array kChecks{
     check<gres_types, &Facts::slurm>("gres-types", Severity::kError),
     check<is_set<kSelectType>, &Facts::slurm>("select-type", Severity::kWarning),
     check<is_set<kPriorityType>, &Facts::slurm>("priority-type", Severity::kWarning),
+    check<job_submit, &Facts::slurm>("job-submit", Severity::kWarning),
+    check<job_submit_file, &Facts::slurm>("job-submit-file", Severity::kError),
     check<requeue_delay, &Facts::slurm>("requeue-delay", Severity::kWarning),
     check<is_enough<kKillWait>, &Facts::slurm>("kill-wait", Severity::kWarning),
     check<is_enough<kUnkillable>, &Facts::slurm>("unkillable-step", Severity::kWarning),

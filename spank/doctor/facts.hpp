@@ -36,6 +36,14 @@ using Fact = std::expected<T, NotSeen>;
 // Keys and values as Slurm has them, "(null)" left out.
 using Settings = std::map<std::string, std::string, std::less<>>;
 
+enum class FileKind : std::uint8_t { kMissing, kRegular, kDirectory, kLink, kOther };
+struct FileFacts {
+    std::filesystem::path path;
+    FileKind kind = FileKind::kMissing;
+    uid_t uid = 0;
+    mode_t mode = 0; // permissions alone
+};
+
 // What slurmctld says of itself.
 struct Slurm {
     std::filesystem::path file; // slurm.conf, as this host's commands name it
@@ -45,6 +53,7 @@ struct Slurm {
     std::string host;                  // short name of this one
     std::optional<std::uint64_t> gpus; // that Slurm gives to this host; none: it is no node
     std::string release;               // of this host's commands: "24.11.5"
+    FileFacts job_submit;              // job_submit_singularity.so, where PluginDir has it on this host
 };
 
 // cgroup.conf of this host, and what is mounted.
@@ -56,13 +65,6 @@ struct Cgroup {
     bool v1 = false;
 };
 
-enum class FileKind : std::uint8_t { kMissing, kRegular, kDirectory, kLink, kOther };
-struct FileFacts {
-    std::filesystem::path path;
-    FileKind kind = FileKind::kMissing;
-    uid_t uid = 0;
-    mode_t mode = 0; // permissions alone
-};
 // Nobody but root can put something else in its place. What root has put into a sticky directory stays there.
 [[nodiscard]] inline bool is_roots(const FileFacts &file) {
     const bool writable = file.kind != FileKind::kLink && (file.mode & (S_IWGRP | S_IWOTH)) != 0;

@@ -143,6 +143,7 @@ Fact<Libraries> look_at_libraries(const Where &where) {
         Need{libraries.init(), X_OK},
         Need{libraries.worker(), X_OK},
         Need{libraries.task(), X_OK},
+        Need{libraries.slurm(), X_OK},
         Need{libraries.network(), X_OK},
         Need{libraries.proxyd(), X_OK},
         Need{libraries.redirect(), R_OK},

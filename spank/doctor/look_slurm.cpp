@@ -27,6 +27,7 @@ namespace {
 // A client of a slurmctld that does not answer tries for SlurmctldTimeout and more.
 constexpr std::chrono::seconds kPatience{20};
 constexpr std::string_view kPlugin = "spank_singularity.so";
+constexpr const char *kJobSubmit = "job_submit_singularity.so";
 constexpr int kDeepest = 8; // includes of includes
 
 Expected<std::string> ask(std::vector<std::string> command) {
@@ -149,6 +150,12 @@ Fact<Slurm> look_at_slurm() {
     if (version == 0)
         return not_seen(Unseen::kFailed, "`scontrol --version` says no release: " + *release);
     out.release = release_of(version);
+    const auto directories = out.settings.find("PluginDir");
+    auto submit =
+        plugin_file(kJobSubmit, directories != out.settings.end() ? directories->second : std::string_view());
+    if (!submit)
+        return not_seen(submit.error());
+    out.job_submit = std::move(submit->back());
     return out;
 }
 

@@ -20,6 +20,7 @@ PICTURE = os.path.join(CHECKOUT, "build/demo.png")
 CONF = {
     "SelectType": "select/cons_tres_singularity",
     "PriorityType": "priority/singularity",
+    "JobSubmitPlugins": "singularity",
     "AuthInfo": "cred_expire=10",  # a requeued job need not wait for two minutes
     "SlurmdTimeout": "5",  # a node that has lost power is noticed soon
 }

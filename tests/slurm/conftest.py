@@ -10,7 +10,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 
 import scenarios  # noqa: E402
 
-PLUGINS = {"SelectType": "select/cons_tres_singularity", "PriorityType": "priority/singularity"}
+PLUGINS = {"SelectType": "select/cons_tres_singularity", "PriorityType": "priority/singularity", "JobSubmitPlugins": "singularity"}
 PLUGSTACK = "required spank_singularity.so\n"
 
 

@@ -116,6 +116,8 @@ def test_what_a_finding_looks_like(node):
 # A node listens there that is not root's.
 IMPOSTOR = """python3 -c 'import socket
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.bind("/tmp/impostor"); s.listen(); print("up", flush=True); s.accept()'"""
+SUBMIT = "$(find /usr/lib -name job_submit_singularity.so)"
+DIRECTORY = "$(dirname $(find /usr/lib -name select_cons_tres.so))"
 PLUGIN = "$(find /usr/lib -name spank_singularity.so)"
 CRIU = "/usr/local/sbin/criu"
 FAKE_CRIU = f"printf '#!/bin/sh\\n{{}}\\n' >{CRIU}; chmod 755 {CRIU}"
@@ -134,6 +136,7 @@ PLANTED = {
         {"plugstack-required"},
         "mkdir /etc/slurm/p.d; mv /etc/slurm/plugstack.conf /etc/slurm/p.d/a.conf; sed -i s/required/optional/ /etc/slurm/p.d/a.conf;"
         "echo 'include p.d/*.conf' >/etc/slurm/plugstack.conf", "rm -r /etc/slurm/p.d", ()),
+    "no plugin in slurmctld": ({"job-submit-file"}, f"mv {SUBMIT} /root/submit.so", f"mv /root/submit.so {DIRECTORY}/job_submit_singularity.so", ()),
     "no plugin": ({"plugin-file"}, "echo required /nowhere/spank_singularity.so >/etc/slurm/plugstack.conf", "", ()),
     "plugin is a directory": (
         {"plugin-file"}, "mkdir /tmp/spank_singularity.so; echo required /tmp/spank_singularity.so >/etc/slurm/plugstack.conf",
@@ -253,14 +256,14 @@ def test_slurm_conf(cluster, node):
     """All at once, because slurmctld must read them: each must be found beside the others."""
     good = dict(cluster.spec.conf)
     cluster.write_conf(ProctrackType="proctrack/linuxproc", TaskPlugin="task/affinity", SelectType="select/cons_tres",
-                       PriorityType="priority/multifactor", JobRequeue="0", AuthInfo=None, KillWait="30", PreemptMode="CANCEL",
+                       PriorityType="priority/multifactor", JobSubmitPlugins=None, JobRequeue="0", AuthInfo=None, KillWait="30", PreemptMode="CANCEL",
                        UnkillableStepTimeout="50", PreemptParameters="send_user_signal")
     with open(os.path.join(cluster.directory, "conf/slurm.conf"), "a", encoding="utf-8") as file:
         file.write("NodeName=n9 NodeAddr=10.77.0.9 CPUs=1 State=DOWN\n")
     node.run("sed -i /address/d /etc/slurm/singularity.yaml; sed -i s/agents:// /etc/slurm/singularity.yaml")
     restart(cluster)
     found = diagnose(node)
-    assert names(found) == {"proctrack", "task-plugin", "select-type", "priority-type", "job-requeue", "requeue-delay", "kill-wait",
+    assert names(found) == {"proctrack", "task-plugin", "select-type", "priority-type", "job-submit", "job-requeue", "requeue-delay", "kill-wait",
                             "preempt-mode", "unkillable-step", "preempt-signal", "store-shared", "agents-address"}
     severities = [finding["severity"] for finding in found["findings"]]
     assert severities == sorted(severities), "errors come first"

@@ -51,7 +51,7 @@ def test_install_and_remove(make, package):
         cluster.stop_daemon(host.name, "singularityd")
         host.run(["rm", "/var/log/singularityd.log"])
     cluster.spec.plugstack = ""
-    cluster.write_conf(SelectType="select/cons_tres", PriorityType="priority/multifactor")
+    cluster.write_conf(SelectType="select/cons_tres", PriorityType="priority/multifactor", JobSubmitPlugins=None)
     cluster.restart_slurm()
     for host in cluster.hosts.values():
         host.run(["dpkg", "-r", "slurm-singularity"])

@@ -196,6 +196,7 @@ def test_off_for_one_step(ours):
 ALLOWED = {
     "spank_singularity.so": r"plugin_(name|type|version)|spank_plugin_version|slurm_spank_\w+",
     "select_cons_tres_singularity.so": r"plugin_(name|type|version|id)|init|fini|select_p_\w+|singularity_\w+",
+    "job_submit_singularity.so": r"plugin_(name|type|version)|init|fini|job_submit|job_modify",
     "priority_singularity.so": r"plugin_(name|type|version)|init|fini|priority_p_\w+",
 }
 

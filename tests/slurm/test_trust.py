@@ -89,8 +89,8 @@ def test_jobs_survive_the_change_to_the_plugins_and_back(make, release):
     """Running and waiting jobs, from stock to our plugins and back, by slurm.conf and restarts alone."""
     # 22.05 keeps the select plugin's own data with each job, and requeues a running one whose data it cannot read.
     going_on = ("RUNNING", "PENDING") if release == "22.05" else ("RUNNING",)
-    ours = {"SelectType": "select/cons_tres_singularity", "PriorityType": "priority/singularity"}
-    stock = {"SelectType": "select/cons_tres", "PriorityType": "priority/multifactor"}
+    ours = {"SelectType": "select/cons_tres_singularity", "PriorityType": "priority/singularity", "JobSubmitPlugins": "singularity"}
+    stock = {"SelectType": "select/cons_tres", "PriorityType": "priority/multifactor", "JobSubmitPlugins": None}
     cluster = make(conf=stock)
     running = cluster.submit("-N2", "--gpus-per-node=3", "--wrap=until [ -e /shared/go ]; do sleep 0.1; done")
     waiting = cluster.submit("-N2", "--gpus-per-node=2", "--wrap=true")
