@@ -35,7 +35,7 @@ std::optional<std::int64_t> seconds_in(std::string_view text, std::int64_t unit)
     if (end != text.data() + text.size() || text.empty())
         return std::nullopt;
     const auto most =
-        static_cast<std::uint64_t>(kMost.count() / unit + 1); // more than is allowed, and no overflow
+        static_cast<std::uint64_t>((kMost.count() / unit) + 1); // more than is allowed, and no overflow
     if (error == std::errc::result_out_of_range)
         return static_cast<std::int64_t>(most) * unit;
     return error == std::errc{} ? std::optional(static_cast<std::int64_t>(std::min(value, most)) * unit)

@@ -85,18 +85,18 @@ void refuse(Answer &answer, std::string_view words) {
 
 void see_to_requeue(job_desc_msg_t &description, Answer &answer) {
     if (description.requeue == 0)
-        return refuse(answer,
-                      "an elastic job is requeued when it is moved or preempted: leave out --no-requeue, or "
-                      "submit it with --singularity-off");
-    description.requeue = 1;
+        refuse(answer, "an elastic job is requeued when it is moved or preempted: leave out --no-requeue, or "
+                       "submit it with --singularity-off");
+    else
+        description.requeue = 1;
 }
 
 void see_to_output(job_desc_msg_t &description, Answer &answer) {
     if (description.open_mode == OPEN_MODE_TRUNCATE)
-        return say(answer,
-                   "with --open-mode=truncate what an elastic job has written is lost each time it is "
-                   "requeued: leave it out");
-    if (description.open_mode == 0)
+        say(answer,
+            "with --open-mode=truncate what an elastic job has written is lost each time it is requeued: "
+            "leave it out");
+    else if (description.open_mode == 0)
         description.open_mode = OPEN_MODE_APPEND;
 }
 

@@ -239,6 +239,7 @@ def test_a_node_that_loses_power(release):
     """The job goes on from its last periodic checkpoint: what it has written since, it writes again."""
     with elastic_up(release, nodes=2, conf={"SlurmdTimeout": "5", "JobRequeue": "1"}) as made:
         job = submit(made, "export SINGULARITY_STEP_EVERY=2", count(250), options=["-n4", "-N1-2", "--spread-job"])
+        wait_for(lambda: in_store(made), PATIENCE, "a checkpoint")
         wait_counted(made, job, 80, 4)
         assert made.job(job)["NumNodes"] == "2"
         host = "n2" if made.job(job)["BatchHost"] == "n1" else "n1"

@@ -47,7 +47,7 @@ class Description {
 };
 
 // A job of 8 tasks with so many CPUs per GPU.
-Answer examine_cpus(std::string elastic, std::string per_tres, std::uint32_t tasks = 8,
+Answer examine_cpus(const std::string &elastic, std::string per_tres, std::uint32_t tasks = 8,
                     std::uint16_t per_task = NO_VAL16) {
     Description description({kElastic + elastic});
     description.value.cpus_per_tres = per_tres.data();
