@@ -117,7 +117,7 @@ def test_srun_and_salloc(ours):
         answer = ours.controller.run([command, "--singularity-elastic=1-4", "--gpus=4", "--ntasks=4", "--cpus-per-gpu=2", "true"],
                                      user="alice", check=False)
         assert answer.returncode != 0 and "on MIN 1 GPUs the 4 tasks of this job would have 2 CPUs and need 4" in answer.stderr
-        assert ours.slurm(command, "--singularity-elastic=1-4", "--gpus=1", "--ntasks=1", "--cpus-per-gpu=2", "hostname", user="alice")
+        assert ours.slurm(command, "--singularity-elastic=1-4", "--ntasks=2", "hostname", user="alice")
 
 
 def test_all_components_of_a_heterogeneous_job(ours, job_requeue):
