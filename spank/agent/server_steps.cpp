@@ -136,7 +136,7 @@ JobKeeper::Wish wish_of(const Step &step) {
                         .backend = {},
                         .program = std::move(program),
                         .tied = false,
-                        .every = plan.every},
+                        .every = plan.of_script ? plan.every : 0}, // nothing else is run again
             .uid = user.uid,
             .gid = user.gid,
             .groups = user.groups,

@@ -24,7 +24,7 @@ CONF = {
     "AuthInfo": "cred_expire=10",  # a requeued job need not wait for two minutes
     "SlurmdTimeout": "5",  # a node that has lost power is noticed soon
 }
-YAML = "agents:\n  address: 0.0.0.0\n  patience: 10s\nstore:\n  directory: /shared/store\n"
+YAML = "elastic:\n  checkpoint_every_least: 1s\nagents:\n  address: 0.0.0.0\n  patience: 10s\nstore:\n  directory: /shared/store\n"
 
 
 def run(cluster, title, disturbances=None):

@@ -12,15 +12,14 @@ from virtualcluster.cluster import CHECKOUT
 PROGRAM = os.path.join(CHECKOUT, "build/release/workloads/train_tested")
 STEPS = 1600
 RANKS = 8
-CHECKPOINT_EVERY = 8  # seconds
+CHECKPOINT_EVERY = "--singularity-checkpoint-every=0:08"
 
 # What a user writes; the program knows nothing of this project.
 SCRIPT = f"""#!/bin/bash
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export SINGULARITY_STEP_EVERY={CHECKPOINT_EVERY}
 srun --ntasks={RANKS} {PROGRAM} {STEPS}
 """
-OPTIONS = ["--gpus=8", f"--ntasks={RANKS}", "--qos=standard", "--singularity-elastic=2-8", "--requeue", "--open-mode=append"]
+OPTIONS = ["--gpus=8", f"--ntasks={RANKS}", "--qos=standard", "--singularity-elastic=2-8", CHECKPOINT_EVERY]
 
 STEP = re.compile(r"step (\d+) loss (\S+)")
 ACCURACY = re.compile(r"accuracy (\d+) of (\d+)")

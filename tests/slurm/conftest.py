@@ -27,8 +27,8 @@ def release(request):
 AGENTS_YAML = "agents:\n  address: 0.0.0.0\n  patience: 10s\nstore:\n  directory: /shared/store\n"
 
 
-def elastic_up(release, **spec):
-    made = up(release, True, singularity_yaml=AGENTS_YAML, **spec)
+def elastic_up(release, yaml="", **spec):
+    made = up(release, True, singularity_yaml=AGENTS_YAML + yaml, **spec)
     made.start_agents()
     return made
 

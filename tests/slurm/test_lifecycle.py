@@ -13,6 +13,9 @@ from conftest import elastic_up
 from elastic import ELASTIC, PATIENCE, assert_clean
 from virtualcluster.errors import wait_for
 
+# Periodic checkpoints more often than anybody would want them.
+OFTEN = "elastic:\n  checkpoint_every_least: 1s\n"
+EVERY = "--singularity-checkpoint-every=0:02"
 # Its state is in its memory alone. Whoever counts twice, or not at all, is seen.
 COUNT = """
 import os, time
@@ -58,7 +61,7 @@ def requeue(cluster, job):
 @pytest.fixture(scope="module")
 def cluster(release):
     graceful = "PartitionName=graceful Nodes=ALL PriorityTier=1 GraceTime=110 MaxTime=INFINITE State=UP"
-    with elastic_up(release, nodes=2, partitions=[*scenarios.PARTITIONS, graceful]) as made:
+    with elastic_up(release, OFTEN, nodes=2, partitions=[*scenarios.PARTITIONS, graceful]) as made:
         yield made
         assert_clean(made)
 
@@ -237,8 +240,8 @@ def test_agents_that_die_are_not_noticed(cluster):
 
 def test_a_node_that_loses_power(release):
     """The job goes on from its last periodic checkpoint: what it has written since, it writes again."""
-    with elastic_up(release, nodes=2, conf={"SlurmdTimeout": "5", "JobRequeue": "1"}) as made:
-        job = submit(made, "export SINGULARITY_STEP_EVERY=2", count(250), options=["-n4", "-N1-2", "--spread-job"])
+    with elastic_up(release, OFTEN, nodes=2, conf={"SlurmdTimeout": "5", "JobRequeue": "1"}) as made:
+        job = submit(made, count(250), options=["-n4", "-N1-2", "--spread-job", EVERY])
         wait_for(lambda: in_store(made), PATIENCE, "a checkpoint")
         wait_counted(made, job, 80, 4)
         assert made.job(job)["NumNodes"] == "2"
@@ -277,7 +280,7 @@ def test_agents_that_die_while_a_job_is_requeued(cluster):
     chance = random.Random(SEED)
     print("seed", SEED)
     rounds = 4
-    job = submit(cluster, "export SINGULARITY_STEP_EVERY=2", count(700, 0.02))
+    job = submit(cluster, count(700, 0.02), options=["-N2", "--ntasks-per-node=2", EVERY])
     for number in range(rounds):
         wait_counted(cluster, job, 20 * (number + 1), 4)
         restarts = int(cluster.job(job)["Restarts"])
