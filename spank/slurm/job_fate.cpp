@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint32_t kToBeRequeued = JOB_REQUEUE | JOB_REQUEUE_HOLD | JOB_SPECIAL_EXIT | JOB_REQUEUE_FED;
 
 struct Rule {
-    job_states state;
+    std::uint32_t state; // an enum job_states
     Fate fate;
 };
 
@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 5> kWords{"stays", "requeued", "preempted
 } // namespace
 
 Fate fate_of(std::uint32_t state, std::time_t preempt_time) {
-    const auto base = static_cast<job_states>(state & JOB_STATE_BASE);
+    const std::uint32_t base = state & JOB_STATE_BASE;
     const auto *const rule =
         std::ranges::find_if(kRules, [&](const Rule &candidate) { return candidate.state == base; });
     const Fate fate = rule == kRules.end() ? Fate::kEnded : rule->fate;

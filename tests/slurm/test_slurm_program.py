@@ -91,7 +91,6 @@ def test_requeued(cluster):
     wait_state(cluster, job, "PENDING")
     held = ask(cluster, job)
     assert (held["fate"], held["restarts"], held["may_requeue"]) == ("requeued", "1", "yes")
-    cluster.slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
     cluster.slurm("scontrol", "release", str(job))
     cluster.wait_job(job)
     again = ask(cluster, job)

@@ -73,21 +73,23 @@ def test_no_requeue_is_refused(ours):
     assert accepted(ours, "--no-requeue", "--singularity-elastic=2-8", "--singularity-off")["Requeue"] == "0"
 
 
-def runs_twice(cluster, *options, name):
-    """The output of a job that was requeued once."""
-    job = cluster.submit(*options, "-wn1", "-o", name, f"--wrap=echo run $SLURM_RESTART_COUNT; echo start >> /shared/up-{name}; {scenarios.WAIT}")
-    scenarios.wait_started(cluster, f"up-{name}")
-    cluster.slurm("scontrol", "requeue", str(job))
-    wait_for(lambda: cluster.slurm("squeue", "-h", "-j", str(job), "-o", "%T") == "PENDING", 30, f"job {job} to be requeued")
-    scenarios.go(cluster, job)
-    cluster.slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
-    cluster.wait_job(job)
-    return [line for line in cluster.controller.run(["cat", f"/shared/{name}"]).stdout.splitlines() if line.startswith("run")]
-
-
 def test_output_goes_on_after_a_requeue(ours):
-    assert runs_twice(ours, "--singularity-elastic", name="appended") == ["run", "run 1"]
-    assert runs_twice(ours, name="anew") == ["run 1"], "as it is without the plugin"
+    """Of the one job that is elastic; the other's begins anew, as it does without the plugin."""
+    jobs = {}
+    for name, options in (("appended", ["--singularity-elastic"]), ("anew", [])):
+        script = f"echo run $SLURM_RESTART_COUNT; echo start >> /shared/up-{name}; {scenarios.WAIT}"
+        jobs[name] = ours.submit(*options, "-wn1", "-o", name, f"--wrap={script}")
+    for name, job in jobs.items():
+        scenarios.wait_started(ours, f"up-{name}")
+        ours.slurm("scontrol", "requeue", str(job))
+        scenarios.go(ours, job)
+    for job in jobs.values():
+        ours.wait_job(job)
+
+    def runs(name):
+        return [line for line in ours.controller.run(["cat", f"/shared/{name}"]).stdout.splitlines() if line.startswith("run")]
+
+    assert (runs("appended"), runs("anew")) == (["run", "run 1"], ["run 1"])
 
 
 def test_truncation_is_the_users_to_choose(ours):
