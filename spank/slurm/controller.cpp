@@ -73,6 +73,10 @@ void set_job_id(Description &description, std::uint32_t id) {
         description.step_id.job_id = id;
 }
 
+// A node refuses a job that begins in the very second in which its last run was ended there: it tells the two
+// apart by whole seconds, of clocks that may differ a little.
+constexpr std::time_t kAfterRevocation = 3;
+
 // Some functions of the API return the error itself, some return -1 and set errno.
 int error_code(int returned) { return returned > 0 ? returned : errno; }
 
@@ -156,7 +160,7 @@ Expected<void> begin_job_now(std::uint32_t id) {
     job_desc_msg_t wish;
     slurm_init_job_desc_msg(&wish);
     set_job_id(wish, id);
-    wish.begin_time = std::time(nullptr);
+    wish.begin_time = std::time(nullptr) + kAfterRevocation;
     if (const int returned = slurm_update_job(&wish); returned != 0) {
         const int code = error_code(returned);
         return failure("let begin job", std::to_string(id), slurm_strerror(code), code);
