@@ -2,6 +2,7 @@
 """./dev demo: what happens to an elastic job on a two-node cluster, and that it loses nothing by it."""
 
 import os
+import shutil
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -17,12 +18,12 @@ from virtualcluster.cluster import CHECKOUT  # noqa: E402
 
 GPUS = 4
 PICTURE = os.path.join(CHECKOUT, "build/demo.png")
+LOGS = os.path.join(CHECKOUT, "build/demo-logs")  # of a demo that failed
 CONF = {
     "SelectType": "select/cons_tres_singularity",
     "PriorityType": "priority/singularity",
     "JobSubmitPlugins": "singularity",
     "AuthInfo": "cred_expire=10",  # a requeued job need not wait for two minutes
-    "SlurmdTimeout": "5",  # a node that has lost power is noticed soon
 }
 YAML = "elastic:\n  checkpoint_every_least: 1s\nagents:\n  address: 0.0.0.0\n  patience: 10s\nstore:\n  directory: /shared/store\n"
 
@@ -38,6 +39,16 @@ def run(cluster, title, disturbances=None):
     return written, timeline
 
 
+def keep_logs(cluster):
+    """Of hosts that are off as well."""
+    os.makedirs(LOGS, exist_ok=True)
+    for host in cluster.hosts.values():
+        for name in ("log/singularityd.log", "log/slurm/slurmctld.log", "log/slurm/slurmd.log"):
+            log = os.path.join(host.upper, "var", name)
+            if os.path.exists(log):
+                shutil.copy(log, os.path.join(LOGS, f"{host.name}-{os.path.basename(log)}"))
+
+
 def show():
     say(f"A virtual cluster: 2 nodes with {GPUS} software GPUs each; real slurmctld, slurmd, slurmdbd, munge, cgroups;"
         "\nboth plugins in slurm.conf, a node agent on each node")
@@ -45,7 +56,6 @@ def show():
                          plugstack="required spank_singularity.so\n", conf=CONF, singularity_yaml=YAML)
     try:
         cluster.start_agents()
-        namespaces = leftovers.namespaces_of(cluster)
         say(f"\ntrain.sh, which trains a network on handwritten digits in {training.RANKS} ranks by CUDA and NCCL:\n")
         say("".join(f"   {line}\n" for line in training.SCRIPT.splitlines()))
         say("In the time line: # a GPU of this job, P one of a premium job, - of a drained node, x of one without power")
@@ -56,7 +66,13 @@ def show():
             say(f"   {line}")
         picture.draw(PICTURE, undisturbed, disturbed, timeline.samples, timeline.events)
         say(f"   {os.path.relpath(PICTURE, CHECKOUT)} shows loss and GPUs over time")
+    except ClusterError:
+        keep_logs(cluster)
+        say(f"\nthe logs of all hosts are in {os.path.relpath(LOGS, CHECKOUT)}")
+        raise
     finally:
+        # Not earlier: the kernel gives the numbers of those that went with a host's power to others.
+        namespaces = leftovers.namespaces_of(cluster)
         cluster.down()
     left = leftovers.everything(cluster, namespaces)
     if left:

@@ -98,13 +98,13 @@ def disturb(cluster, timeline):
     timeline.event("n1 loses power: nothing of it answers any more", "n1 loses power")
     cluster.kill("n1")
     operator.wait_pending()
-    timeline.event("Slurm has noticed, and requeued the job")
+    timeline.event("Slurm has noticed, and requeued the job", "Slurm notices")
     operator.allow(4)
     operator.wait_going_on(4)
 
 
 def finish(cluster, timeline):
-    timeline.until(lambda: timeline.record["JobState"] == "COMPLETED", 5 * PATIENCE, f"job {timeline.job} to end")
+    timeline.until(lambda: timeline.record["JobState"] == "COMPLETED", 2 * PATIENCE, f"job {timeline.job} to end")
     # What it has written last may come behind its end.
     wait_for(lambda: timeline.training.read() or len(timeline.training.parameters) == 8, PATIENCE, "all of its output")
     timeline.close()

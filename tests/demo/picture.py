@@ -24,7 +24,7 @@ def draw(path, undisturbed, disturbed, samples, events):
     top.set_yscale("log")
     top.set_ylabel("training loss (mean of an epoch)")
     top.grid(alpha=0.3)
-    top.legend(loc="upper right")
+    top.legend(loc="center right")
     seconds = [sample.seconds for sample in samples]
     bottom.step(seconds, [sample.gpus for sample in samples], where="post", color="tab:green")
     bottom.fill_between(seconds, [sample.gpus for sample in samples], step="post", color="tab:green", alpha=0.3)
@@ -36,6 +36,6 @@ def draw(path, undisturbed, disturbed, samples, events):
         if event.short:
             for axes in (top, bottom):
                 axes.axvline(event.seconds, color="tab:red", linestyle="--", linewidth=1)
-            top.text(event.seconds, 0.02, f" {event.short}", transform=top.get_xaxis_transform(), rotation=90, color="tab:red",
-                     horizontalalignment="right", verticalalignment="bottom")
+            top.text(event.seconds, 0.98, event.short, transform=top.get_xaxis_transform(), rotation=90, color="tab:red",
+                     horizontalalignment="right", verticalalignment="top")
     figure.savefig(path, dpi=120)
