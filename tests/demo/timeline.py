@@ -11,7 +11,8 @@ from virtualcluster import ClusterError
 from virtualcluster.errors import wait_for
 
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
-BAR = 30
+BAR = 30  # at most: the rest of the line needs 74 columns
+REST = 74
 QUIET = 5  # seconds between lines where no terminal shows the same line again and again
 INTERVAL = 0.4
 
@@ -103,13 +104,14 @@ class Timeline:
     def _show(self):
         self.shown = self.training.now()
         done = self.training.step() + 1
-        filled = BAR * done // STEPS
+        columns = shutil.get_terminal_size().columns - 1 if self.live else REST + BAR
+        width = min(BAR, max(columns - REST, 1))
+        filled = width * done // STEPS
         loss = self.training.loss()
-        line = (f"{self.training.now():6.1f} s  [{'=' * filled}{' ' * (BAR - filled)}] step {done:4}/{STEPS}"
+        line = (f"{self.training.now():6.1f} s  [{'=' * filled}{' ' * (width - filled)}] step {done:4}/{STEPS}"
                 f"  loss {'-' if loss is None else f'{loss:.4f}':6}  {self.nodes}  {self.record.get('JobState', '')}")
         if self.live:
-            line = line[:shutil.get_terminal_size().columns - 1]
-            print(f"\r\x1b[K{line}", end="", flush=True)
+            print(f"\r\x1b[K{line[:columns]}", end="", flush=True)
         else:
             say(line)
 
