@@ -37,5 +37,6 @@ def draw(path, undisturbed, disturbed, samples, events):
             for axes in (top, bottom):
                 axes.axvline(event.seconds, color="tab:red", linestyle="--", linewidth=1)
             top.text(event.seconds, 0.98, event.short, transform=top.get_xaxis_transform(), rotation=90, color="tab:red",
-                     horizontalalignment="right", verticalalignment="top")
+                     horizontalalignment="right", verticalalignment="top",
+                     bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 1})
     figure.savefig(path, dpi=120)
