@@ -60,8 +60,8 @@ int show(std::uint32_t id) {
         shown += fmt::format("uid={}\nbatch={}\nmay_requeue={}\nrestarts={}\nbatch_host={}\ncompleting={}\n",
                              job->uid, yes_or_no(job->batch), yes_or_no(job->may_requeue), job->restarts,
                              job->batch_host, yes_or_no(job->completing));
-    if (job->gpus)
-        shown += fmt::format("gpus={}\n", *job->gpus);
+    if (const auto &gpus = job->gpus)
+        shown += fmt::format("gpus={}\n", *gpus);
     shown += fmt::format("fate={}\n", slurm::to_string(job->fate));
     std::cout << shown << std::flush;
     if (!std::cout)
@@ -96,7 +96,8 @@ int run(int argc, char **argv) {
         "requeue", "have a job that runs, is suspended or has come to its time limit requeued");
     again->add_option("JOBID", id, "the job's number")->required()->check(is_job_id);
     again->callback([&] { command = requeue; });
-    CLI::App *const now = app.add_subcommand("begin", "let a job that waits begin at once, if it was to begin later");
+    CLI::App *const now =
+        app.add_subcommand("begin", "let a job that waits begin at once, if it was to begin later");
     now->add_option("JOBID", id, "the job's number")->required()->check(is_job_id);
     now->callback([&] { command = begin; });
     CLI11_PARSE(app, argc, argv);

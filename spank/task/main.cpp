@@ -63,10 +63,9 @@ int run(int argc, char **argv) {
     if (std::getenv(task::kScriptVariable) != nullptr) {
         unsetenv(task::kScriptVariable);
         if (auto fitted = task::fit_environment(); !fitted)
-            std::cerr << "singularity-task: the batch script's environment stays as at submission, also "
-                         "where the job "
-                         "now has another number of GPUs: "
-                      << fitted.error().message() << std::endl;
+            std::cerr << "singularity-task: the batch script's environment stays as at submission, whatever "
+                         "GPUs the job has now: "
+                      << fitted.error().message() << '\n';
         const auto status = task::run_script(singularity::agent::kDefaultSocket, command);
         return status ? end_as(*status) : give_up(status.error());
     }
