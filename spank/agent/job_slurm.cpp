@@ -93,9 +93,11 @@ void Job::go_on_to_end(const std::string &trouble) {
     yield_ = Yield::no;
     if (is_saved_) // there is nobody who could hear it
         return end(trouble);
-    if (!trouble.empty())
+    if (!trouble.empty()) {
         kLog.error("{}: its ranks are told to end, since nobody knows why Slurm ends them: {}",
                    record_.name(), trouble);
+        cut_short_ = true;
+    }
     wire::Envelope request;
     request.mutable_signal_job()->set_job(record_.name());
     request.mutable_signal_job()->set_held(true);
@@ -111,6 +113,7 @@ void Job::could_not_be_saved(const Error &why) {
                record_.checkpoint().empty()
                    ? std::string("there is no earlier checkpoint: it will begin anew")
                    : fmt::format("what it has done since {} is lost", record_.checkpoint()));
+    cut_short_ = true;
     go_on_to_end({});
 }
 
@@ -146,13 +149,12 @@ void Job::look_at_script() {
 }
 
 // A batch script that is run again does not run twice what has ended; so its end is in the store before the
-// script hears of it. What Slurm has killed has not ended.
+// script hears of it. What Slurm has killed, or what we have told to end where it could go on, has not ended.
 void Job::keep_end() {
     const auto was_killed = [](const auto &one) {
         return WIFSIGNALED(one.status()) && WTERMSIG(one.status()) == SIGKILL;
     };
-    if (!record_.of_script() || yield_ != Yield::no || is_saved_ ||
-        std::ranges::any_of(record_.ends(), was_killed))
+    if (!record_.of_script() || cut_short_ || is_saved_ || std::ranges::any_of(record_.ends(), was_killed))
         return end({});
     if (keeper_)
         return;

@@ -208,6 +208,18 @@ def test_finished_steps_are_not_run_again(cluster):
     assert [shown.count(line) for line in ("well", "last", "first 6", "second 0")] == [1, 1, 3, 3]
 
 
+def test_ranks_that_have_ended_are_not_run_again(cluster):
+    """Also where others of the same virtual node go on."""
+    code = f"import os\nif int(os.environ['SLURM_PROCID']) < 3:\n    print('well', os.environ['SLURM_PROCID'])\n    raise SystemExit\n{COUNT.format(numbers=100, pause=0.05)}"
+    job = submit(cluster, f"srun /usr/bin/python3 -c {shlex.quote(code)}")
+    wait_counted(cluster, job, 20, 1)
+    requeue(cluster, job)
+    cluster.wait_job(job, seconds=PATIENCE)
+    shown = output(cluster, job)
+    assert counted(cluster, job) == {3: list(range(100))}, shown
+    assert sorted(re.findall(r"^well \d$", shown, re.MULTILINE)) == ["well 0", "well 1", "well 2"], shown
+
+
 def in_store(cluster):
     return [line for line in cluster.host("n1").run(["singularityctl", "store", "ls"], check=False).stdout.splitlines() if "-s" in line]
 
@@ -240,7 +252,7 @@ def test_agents_that_die_are_not_noticed(cluster):
 
 def test_a_node_that_loses_power(release):
     """The job goes on from its last periodic checkpoint: what it has written since, it writes again."""
-    with elastic_up(release, OFTEN, nodes=2, conf={"SlurmdTimeout": "5", "JobRequeue": "1"}) as made:
+    with elastic_up(release, OFTEN, nodes=2, conf={"SlurmdTimeout": "20"}) as made:
         job = submit(made, count(250), options=["-n4", "-N1-2", "--spread-job", EVERY])
         wait_for(lambda: in_store(made), PATIENCE, "a checkpoint")
         wait_counted(made, job, 80, 4)
