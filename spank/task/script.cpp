@@ -89,6 +89,8 @@ class Script {
 
     void ask() {
         asked_.reset();
+        if (!client_)
+            return;
         if (auto asked = client_->send(agent::HoldScript{}))
             asked_ = *asked;
         else
@@ -116,16 +118,18 @@ class Script {
     void hold() {
         auto stopped = stop_all([](const Descendant &one) { return !is_srun(one); });
         held_ = Deadline::after(kHoldPatience);
-        if (!stopped)
-            return let_go(stopped.error().message());
+        if (!stopped) {
+            let_go(stopped.error().message());
+            return;
+        }
         stopped_ = std::move(*stopped);
-        if (client_)
-            ask();
+        ask();
     }
 
     void let_go(const std::string &trouble) {
         if (!trouble.empty())
-            std::cerr << "singularity-task: the batch script is told to end: " << trouble << std::endl;
+            std::cerr << "singularity-task: the batch script is told to end: " << trouble << '\n'
+                      << std::flush;
         held_.reset();
         asked_.reset();
         pass_on(SIGTERM);
@@ -140,17 +144,17 @@ class Script {
             // That it has hung up is seen here as well.
             auto stop = client_->take<agent::ScriptFate>(begun_);
             if (!stop)
-                return lost(stop.error());
-            if (*stop)
+                lost(stop.error());
+            else if (*stop)
                 hold();
         }
         if (client_ && asked_ && !runs_again_) {
             auto fate = client_->take<agent::ScriptFate>(*asked_);
-            if (!fate)
-                return lost(fate.error());
-            if (*fate) {
+            if (!fate) {
+                lost(fate.error());
+            } else if (const auto &there = *fate) {
                 held_ = Deadline::after(kHoldPatience);
-                runs_again_ = (*fate)->reply.runs_again;
+                runs_again_ = there->reply.runs_again;
                 if (!runs_again_)
                     let_go({});
             }
