@@ -29,7 +29,7 @@ class Operator:
 
     def allow(self, gpus):
         """The job waits: from now on for so many GPUs."""
-        self.scontrol("update", f"JobId={self.job}", f"TresPerJob=gres/gpu:{gpus}", "StartTime=now")
+        self.scontrol("update", f"JobId={self.job}", f"TresPerJob=gres/gpu:{gpus}")
 
     def wait_going_on(self, gpus):
         done = len(self.timeline.training.history)

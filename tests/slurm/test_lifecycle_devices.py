@@ -42,7 +42,7 @@ def submit(cluster, *options, script):
 def resize(cluster, job, *words):
     cluster.slurm("scontrol", "requeuehold", str(job))
     cluster.wait_job(job, ("PENDING",), seconds=PATIENCE)
-    cluster.slurm("scontrol", "update", f"JobId={job}", *words, "StartTime=now")
+    cluster.slurm("scontrol", "update", f"JobId={job}", *words)
     cluster.slurm("scontrol", "release", str(job))
 
 
