@@ -99,8 +99,8 @@ Expected<void> JobKeeper::replace_ended(const std::string &name) {
     if (!before)
         return {};
     if (before->record().state() != wire::JobRecord::ENDED)
-        return failure("make the job", name,
-                       fmt::format("there is one, which is {}", words(before->record().state())), EEXIST);
+        return failure("begin the job", name, fmt::format("it is {}", words(before->record().state())),
+                       EEXIST);
     before->destroy(std::nullopt);
     jobs_.erase(name);
     return {};
