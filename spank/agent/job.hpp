@@ -183,9 +183,9 @@ class Job : public std::enable_shared_from_this<Job> {
     std::optional<Deadline> look_again_; // at its script
     std::optional<Worker> keeper_;       // writes down how it has ended
     bool is_saved_ = false;              // and stands still
-    bool cut_short_ = false; // its ranks have been told to end, and may have more to do in the next run
-    bool ends_saved_ = false;            // its tasks end without a word
-    bool held_back_ = false;             // somebody reads all output: it waits for him
+    bool cut_short_ = false;  // its ranks have been told to end, and may have more to do in the next run
+    bool ends_saved_ = false; // its tasks end without a word
+    bool held_back_ = false;  // somebody reads all output: it waits for him
     bool destroy_ = false;
     bool gone_ = false;
 };

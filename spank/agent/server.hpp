@@ -81,7 +81,7 @@ class Server : private NodeKeeper {
         std::optional<Deadline> ask_again;
         bool runs_again = false;
         std::optional<Deadline> left; // it has ended, and until then it is to be known whether its job has
-        bool begins = false;           // it is run again, and slurmctld is asked to do so at once
+        bool begins = false;          // it is run again, and slurmctld is asked to do so at once
         bool over = false;
     };
     // A job that ends with its client, or after an agent's death if he does not come again.

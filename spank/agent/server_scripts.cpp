@@ -157,8 +157,8 @@ void Server::slurm_has_told(Script &script, const SlurmJob &about) {
         script.ask_again = Deadline::after(kBetweenQuestions);
 }
 
-// Slurm lets it wait for two minutes, unless it is told otherwise: until its nodes have forgotten the last run.
-// They know one from the other by when its credentials were made.
+// Slurm lets it wait for two minutes, unless it is told otherwise: until its nodes have forgotten the last
+// run. They know one from the other by when its credentials were made.
 void Server::begin_again(Script &script) {
     auto errand = SlurmErrand::begin(options_.places.libraries, script.job);
     script.begins = errand.has_value();

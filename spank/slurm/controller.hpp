@@ -43,7 +43,8 @@ class Library {
 // cancelled must not come back.
 [[nodiscard]] Expected<void> requeue_job(std::uint32_t id);
 
-// One that waits may run in a few seconds: what is requeued must otherwise wait for AuthInfo's cred_expire to pass.
+// One that waits may run in a few seconds: what is requeued must otherwise wait for AuthInfo's cred_expire to
+// pass.
 [[nodiscard]] Expected<void> begin_job_now(std::uint32_t id);
 
 } // namespace singularity::slurm
