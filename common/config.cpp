@@ -5,9 +5,11 @@
 #include "common/unique_fd.hpp"
 #include "yaml.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <initializer_list>
 #include <tuple>
 
 #include <fcntl.h>
@@ -20,6 +22,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using settings::AbsolutePath;
+using settings::AbsolutePaths;
 using settings::Boolean;
 using settings::Choice;
 using settings::Duration;
@@ -32,6 +35,7 @@ constexpr Integer kGpus{1, 1048576};
 
 constexpr Duration kEvery{0s, 8760h};
 constexpr Duration kEveryLeast{1s, 24h};
+constexpr Duration kLookEvery{0s, 1h};
 
 constexpr Integer kPercent{0, 100};
 // One a minute is more than any checkpoint allows.
@@ -43,6 +47,8 @@ constexpr Integer kQuota{0, 1048576};
 constexpr Integer kPort{1, 65535};
 constexpr const char *kMunge = "/run/munge/munge.socket.2";
 
+constexpr std::initializer_list<std::filesystem::path> kNoPaths{};
+
 // clang-format off: one line per key
 constexpr std::tuple kKeys{
     Key{"log_level",                  Choice{log::kLevels}, log::Level::kInfo, [](auto &c) -> auto & { return c.log_level; }},
@@ -51,6 +57,7 @@ constexpr std::tuple kKeys{
     Key{"elastic.max_gpus",           kGpus,                kGpus.most,        [](auto &c) -> auto & { return c.elastic.max_gpus; }},
     Key{"elastic.checkpoint_every",       kEvery,           30min,             [](auto &c) -> auto & { return c.elastic.checkpoint_every; }},
     Key{"elastic.checkpoint_every_least", kEveryLeast,      5min,              [](auto &c) -> auto & { return c.elastic.checkpoint_every_least; }},
+    Key{"elastic.look_every",         kLookEvery,           1min,              [](auto &c) -> auto & { return c.elastic.look_every; }},
     Key{"slurmctld.decide",           Boolean{},            true,              [](auto &c) -> auto & { return c.slurmctld.decide; }},
     Key{"slurmctld.verify_interval",  Duration{1s, 1h},     60s,               [](auto &c) -> auto & { return c.slurmctld.verify_interval; }},
     Key{"slurmctld.verify_sample",    Integer{1, 256},      32,                [](auto &c) -> auto & { return c.slurmctld.verify_sample; }},
@@ -68,12 +75,14 @@ constexpr std::tuple kKeys{
     Key{"planner.payback",            Duration{1s, 24h},    15min,             [](auto &c) -> auto & { return c.planner.payback; }},
     Key{"planner.service_quantum",    Duration{1s, 1000h},  1h,                [](auto &c) -> auto & { return c.planner.service_quantum; }},
     Key{"store.directory",            AbsolutePath{},       kStore,            [](auto &c) -> auto & { return c.store.directory; }},
+    Key{"store.others",               AbsolutePaths{15},   kNoPaths,          [](auto &c) -> auto & { return c.store.others; }},
     Key{"store.quota_gib",            kQuota,               0,                 [](auto &c) -> auto & { return c.store.quota_gib; }},
     Key{"agents.address",             Text{0, 15},          "",                [](auto &c) -> auto & { return c.agents.address; }},
     Key{"agents.port",                kPort,                8474,              [](auto &c) -> auto & { return c.agents.port; }},
     Key{"agents.vxlan_port",          kPort,                8475,              [](auto &c) -> auto & { return c.agents.vxlan_port; }},
     Key{"agents.patience",            Duration{2s, 10min},  30s,               [](auto &c) -> auto & { return c.agents.patience; }},
     Key{"agents.munge_socket",        AbsolutePath{},       kMunge,            [](auto &c) -> auto & { return c.agents.munge_socket; }},
+    Key{"agents.metrics",             AbsolutePath{true},   "",                [](auto &c) -> auto & { return c.agents.metrics; }},
 };
 // clang-format on
 
@@ -119,6 +128,26 @@ Expected<void> check_order(const Order &order, const settings::Lines &lines, std
                                                       order.high, order.high_text, order.low_text)));
 }
 
+// As people write it: with a slash at the end, or two in the middle.
+bool is_same_directory(const std::filesystem::path &one, const std::filesystem::path &other) {
+    return (one / "").lexically_normal() == (other / "").lexically_normal();
+}
+
+// Each is there once, however it is written.
+Expected<void> check_stores(const Config::Store &stores, const settings::Lines &lines,
+                            std::string_view file_name) {
+    const auto all = config::all_stores(stores);
+    for (auto one = all.begin(); one != all.end(); ++one)
+        if (std::any_of(all.begin(), one,
+                        [one](const auto &before) { return is_same_directory(before, *one); }))
+            return std::unexpected(yaml::error_at(file_name, lines.find("store.others")->second,
+                                                  "store.others",
+                                                  fmt::format("expected each store once, and other ones than "
+                                                              "store.directory, which is {}, found {} again",
+                                                              stores.directory.native(), one->native())));
+    return {};
+}
+
 // What no single key's type can say.
 Expected<void> check_together(const Config &config, const settings::Lines &lines,
                               std::string_view file_name) {
@@ -138,7 +167,7 @@ Expected<void> check_together(const Config &config, const settings::Lines &lines
         if (auto checked = check_order(order, lines, file_name); !checked)
             return checked;
     }
-    return {};
+    return check_stores(config.store, lines, file_name);
 }
 
 std::unexpected<Error> refuse(const std::filesystem::path &path, std::string why, int code) {
@@ -243,6 +272,27 @@ Expected<Config> load_or_default(const std::filesystem::path &path) {
 std::filesystem::path default_path() {
     const char *const chosen = ::secure_getenv("SINGULARITY_CONF");
     return chosen != nullptr && *chosen != '\0' ? chosen : "/etc/slurm/singularity.yaml";
+}
+
+Expected<std::filesystem::path> chosen_store(const Config::Store &stores, std::string_view directory) {
+    if (directory.empty())
+        return stores.directory;
+    std::string list;
+    for (const auto &one : all_stores(stores)) {
+        if (is_same_directory(directory, one))
+            return one;
+        list += (list.empty() ? "" : ", ") + one.native();
+    }
+    return failure(
+        "use the checkpoint store", std::string(directory),
+        fmt::format("this cluster has: {} (store.directory and store.others in singularity.yaml)", list),
+        EINVAL);
+}
+
+std::vector<std::filesystem::path> all_stores(const Config::Store &stores) {
+    auto out = stores.others;
+    out.insert(out.begin(), stores.directory);
+    return out;
 }
 
 std::string to_yaml(const Config &config) { return settings::to_yaml(kKeys, config); }

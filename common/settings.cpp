@@ -183,9 +183,13 @@ std::optional<milliseconds> value_of(const Duration &type, const Scalar &scalar)
 
 std::string to_yaml(const Duration & /*type*/, milliseconds value) { return printed(value); }
 
-std::string expected(const AbsolutePath & /*type*/) { return "an absolute path"; }
+std::string expected(const AbsolutePath &type) {
+    return type.may_be_empty ? "an absolute path, or ''" : "an absolute path";
+}
 
-std::optional<std::filesystem::path> value_of(const AbsolutePath & /*type*/, const Scalar &scalar) {
+std::optional<std::filesystem::path> value_of(const AbsolutePath &type, const Scalar &scalar) {
+    if (type.may_be_empty && scalar.text.empty())
+        return std::filesystem::path();
     if (!scalar.text.starts_with('/') || scalar.text.size() >= PATH_MAX || !is_one_line(scalar.text))
         return std::nullopt;
     return scalar.text;
@@ -193,6 +197,31 @@ std::optional<std::filesystem::path> value_of(const AbsolutePath & /*type*/, con
 
 std::string to_yaml(const AbsolutePath & /*type*/, const std::filesystem::path &value) {
     return in_quotes(value.native());
+}
+
+std::string expected(const AbsolutePaths &type) {
+    return fmt::format("at most {} different absolute paths, with colons between them, or ''", type.most);
+}
+
+std::optional<std::vector<std::filesystem::path>> value_of(const AbsolutePaths &type, const Scalar &scalar) {
+    std::vector<std::filesystem::path> out;
+    for (auto left = scalar.text; !left.empty();) {
+        const auto end = std::min(left.find(':'), left.size());
+        const auto path = value_of(AbsolutePath{}, Scalar{.text = left.substr(0, end), .quoted = true});
+        if (!path || end + 1 == left.size() || std::ranges::find(out, *path) != out.end() ||
+            out.size() == type.most)
+            return std::nullopt;
+        out.push_back(*path);
+        left.remove_prefix(std::min(end + 1, left.size()));
+    }
+    return out;
+}
+
+std::string to_yaml(const AbsolutePaths & /*type*/, const std::vector<std::filesystem::path> &value) {
+    std::string list;
+    for (const auto &path : value)
+        list.append(list.empty() ? "" : ":").append(path.native());
+    return in_quotes(list);
 }
 
 std::string expected(const Text &type) {

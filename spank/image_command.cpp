@@ -5,6 +5,7 @@
 #include "agent_command.hpp"
 #include "common/text.hpp"
 #include "run_command.hpp"
+#include "slurm_command.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -91,6 +92,9 @@ class ProgressLine {
 };
 
 Expected<int> checkpoint(ImageOptions &options) {
+    // Of a job of Slurm's its node agents hear through slurmctld, from wherever this is.
+    if (std::ranges::all_of(options.what, [](char c) { return c >= '0' && c <= '9'; }))
+        return become_slurm_program({"checkpoint", options.what});
     auto client = agent::Client::connect(options.socket);
     if (!client)
         return propagate(client);
@@ -162,7 +166,10 @@ void add_image_commands(CLI::App &app, int &status) {
 
     CLI::App *command = add("checkpoint", kCheckpointHelp, checkpoint);
     command->add_flag("--continue", options->go_on, "let the program run on");
-    command->add_option("NAME", options->what, "of a virtual node or a job")->required();
+    command
+        ->add_option("NAME", options->what,
+                     "of a virtual node or a job, or the number of a job of Slurm's, which runs on")
+        ->required();
 
     command = add("restore", kRestoreHelp, restore);
     command->add_option(

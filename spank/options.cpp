@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace singularity::spank {
 
@@ -20,6 +21,7 @@ constexpr log::Channel kLog("spank");
 struct Given {
     std::optional<std::string> elastic;
     std::optional<std::string> checkpoint_every;
+    std::optional<std::string> store;
     bool off = false;
 };
 
@@ -29,8 +31,10 @@ Given &given() {
     return instance;
 }
 
-// Trivial to destroy, for the same reason.
-std::optional<Request> result;
+std::optional<Request> &result() {
+    static auto &instance = *new std::optional<Request>;
+    return instance;
+}
 
 // An option without an argument reaches the node, and sruns inside sbatch, as these words: Slurm (22.05
 // to 26.05) prints the null pointer into the environment variable that carries it.
@@ -51,12 +55,20 @@ Expected<Request> request_of(const Given &options) {
     auto range = parse_elastic_range(options.elastic.value_or(""), limits);
     if (!range)
         return propagate(range);
-    if (!options.checkpoint_every)
-        return Request{*range, std::chrono::floor<std::chrono::seconds>(elastic.checkpoint_every)};
-    auto every = parse_checkpoint_every(*options.checkpoint_every, elastic.checkpoint_every_least);
-    if (!every)
-        return propagate(every);
-    return Request{*range, *every};
+    Request out{*range, std::chrono::floor<std::chrono::seconds>(elastic.checkpoint_every), {}};
+    if (options.checkpoint_every) {
+        auto every = parse_checkpoint_every(*options.checkpoint_every, elastic.checkpoint_every_least);
+        if (!every)
+            return propagate(every);
+        out.checkpoint_every = *every;
+    }
+    if (options.store) {
+        auto chosen = config::chosen_store(settings->store, *options.store);
+        if (!chosen)
+            return propagate(chosen);
+        out.store = chosen->native();
+    }
+    return out;
 }
 
 template <class Store>
@@ -79,6 +91,10 @@ int on_checkpoint_every(int /*value*/, const char *argument, int /*remote*/) {
     return on_option([&](Given &options) { options.checkpoint_every = text_of(argument); });
 }
 
+int on_store(int /*value*/, const char *argument, int /*remote*/) {
+    return on_option([&](Given &options) { options.store = text_of(argument); });
+}
+
 // As struct spank_option has them; value: what stands for the argument in --help, nullptr: it takes none.
 struct OptionRow {
     const char *name;
@@ -99,6 +115,10 @@ constexpr OptionRow kOptions[] = {
      "hours:minutes:seconds, "
      "days-hours; 0 or off: never)",
      on_checkpoint_every},
+    {"singularity-store", "DIR", 1,
+     "[singularity] keep an elastic job's checkpoints in this store of the cluster "
+     "(store.others in singularity.yaml)",
+     on_store},
 };
 
 int register_option(spank_t spank, const OptionRow &row) {
@@ -121,17 +141,22 @@ int register_option(spank_t spank, const OptionRow &row) {
 } // namespace
 
 Expected<void> resolve_options() {
-    result.reset();
+    result().reset();
     const Given &options = given();
-    if (options.off || (!options.elastic && !options.checkpoint_every))
+    if (options.off)
         return {};
+    for (const auto &[name, value] :
+         {std::pair("accept --singularity-checkpoint-every", &options.checkpoint_every),
+          std::pair("accept --singularity-store", &options.store)})
+        if (*value && !options.elastic)
+            return failure(name, **value,
+                           "only elastic jobs are saved; add --singularity-elastic, or leave it out");
     if (!options.elastic)
-        return failure("accept --singularity-checkpoint-every", *options.checkpoint_every,
-                       "only elastic jobs are saved; add --singularity-elastic, or leave it out");
+        return {};
     auto request = request_of(options);
     if (!request)
         return propagate(request);
-    result = *request;
+    result() = std::move(*request);
     return {};
 }
 
@@ -142,7 +167,7 @@ int register_options(spank_t spank) {
     return ESPANK_SUCCESS;
 }
 
-const std::optional<Request> &requested() { return result; }
+const std::optional<Request> &requested() { return result(); }
 
 bool switched_off() { return given().off; }
 

@@ -7,12 +7,14 @@
 
 #include <chrono>
 #include <optional>
+#include <string>
 
 namespace singularity::spank {
 
 struct Request {
     ElasticRange range;
     std::chrono::seconds checkpoint_every; // 0: never
+    std::string store;                     // its directory; empty: that of who has not chosen
 };
 
 // With Slurm, in any context; an spank_err_t.

@@ -5,6 +5,7 @@
 #include "guarded_main.hpp"
 #include "image_command.hpp"
 #include "node_command.hpp"
+#include "slurm_command.hpp"
 #ifdef SINGULARITY_WITH_PROXY
 #include "proxy_command.hpp"
 #endif
@@ -46,6 +47,7 @@ int run(int argc, char **argv) {
     check->callback([&] { status = check_config(path); });
     singularity::spank::add_node_commands(app, status);
     singularity::spank::add_image_commands(app, status);
+    singularity::spank::add_slurm_commands(app, status);
     singularity::spank::add_doctor_command(app, status);
 #ifdef SINGULARITY_WITH_PROXY
     singularity::spank::add_proxy_command(app, status);

@@ -52,6 +52,7 @@ int serve(agent::ServerOptions options) {
     if (auto watched = agent::watch_health(); !watched)
         return give_up(watched.error());
     options.agents = settings->agents;
+    options.look_every = settings->elastic.look_every;
     auto server = agent::Server::open(std::move(options));
     if (!server)
         return give_up(server.error());
@@ -67,7 +68,8 @@ int run(int argc, char **argv) {
         .socket = agent::kDefaultSocket,
         .places = {.libraries = {}, .state = agent::kDefaultState, .staging = agent::kDefaultStaging},
         .host = host_name(),
-        .agents = {}};
+        .agents = {},
+        .look_every = {}};
     app.add_flag("--check", once,
                  "check once whether this node can hold elastic jobs, print the result, and end");
     app.add_option("--host", options.host, "name of this host, by which other agents call it")

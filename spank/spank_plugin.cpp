@@ -188,6 +188,9 @@ int task_init(spank_t spank) noexcept {
                                          std::to_string(requested()->checkpoint_every.count()));
             set != ESPANK_SUCCESS)
             return set;
+        if (const int set = set_variable(spank, task::kStoreVariable, requested()->store);
+            set != ESPANK_SUCCESS)
+            return set;
         return put_in_front(spank, SINGULARITY_TASK);
     }));
 }

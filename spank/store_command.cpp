@@ -33,7 +33,7 @@ namespace singularity::spank {
 namespace {
 
 struct StoreOptions {
-    std::filesystem::path directory; // empty: that of the configuration
+    std::filesystem::path directory; // empty: those of the configuration
     std::uint64_t quota = 0;         // bytes of one user; 0: no limit
     std::string user;                // name or number; empty: all
     std::string id;                  // empty: all
@@ -252,8 +252,8 @@ Expected<bool> remove(const store::Store &opened, const StoreOptions &options) {
 
 using Action = Expected<bool> (*)(const store::Store &, const StoreOptions &);
 
-// What the command line leaves open is as in the configuration.
-Expected<void> complete(StoreOptions &options) {
+// What the command line leaves open is as in the configuration. The stores of which it speaks.
+Expected<std::vector<std::filesystem::path>> complete(StoreOptions &options) {
     if (::geteuid() != 0)
         return failure(
             "use", "the checkpoint store",
@@ -262,10 +262,52 @@ Expected<void> complete(StoreOptions &options) {
     const auto settings = config::load_or_default(config::default_path());
     if (!settings)
         return std::unexpected(settings.error());
-    if (options.directory.empty())
-        options.directory = settings->store.directory;
     options.quota = static_cast<std::uint64_t>(settings->store.quota_gib) << 30U;
-    return {};
+    if (!options.directory.empty())
+        return std::vector{options.directory};
+    return config::all_stores(settings->store);
+}
+
+int complain(const Error &error) {
+    std::cerr << "singularityctl: " << error.message() << '\n';
+    return EXIT_FAILURE;
+}
+
+// Where the checkpoint is; in the first, which then says so, if it is nowhere.
+std::vector<std::filesystem::path> with_checkpoint(std::vector<std::filesystem::path> directories,
+                                                   const StoreOptions &options) {
+    for (const auto &directory : directories) {
+        const auto opened = store::Store::open(directory);
+        const auto owner = opened ? owner_of(*opened, options) : std::unexpected(opened.error());
+        if (owner)
+            return {directory};
+        if (owner.error().code != ENOENT)
+            complain(owner.error());
+    }
+    directories.resize(1);
+    return directories;
+}
+
+// All have their turn, also behind one that cannot be used. Nobody has to have written to any but the first.
+int run_in(const std::vector<std::filesystem::path> &directories, Action action,
+           const StoreOptions &options) {
+    int status = EXIT_SUCCESS;
+    for (const auto &directory : directories) {
+        const bool is_first = directory == directories.front();
+        const auto opened = store::Store::open(directory);
+        if (!opened && opened.error().code == ENOENT && !is_first)
+            continue;
+        if (directories.size() > 1)
+            fmt::print("{}store {}\n", is_first ? "" : "\n", escaped(directory.native()));
+        const auto done = opened ? action(*opened, options) : std::unexpected(opened.error());
+        if (!done)
+            status = complain(done.error());
+        else if (!*done)
+            status = EXIT_FAILURE;
+        if (interrupted != 0)
+            break;
+    }
+    return status;
 }
 
 int run(Action action, StoreOptions options) {
@@ -273,13 +315,12 @@ int run(Action action, StoreOptions options) {
     handler.sa_handler = interrupt;
     for (const int signal : {SIGINT, SIGTERM})
         ::sigaction(signal, &handler, nullptr);
-    const auto completed = complete(options);
-    const auto opened =
-        completed ? store::Store::open(options.directory) : std::unexpected(completed.error());
-    const auto done = opened ? action(*opened, options) : Expected<bool>(std::unexpected(opened.error()));
-    if (!done)
-        std::cerr << "singularityctl: " << done.error().message() << '\n';
-    return done && *done ? EXIT_SUCCESS : EXIT_FAILURE;
+    auto directories = complete(options);
+    if (!directories)
+        return complain(directories.error());
+    if (directories->size() > 1 && !options.id.empty())
+        directories = with_checkpoint(*std::move(directories), options);
+    return run_in(*directories, action, options);
 }
 
 enum class Id : std::uint8_t { kNone, kOptional, kRequired };
@@ -311,8 +352,9 @@ void add_store_command(CLI::App &app, int &status) {
     command->require_subcommand(1);
     const auto options = std::make_shared<StoreOptions>();
     command
-        ->add_option("--store", options->directory,
-                     "the store's directory, if not store.directory of singularity.yaml")
+        ->add_option(
+            "--store", options->directory,
+            "the store's directory; without it all of singularity.yaml (store.directory, store.others)")
         ->envname("SINGULARITY_STORE");
     command->add_option("--user", options->user, "only this user's, by name or number");
     for (const Command &entry : kCommands) {

@@ -316,9 +316,10 @@ struct JoinStep {
     bool of_script = false;     // a batch script has begun it
     node::Program program;
     bool again = false; // it runs; an earlier agent has started it: without program and streams
+    std::string store;  // its directory, one of those that there are; empty: that of who has not chosen
     static void fields(auto &self, auto &visit) {
         visit(self.hosts, self.node, self.ranks, self.ranks_here, self.rank, self.devices, self.cluster,
-              self.restarts, self.every, self.of_script, self.program, self.again);
+              self.restarts, self.every, self.of_script, self.program, self.again, self.store);
     }
 };
 struct Joined {
@@ -346,7 +347,8 @@ struct SignalRank {
 
 struct BeginScript {
     static constexpr auto kType = Message::begin_script;
-    static void fields(auto & /*self*/, auto & /*visit*/) {}
+    std::uint32_t restarts = 0; // of its job
+    static void fields(auto &self, auto &visit) { visit(self.restarts); }
 };
 // Slurm has told it to end, by SIGTERM.
 struct HoldScript {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include "peers/peers.hpp"
+#include "steps.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -17,6 +19,8 @@ class HostAsker {
                      std::chrono::milliseconds patience, peers::Peers::OnReply on_reply) = 0;
     [[nodiscard]] virtual std::optional<peers::Peers::Addresses> addresses(const std::string &host) const = 0;
     [[nodiscard]] virtual const std::string &own_host() const = 0;
+    // Slurm is told to run the job of this step again.
+    virtual void run_again(Rerun rerun) = 0;
 };
 
 } // namespace singularity::agent

@@ -115,8 +115,9 @@ void Job::begin() {
     case wire::JobRecord::ENDED:
         return;
     default:
-        end(fmt::format("the agent of {} was restarted while the job was {}", hosts_->own_host(),
-                        words(record_.state())));
+        const auto trouble = fmt::format("the agent of {} was restarted while the job was {}",
+                                         hosts_->own_host(), words(record_.state()));
+        return record_.state() == wire::JobRecord::ENDING ? end(trouble) : lose(trouble);
     }
 }
 

@@ -13,6 +13,7 @@
 #include "job_plan.hpp"
 #include "job_save.hpp"
 #include "live_node.hpp"
+#include "metrics.hpp"
 #include "peers/peers.hpp"
 #include "slurm_job.hpp"
 #include "spool.hpp"
@@ -37,6 +38,7 @@ class Job : public std::enable_shared_from_this<Job> {
         std::filesystem::path jobs; // directory of all
         Libraries libraries;
         std::chrono::milliseconds patience{};
+        TellSlurm tell_slurm;
     };
 
     // A new one, of which record has everything that was asked for, or that is to be restored. Its directory
@@ -59,14 +61,19 @@ class Job : public std::enable_shared_from_this<Job> {
     void cut(bool open, const Asker &asker);
     // job_images.cpp. It ends, once it is saved, unless it is to go on.
     void checkpoint(bool go_on, const Asker &asker);
+    // Slurm's job's comment asks for it: it runs on, and the comment is answered.
+    void checkpoint_for_comment();
     // Who wants it restored: hears when it runs.
     void tell_when_restored(Asker asker) { imager_ = std::move(asker); }
     // It ends everywhere, for this reason if there was no other before. saved: a step of Slurm's, which goes
     // on another time.
     void end(const std::string &trouble, bool saved = false);
+    // The same where others than its ranks are to blame: a batch job is run again.
+    void lose(const std::string &trouble);
     // The same, and its files go. Nobody is told if there is no asker.
     void destroy(std::optional<Asker> asker);
     [[nodiscard]] bool gone() const { return gone_; }
+    [[nodiscard]] bool runs() const { return record_.state() == State::JobRecord_State_RUNNING; }
 
     void watch(std::vector<pollfd> &fds) const;
     [[nodiscard]] std::optional<Deadline> next_deadline() const;
@@ -137,11 +144,15 @@ class Job : public std::enable_shared_from_this<Job> {
                                                                                       std::uint32_t)) const;
     void handle_slurm();
     void slurm_has_told(const Expected<SlurmJob> &about);
+    void save_in_doubt(const std::string &trouble);
     void go_on_to_end(const std::string &trouble);
     void could_not_be_saved(const Error &why);
+    void tell_what_is_lost(const std::string &why) const;
     void rest();
     void look_at_script();
     void save_at_last();
+    void note(std::vector<std::string> words) const;
+    void answer_comment(std::string_view words);
     void keep_end();
     void handle_keeper();
 
@@ -167,24 +178,29 @@ class Job : public std::enable_shared_from_this<Job> {
     std::vector<Watcher> watchers_;
     std::vector<Asker> destroyers_;
     std::shared_ptr<JobSave> saving_;
+    Work saved_as_ = Work::asked;       // how that is counted
     std::optional<Asker> imager_;       // hears of a checkpoint, or a restore
     std::optional<ImageReport> report_; // what there is to hear once the job has ended
     std::optional<Deadline> next_save_;
+    Deadline::Clock::time_point began_ = Deadline::Clock::now();
     std::optional<Deadline> keep_; // when its members hear of us again
     std::string meeting_;          // where its device proxies meet; while they are made
     std::size_t hosts_left_ = 0;   // that have not ended
     // What becomes of a step that Slurm has told to end.
-    enum class Yield : std::uint8_t { no, asking, saving, requeueing, resting };
+    enum class Yield : std::uint8_t { no, asking, doubting, saving, requeueing, resting };
     Yield yield_ = Yield::no;
+    std::string doubt_;        // why nobody knows whether it runs again
     bool requeue_ = false;     // it is ours to say that it runs again
     bool stop_script_ = false; // Slurm says so when the script ends
     std::string batch_host_;
     std::optional<SlurmErrand> errand_;
     std::optional<Deadline> look_again_; // at its script
+    bool comment_asks_ = false;          // for the checkpoint that is made
     std::optional<Worker> keeper_;       // writes down how it has ended
     bool is_saved_ = false;              // and stands still
     bool cut_short_ = false;  // its ranks have been told to end, and may have more to do in the next run
     bool ends_saved_ = false; // its tasks end without a word
+    bool lost_ = false;       // Slurm ends them
     bool held_back_ = false;  // somebody reads all output: it waits for him
     bool destroy_ = false;
     bool gone_ = false;

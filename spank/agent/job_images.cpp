@@ -2,8 +2,10 @@
 // Checkpoints of a job, and the end of its restore.
 #include "common/log.hpp"
 #include "job.hpp"
+#include "metrics.hpp"
 
 #include <chrono>
+#include <ctime>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,6 +18,11 @@ using namespace std::chrono_literals;
 namespace wire = peers::wire;
 
 constexpr log::Channel kLog("agent");
+
+Work work_of(bool periodic) { return periodic ? Work::periodic : Work::asked; }
+
+double mebibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+double seconds(std::uint64_t microseconds) { return static_cast<double>(microseconds) / 1e6; }
 
 } // namespace
 
@@ -39,8 +46,11 @@ Expected<void> Job::save(bool go_on, bool periodic) {
     if (saving_)
         return failure("save", record_.name(), "it is being saved already", EBUSY);
     auto saving = JobSave::start(*hosts_, save_plan(go_on, periodic), save_owner(go_on, periodic));
-    if (!saving)
+    saved_as_ = work_of(periodic);
+    if (!saving) {
+        counters().failed(saved_as_);
         return propagate(saving);
+    }
     saving_ = std::move(*saving);
     next_save_.reset();
     return {};
@@ -56,7 +66,8 @@ JobSave::Plan Job::save_plan(bool go_on, bool periodic) const {
                                  .parent = record_.checkpoint(),
                                  .periodic = periodic,
                                  .superseded = periodic ? record_.periodic() : std::string(),
-                                 .record = {record.begin(), record.end()}},
+                                 .record = {record.begin(), record.end()},
+                                 .store = record_.store()},
                        .hosts = {},
                        .go_on = go_on};
     for (const auto &[host, about] : where_)
@@ -107,7 +118,9 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
             record_.set_periodic(outcome->checkpoint);
     }
     if (!outcome) {
+        counters().failed(saved_as_);
         kLog.error("{}", outcome.error().message());
+        answer_comment(fmt::format("not saved: the node agent's log on {} says why", hosts_->own_host()));
         if (const auto imager = std::exchange(imager_, std::nullopt))
             imager->refuse(outcome.error());
         if (outcome.error().code == ENOTRECOVERABLE)
@@ -115,9 +128,18 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
         static_cast<void>(write());
         if (yield_ == Yield::saving)
             return go_on ? save_at_last() : could_not_be_saved(outcome.error());
+        if (yield_ == Yield::doubting)
+            return go_on_to_end(doubt_);
         return save_again_later();
     }
-    kLog.info("{}: saved in {}", record_.name(), outcome->checkpoint);
+    counters().succeeded(saved_as_, *outcome);
+    kLog.info("{}: saved in {}: {:.1f} MiB of the host, {:.1f} MiB of devices, {:.1f} MiB new in the store; "
+              "{:.2f} s, stood still for {:.2f} s",
+              record_.name(), outcome->checkpoint, mebibytes(outcome->host_bytes),
+              mebibytes(outcome->devices_bytes), mebibytes(outcome->stored_bytes), seconds(outcome->total_us),
+              seconds(outcome->pause_us));
+    note({"checkpoints=+1", fmt::format("saved={}", std::time(nullptr))});
+    answer_comment(fmt::format("saved as {}", outcome->checkpoint));
     // What the next agent finds is a job that is still to be looked after as a saved one.
     if (!go_on && !record_.step().empty()) {
         record_.set_saving(checkpoint);
@@ -132,6 +154,8 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
     answer_imager();
     if (yield_ == Yield::saving)
         return save_at_last();
+    if (yield_ == Yield::doubting)
+        return go_on_to_end(doubt_);
     save_again_later();
 }
 
@@ -144,6 +168,7 @@ void Job::settle() {
     const bool periodic = record_.saving_is_periodic();
     auto saving =
         JobSave::settle(*hosts_, save_plan(go_on, periodic), save_owner(go_on, periodic), record_.saving());
+    saved_as_ = work_of(periodic);
     if (saving)
         saving_ = std::move(*saving);
     else
@@ -170,11 +195,17 @@ void Job::has_been_restored() {
     ImageReport report;
     report.node = record_.name();
     report.checkpoint = record_.restore();
+    report.total_us = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(Deadline::Clock::now() - began_).count());
+    counters().succeeded(Work::restore, report);
+    kLog.info("{}: restored from {} in {:.2f} s", record_.name(), report.checkpoint,
+              seconds(report.total_us));
     record_.clear_restore();
     if (!enter(wire::JobRecord::RUNNING))
         return;
     report_ = report;
     answer_imager();
+    note({fmt::format("ranks={}", ranks()), fmt::format("resumed={}", std::time(nullptr))});
     follow_all();
 }
 

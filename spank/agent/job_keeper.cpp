@@ -30,7 +30,8 @@ constexpr std::ptrdiff_t kMembersLimit = 1024;
 JobKeeper::JobKeeper(const JobKeeperOptions &options, NodeKeeper &nodes)
     : nodes_(&nodes), job_setting_{.jobs = options.place / "jobs",
                                    .libraries = options.libraries,
-                                   .patience = options.agents.patience},
+                                   .patience = options.agents.patience,
+                                   .tell_slurm = options.tell_slurm},
       member_setting_{.libraries = options.libraries,
                       .members = options.place / "members",
                       .host = options.host,
@@ -143,6 +144,8 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
     record.set_cluster(wish.cluster);
     record.set_restarts(wish.restarts);
     record.set_of_script(wish.of_script);
+    record.set_elastic(wish.elastic);
+    record.set_store(wish.store);
     record.set_ranks(wish.ranks);
     // Those of a step of Slurm's are where its tasks are.
     if (wish.step.empty()) {

@@ -26,6 +26,7 @@ struct JobKeeperOptions {
     std::filesystem::path place; // jobs/ and members/ are made in it
     std::string host;            // our own name
     Config::Agents agents;
+    TellSlurm tell_slurm;
 };
 
 class JobKeeper : private HostAsker {
@@ -55,6 +56,8 @@ class JobKeeper : private HostAsker {
         std::string cluster;
         std::uint32_t restarts = 0;
         bool of_script = false;
+        std::string elastic;
+        std::string store;
     };
     [[nodiscard]] Expected<std::shared_ptr<Job>> run(Wish wish);
 
@@ -92,6 +95,7 @@ class JobKeeper : private HostAsker {
     void ask(const std::string &host, peers::wire::Envelope request, std::chrono::milliseconds patience,
              peers::Peers::OnReply on_reply) override;
     [[nodiscard]] std::optional<peers::Peers::Addresses> addresses(const std::string &host) const override;
+    void run_again(Rerun rerun) override { nodes_->run_again(std::move(rerun)); }
     [[nodiscard]] const std::string &own_host() const override { return member_setting_.host; }
     // What the agent of a host asks of this one, for jobs that it coordinates.
     void serve(const std::string &coordinator, peers::wire::Envelope request,

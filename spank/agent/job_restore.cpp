@@ -161,8 +161,10 @@ Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const Wish &step, cons
     for (int at = 0; at < record.nodes_size(); ++at) // until its hosts have told what they have
         record.mutable_nodes(at)->set_host(record.hosts(at * hosts / record.nodes_size()));
     record.set_cgroups(step.cgroups);
+    record.set_tries(step.restarts - record.restarts()); // each was a run
     record.set_restarts(step.restarts);
     record.set_every(step.request.every);
+    record.set_store(step.store); // where it has been found
     return restoring(std::move(record), found);
 }
 

@@ -4,6 +4,7 @@
 #include "job.hpp"
 #include "job_plan.hpp"
 #include "member.hpp"
+#include "metrics.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -83,8 +84,8 @@ void Job::heard(const std::string &host, Expected<wire::Envelope> reply) {
             return;
         }
         about.given_up = true;
-        return end(fmt::format("host {} has not been heard of for {}ms: {}", host, about.lost->span().count(),
-                               reply.error().message()));
+        return lose(fmt::format("host {} has not been heard of for {}ms: {}", host,
+                                about.lost->span().count(), reply.error().message()));
     }
     if (!reply->has_news_of_job()) {
         const auto outcome = outcome_of(reply);
@@ -155,9 +156,18 @@ void Job::end(const std::string &trouble, bool saved) {
     if (record_.state() == wire::JobRecord::ENDED ||
         (record_.state() == wire::JobRecord::ENDING && hosts_left_ != 0))
         return;
+    const bool is_restored = record_.state() < wire::JobRecord::ENDING && !record_.restore().empty();
+    if (!trouble.empty() && is_restored && record_.of_script() && !lost_)
+        return lose(trouble);
     const bool ran = record_.state() == wire::JobRecord::RUNNING;
-    if (const auto saving = std::exchange(saving_, nullptr))
+    if (yield_ == Yield::saving && !is_saved_ && !trouble.empty()) // Slurm has not waited for it
+        tell_what_is_lost(trouble);
+    if (is_restored)
+        counters().failed(Work::restore);
+    if (const auto saving = std::exchange(saving_, nullptr)) {
         saving->drop();
+        counters().failed(saved_as_);
+    }
     next_save_.reset();
     errand_.reset();
     look_again_.reset();
@@ -165,6 +175,8 @@ void Job::end(const std::string &trouble, bool saved) {
     ends_saved_ = ends_saved_ || saved;
     if (!trouble.empty() && record_.trouble().empty()) {
         kLog.info("{} ends: {}", record_.name(), trouble);
+        if (!record_.step().empty())
+            ++counters().steps_failed;
         record_.set_trouble(trouble);
         record_.set_status(std::max(record_.status(), EXIT_FAILURE));
     }
@@ -203,6 +215,7 @@ void Job::end_host(const std::string &host) {
     request.mutable_end_job()->set_job(record_.name());
     request.mutable_end_job()->set_trouble(record_.trouble());
     request.mutable_end_job()->set_saved(ends_saved_);
+    request.mutable_end_job()->set_lost(lost_);
     if (!record_.step().empty())
         *request.mutable_end_job()->mutable_ends() = record_.ends();
     hosts_->ask(host, std::move(request), setting_->patience,

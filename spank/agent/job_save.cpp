@@ -4,6 +4,7 @@
 #include "common/log.hpp"
 #include "common/text.hpp"
 #include "member.hpp"
+#include "metrics.hpp"
 #include "proxy/barrier/messages.hpp"
 
 #include <algorithm>
@@ -127,6 +128,7 @@ void JobSave::take_begun(const std::string &checkpoint) {
         [this](const std::string & /*host*/, wire::SaveJob &request) {
             request.set_checkpoint(checkpoint_);
             request.set_go_on(plan_.go_on);
+            request.set_store(plan_.begin.store);
         },
         nothing,
         [self = shared_from_this()] {
@@ -140,6 +142,7 @@ void JobSave::ask_all(Step step, std::string_view doing, std::chrono::millisecon
     if (over_)
         return;
     owner_.on_progress({.phase = std::string(doing), .bytes = 0, .total = 0});
+    kLog.debug("{}: {}", plan_.begin.job, doing);
     const auto current = [self = shared_from_this(), at = given_up_] {
         return !self->over_ && self->given_up_ == at;
     };
@@ -262,7 +265,8 @@ Expected<void> JobSave::look_up() {
     auto worker = Worker::start(plan_.libraries, WorkSettleJob{.uid = plan_.begin.uid,
                                                                .directory = plan_.begin.directory,
                                                                .checkpoint = checkpoint_,
-                                                               .superseded = plan_.begin.superseded});
+                                                               .superseded = plan_.begin.superseded,
+                                                               .store = plan_.begin.store});
     if (!worker)
         return propagate(worker);
     worker_ = std::move(*worker);
@@ -271,6 +275,7 @@ Expected<void> JobSave::look_up() {
 
 void JobSave::worker_died() {
     worker_.reset();
+    ++counters().workers_died;
     Error died{"save", plan_.begin.job, "the process that makes its checkpoint has died", ECHILD};
     if (!committing_ || settling_)
         return fail(std::move(died));

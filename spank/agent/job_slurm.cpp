@@ -5,6 +5,7 @@
 #include "common/log.hpp"
 #include "job.hpp"
 #include "member.hpp"
+#include "metrics.hpp"
 #include "peers/handshake.hpp"
 
 #include <algorithm>
@@ -25,6 +26,7 @@ namespace wire = peers::wire;
 constexpr log::Channel kLog("agent");
 constexpr auto kScriptPatience = 3s;
 constexpr auto kBetweenLooks = 200ms;
+constexpr std::uint32_t kTries = 3; // to go on from one checkpoint, where Slurm runs it
 
 } // namespace
 
@@ -33,7 +35,7 @@ void Job::told_to_end() {
         return;
     auto errand = about_slurm_job(&SlurmErrand::about);
     if (!errand)
-        return go_on_to_end(errand.error().message());
+        return save_in_doubt(errand.error().message());
     yield_ = Yield::asking;
     errand_ = std::move(*errand);
 }
@@ -67,9 +69,13 @@ void Job::handle_slurm() {
 
 void Job::slurm_has_told(const Expected<SlurmJob> &about) {
     if (!about)
-        return go_on_to_end(about.error().message());
-    if (!goes_on_later(*about))
+        return save_in_doubt(about.error().message());
+    if (!goes_on_later(*about)) {
+        // It ends with its job: whoever requeues that wants it to go on.
+        using Fate = SlurmJob::Fate;
+        cut_short_ = cut_short_ || about->fate == Fate::ended || about->fate == Fate::terminated;
         return is_saved_ ? end({}) : go_on_to_end({});
+    }
     kLog.info("{}: Slurm runs its job again later: it is saved", record_.name());
     requeue_ = about->fate == SlurmJob::Fate::timeout;
     // In its grace time Slurm requeues a job whose script ends. It would do so once more, after the next run,
@@ -86,6 +92,20 @@ void Job::slurm_has_told(const Expected<SlurmJob> &about) {
 void Job::save_at_last() {
     if (auto begun = save(false, false); !begun)
         could_not_be_saved(begun.error());
+}
+
+// It ends as if it did not run again, since it may not; if it does, it goes on from here.
+void Job::save_in_doubt(const std::string &trouble) {
+    if (!record_.of_script() || is_saved_)
+        return go_on_to_end(trouble);
+    yield_ = Yield::doubting;
+    doubt_ = trouble;
+    if (saving_) // when that one has ended
+        return;
+    if (auto begun = save(true, false); !begun) {
+        kLog.error("{}", begun.error().message());
+        go_on_to_end(trouble);
+    }
 }
 
 // Its ranks hear what their tasks have heard.
@@ -108,11 +128,35 @@ void Job::go_on_to_end(const std::string &trouble) {
         });
 }
 
-void Job::could_not_be_saved(const Error &why) {
-    kLog.error("{}: {}; {}", record_.name(), why.message(),
+void Job::tell_what_is_lost(const std::string &why) const {
+    kLog.error("{}: {}; {}", record_.name(), why,
                record_.checkpoint().empty()
                    ? std::string("there is no earlier checkpoint: it will begin anew")
                    : fmt::format("what it has done since {} is lost", record_.checkpoint()));
+}
+
+void Job::lose(const std::string &trouble) {
+    if (record_.of_script() && !lost_) {
+        lost_ = true;
+        Rerun rerun{.key = {.uid = record_.user().uid(), .step = record_.step()},
+                    .restarts = record_.restarts(),
+                    .hold = {}};
+        if (!record_.restore().empty()) { // its work is in the store, and stays there
+            kLog.error("{}: it cannot go on from {}: {}", record_.name(), record_.restore(), trouble);
+            if (record_.tries() >= kTries)
+                rerun.hold =
+                    why_held(fmt::format("could not go on from its checkpoint {} times; the last time: {}",
+                                         record_.tries(), trouble));
+        } else if (yield_ != Yield::saving || is_saved_) { // else that is told
+            tell_what_is_lost(trouble);
+        }
+        hosts_->run_again(std::move(rerun));
+    }
+    end(trouble);
+}
+
+void Job::could_not_be_saved(const Error &why) {
+    tell_what_is_lost(why.message());
     cut_short_ = true;
     go_on_to_end({});
 }
@@ -148,13 +192,43 @@ void Job::look_at_script() {
                 });
 }
 
+void Job::checkpoint_for_comment() {
+    if (saving_ || yield_ != Yield::no)
+        return; // the comment is looked at again
+    comment_asks_ = true;
+    if (auto begun = save(true, false); !begun) {
+        kLog.error("{}", begun.error().message());
+        answer_comment(fmt::format("not saved: {} is {}", record_.step(), words(record_.state())));
+    }
+}
+
+// For who asks Slurm about its job.
+void Job::note(std::vector<std::string> words) const {
+    const auto job = job_of_step(record_.step());
+    if (!job || !record_.of_script())
+        return;
+    std::vector<std::string> all{"note", std::to_string(*job)};
+    std::ranges::move(words, std::back_inserter(all));
+    setting_->tell_slurm(std::move(all));
+}
+
+void Job::answer_comment(std::string_view words) {
+    const auto job = job_of_step(record_.step());
+    if (std::exchange(comment_asks_, false) && job)
+        setting_->tell_slurm({"answer", std::to_string(*job), std::string(words)});
+}
+
 // A batch script that is run again does not run twice what has ended; so its end is in the store before the
 // script hears of it. What Slurm has killed, or what we have told to end where it could go on, has not ended.
 void Job::keep_end() {
     const auto was_killed = [](const auto &one) {
-        return WIFSIGNALED(one.status()) && WTERMSIG(one.status()) == SIGKILL;
+        return WIFSIGNALED(one.status()) &&
+               (WTERMSIG(one.status()) == SIGKILL || WTERMSIG(one.status()) == SIGTERM);
     };
-    if (!record_.of_script() || cut_short_ || is_saved_ || std::ranges::any_of(record_.ends(), was_killed))
+    const bool killed = std::ranges::any_of(record_.ends(), was_killed);
+    if (killed && yield_ == Yield::saving && !is_saved_)
+        tell_what_is_lost("Slurm has not waited until it was saved");
+    if (!record_.of_script() || cut_short_ || is_saved_ || killed)
         return end({});
     if (keeper_)
         return;
@@ -162,7 +236,8 @@ void Job::keep_end() {
     auto worker = Worker::start(setting_->libraries, WorkKeepEnd{.job = record_.name(),
                                                                  .uid = record_.user().uid(),
                                                                  .gid = record_.user().gid(),
-                                                                 .record = {record.begin(), record.end()}});
+                                                                 .record = {record.begin(), record.end()},
+                                                                 .store = record_.store()});
     if (!worker) {
         if (worker.error().code != ENOENT) // a build without checkpoints
             kLog.error("{}: its end is not kept: {}", record_.name(), worker.error().message());
@@ -178,12 +253,14 @@ void Job::handle_keeper() {
         if (received == node::Received::nothing)
             return;
         const auto failed = node::decode<WorkFailed>(packet.bytes);
-        if (received != node::Received::packet)
+        if (received != node::Received::packet) {
+            ++counters().workers_died;
             kLog.error("{}: its end is not kept: the process that was to do it has died", record_.name());
-        else if (failed)
+        } else if (failed) {
             kLog.error("{}: its end is not kept: {}", record_.name(), failed->error.why);
-        else if (!node::decode<WorkFinished>(packet.bytes))
+        } else if (!node::decode<WorkFinished>(packet.bytes)) {
             continue;
+        }
         return end({});
     }
 }

@@ -106,6 +106,8 @@ void Job::prepare() {
             if (host == hosts_->own_host())
                 prepare.set_cgroups(record_.cgroups());
             prepare.set_step(record_.step());
+            prepare.set_of_script(record_.of_script());
+            prepare.set_restarts(record_.restarts());
             prepare.set_meeting((has_devices() || !record_.step().empty()) &&
                                 host == record_.nodes(0).host());
             return request;
@@ -175,6 +177,7 @@ void Job::connect() {
             connect.set_meeting(meeting_);
             connect.set_meeting_key(key.data(), key.size());
             connect.set_checkpoint(record_.restore());
+            connect.set_store(record_.store());
             return request;
         },
         [](const std::string & /*host*/, const wire::Envelope & /*reply*/) {},
@@ -198,8 +201,11 @@ void Job::start() {
         },
         [](const std::string & /*host*/, const wire::Envelope & /*reply*/) {},
         [self = shared_from_this()] {
-            if (self->enter(wire::JobRecord::RUNNING))
-                self->follow_all();
+            if (!self->enter(wire::JobRecord::RUNNING))
+                return;
+            self->note(
+                {fmt::format("ranks={}", self->ranks()), fmt::format("elastic={}", self->record_.elastic())});
+            self->follow_all();
         });
 }
 

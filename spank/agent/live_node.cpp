@@ -214,9 +214,12 @@ void LiveNode::handle() {
 void LiveNode::step_proxies() {
     proxies_->look_at_deadline();
     for (const auto number : proxies_->newly_ended())
-        if (state_ != State::ending)
+        if (state_ != State::ending) {
             kLog.error("{}: the proxy of device {} has ended; what uses the device fails from now on",
                        record_.spec.name, number);
+            if (trouble_.empty())
+                trouble_ = fmt::format("the proxy of device {} of {} has ended", number, record_.spec.name);
+        }
     if (state_ == State::preparing) {
         auto serve = proxies_->step();
         if (!serve)
@@ -318,6 +321,7 @@ void LiveNode::finish() {
             proxies_->end();
         return;
     }
+    count_failure();
     worker_.reset();
     state_ = State::gone;
     next_save_.reset();

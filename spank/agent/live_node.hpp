@@ -11,6 +11,7 @@
 #include "agent_messages.hpp"
 #include "common/deadline.hpp"
 #include "common/unique_fd.hpp"
+#include "metrics.hpp"
 #include "node/make.hpp"
 #include "node/seqpacket.hpp"
 #include "proxies.hpp"
@@ -74,6 +75,8 @@ class LiveNode {
 
     [[nodiscard]] const node::Record &record() const { return record_; }
     [[nodiscard]] State state() const { return state_; }
+    // What went wrong first, of that which ends it; empty: nothing.
+    [[nodiscard]] const std::string &trouble() const { return trouble_; }
     [[nodiscard]] NodeLine line() const;
 
     // What to poll, with POLLIN; handle() looks at all of it whoever woke us.
@@ -101,6 +104,7 @@ class LiveNode {
         std::string checkpoint; // of the job
         bool go_on = false;
         std::vector<char> ranks;
+        std::string store;
     };
     void begin_part(PartPlan plan, OnStep on_step);
     void round(const WorkRound &round, OnStep on_step);
@@ -189,6 +193,8 @@ class LiveNode {
     void work_finished(const ImageReport &report);
     void work_failed(const Error &error, bool lost);
     void answer_imager();
+    // What its worker was at has failed, if nothing has been counted of it yet.
+    void count_failure();
     // Whether the packet is the answer to a step.
     [[nodiscard]] bool take_step(const node::Packet &packet);
     void answer_step(Expected<std::string> packet);
@@ -201,6 +207,7 @@ class LiveNode {
     node::Room room_;
     node::Record record_;
     State state_ = State::making;
+    std::string trouble_;
     std::optional<node::MakePlan> plan_; // of what is still to be made
     std::optional<Proxies> proxies_;
     std::unique_ptr<Worker> worker_;
@@ -208,9 +215,11 @@ class LiveNode {
     bool last_removal_ = false;         // nothing comes into it any more
     std::optional<Asker> imager_;       // hears what becomes of the worker's work
     std::optional<ImageReport> report_; // what there is to hear, once the node is where it must be
+    std::string phase_;                 // what its worker says it does
     std::optional<Error> undone_;       // what to hear instead, once a recovery has come to its end
     bool go_on_ = false;                // after a checkpoint
     bool periodic_ = false;             // nobody has asked for it
+    std::optional<Work> counted_;       // as what: not parts of a job, which its coordinator counts
     unsigned recoveries_ = 0;           // one after the other, without one that has come to its end
     std::optional<Deadline> next_save_;
     OnStep on_step_;           // of a part of a checkpoint

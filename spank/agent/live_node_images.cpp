@@ -55,7 +55,8 @@ Expected<void> LiveNode::begin_saving(bool go_on, bool periodic, const PartPlan 
                  .superseded = periodic ? record_.periodic : std::string(),
                  .part_of = {},
                  .ranks = {},
-                 .tasks = {}};
+                 .tasks = {},
+                 .store = {}};
     for (const auto &[id, task] : tasks_)
         if (task.phase == node::Phase::running)
             job.tasks.push_back(task.pid);
@@ -63,6 +64,7 @@ Expected<void> LiveNode::begin_saving(bool go_on, bool periodic, const PartPlan 
         job.go_on = part->go_on;
         job.part_of = part->checkpoint;
         job.ranks = part->ranks;
+        job.store = part->store;
     }
     auto worker = Worker::start(surroundings_->libraries, job);
     if (!worker)
@@ -70,6 +72,8 @@ Expected<void> LiveNode::begin_saving(bool go_on, bool periodic, const PartPlan 
     worker_ = std::make_unique<Worker>(std::move(*worker));
     go_on_ = go_on;
     periodic_ = periodic;
+    if (part == nullptr)
+        counted_ = periodic ? Work::periodic : Work::asked;
     // CRIU must find a listening socket and no connection.
     state_ = State::saving;
     drop_connection({"use", record_.spec.name, "it is being saved; try again later", EAGAIN});
@@ -135,6 +139,8 @@ Expected<LiveNode> LiveNode::restore(RestorePlan plan, const Surroundings &surro
     }
     out.imager_ = std::move(asker);
     out.go_on_ = true;
+    if (out.record_.spec.job.empty())
+        out.counted_ = Work::restore;
     return out;
 }
 
@@ -201,6 +207,8 @@ void LiveNode::read_worker() {
 
 // Whatever it was at, nobody hears of it from itself.
 void LiveNode::worker_died() {
+    ++counters().workers_died;
+    count_failure();
     worker_.reset();
     part_.reset();
     const auto died = [&](std::string_view consequence) {
@@ -233,6 +241,8 @@ void LiveNode::end_strays(const node::Room &room) {
 
 bool LiveNode::take_news(node::Packet &packet) {
     if (const auto progress = node::decode<Progress>(packet.bytes)) {
+        if (std::exchange(phase_, progress->phase) != progress->phase)
+            kLog.debug("{}: {}", record_.spec.name, phase_);
         if (imager_)
             imager_->tell(*progress);
         return true;
@@ -279,6 +289,8 @@ Expected<void> LiveNode::take_born(std::int32_t pid, UniqueFd pidfd) {
 void LiveNode::work_finished(const ImageReport &report) {
     recoveries_ = 0;
     part_.reset();
+    if (const auto work = std::exchange(counted_, std::nullopt))
+        counters().succeeded(*work, report);
     if (const auto undone = std::exchange(undone_, std::nullopt))
         if (const auto imager = std::exchange(imager_, std::nullopt))
             imager->refuse(*undone);
@@ -305,6 +317,7 @@ void LiveNode::work_finished(const ImageReport &report) {
 }
 
 void LiveNode::work_failed(const Error &error, bool lost) {
+    count_failure();
     worker_.reset();
     undone_.reset();
     part_.reset();
@@ -316,6 +329,8 @@ void LiveNode::work_failed(const Error &error, bool lost) {
         imager->refuse(error);
     answer_step(std::unexpected(error));
     if (lost) {
+        if (trouble_.empty())
+            trouble_ = error.message();
         end();
         return;
     }
@@ -340,6 +355,11 @@ void LiveNode::answer_imager() {
     imager_->tell(answer);
     imager_.reset();
     report_.reset();
+}
+
+void LiveNode::count_failure() {
+    if (const auto work = std::exchange(counted_, std::nullopt))
+        counters().failed(*work);
 }
 
 void LiveNode::clear_staging() {

@@ -6,6 +6,7 @@
 #include "job_files.hpp"
 #include "job_plan.hpp"
 #include "peers/faults.hpp"
+#include "store_here.hpp"
 
 #include <algorithm>
 #include <array>
@@ -54,7 +55,7 @@ Expected<std::shared_ptr<Step>> step_of(NodeKeeper &nodes, const wire::PrepareJo
 }
 
 StepFinish finish_of(const wire::EndJob &request) {
-    StepFinish out{.saved = request.saved(), .ends = {}};
+    StepFinish out{.saved = request.saved(), .lost = request.lost(), .ends = {}};
     for (const auto &end : request.ends())
         out.ends[end.rank()] = end.status();
     return out;
@@ -275,10 +276,26 @@ void Member::serve(const wire::Envelope &request, const Answer &answer) {
     }
 }
 
+// The coordinator knows what its own tasks have said.
+Expected<void> Member::check_store(const std::string &store) const {
+    auto here = store_here(store);
+    if (!here)
+        return propagate(here);
+    // A step that an earlier agent has found has no plan.
+    if (step_ && !step_->plan().hosts.empty() && step_->plan().store != *here)
+        return failure("connect", job(),
+                       fmt::format("its tasks on {} say that it is saved in {}, and others in {}",
+                                   setting_->host, quote(step_->plan().store), quote(*here)),
+                       EINVAL);
+    return {};
+}
+
 void Member::connect(const wire::ConnectJob &request, const Answer &answer) {
     if (record_.has_connect())
         return answer(fault({"connect", job(), "it is connected already", EALREADY}));
     if (auto checked = check_nodes(request, job(), record_.prepare().vni()); !checked)
+        return answer(fault(checked.error()));
+    if (auto checked = check_store(request.store()); !checked)
         return answer(fault(checked.error()));
     *record_.mutable_connect() = request;
     if (auto written = write(); !written)
@@ -337,6 +354,7 @@ void Member::restore(const wire::JobNode &one, std::function<void(Expected<void>
     const auto &connect = record_.connect();
     nodes_->restore_node(
         {.checkpoint = connect.checkpoint(),
+         .store = connect.store(),
          .spec = spec_of(one),
          .cgroups = record_.prepare().cgroups(),
          .share = {.count = one.proxies(), .first = one.first_device()},
@@ -492,7 +510,8 @@ void Member::watch_rank(std::uint32_t rank) {
         auto &one = self->ranks_.at(rank);
         if (one.status || self->ending_)
             return;
-        one.status = ended && !ended->node_ended ? ended->status : SIGKILL;
+        const bool abandoned = self->step_ && self->step_->is_abandoned(rank);
+        one.status = ended && !ended->node_ended && !abandoned ? ended->status : SIGKILL;
         auto *const end = self->record_.add_ends();
         end->set_rank(rank);
         end->set_status(*one.status);
@@ -588,6 +607,11 @@ wire::NewsOfJob Member::news(const wire::FollowJob &request) {
 }
 
 void Member::look_at_following() {
+    // As long as they are there to be asked.
+    for (const auto *const one : own_nodes())
+        if (const LiveNode *const node = nodes_->look_at_node(one->name());
+            node != nullptr && trouble_.empty())
+            trouble_ = node->trouble();
     if (!following_)
         return;
     // It ends with the last of its nodes, and those of a step of Slurm's when all of its tasks here have
@@ -596,7 +620,9 @@ void Member::look_at_following() {
         step_ && std::ranges::all_of(ranks_, [](const auto &rank) { return rank.second.status.has_value(); });
     if (network_.lost() && !rests) // whatever its ranks wait for does not come
         return std::exchange(following_, std::nullopt)
-            ->answer(fault({"use", "the network of " + job(), "the process that holds it has ended", EPIPE}));
+            ->answer(fault(trouble_.empty() ? Error{"use", "the network of " + job(),
+                                                    "the process that holds it has ended", EPIPE}
+                                            : Error{"go on with", job(), trouble_, EPIPE}));
     auto found = news(following_->request);
     const bool told = step_ && step_->is_told_to_end();
     if (found.output().empty() && found.ends().empty() && !following_->until.expired() &&
@@ -672,7 +698,13 @@ void Member::handle() {
                timeout_error(heard_, fmt::format("the job's coordinator, the agent of {}; the job ends here",
                                                  coordinator()))
                    .message());
-    end(fmt::format("nothing is heard of the agent of {}, which coordinates it", coordinator()), {});
+    const auto &prepare = record_.prepare();
+    if (prepare.of_script())
+        nodes_->run_again({.key = {.uid = prepare.user().uid(), .step = prepare.step()},
+                           .restarts = prepare.restarts(),
+                           .hold = {}});
+    end(fmt::format("nothing is heard of the agent of {}, which coordinates it", coordinator()), {},
+        {.saved = false, .lost = prepare.of_script(), .ends = {}});
 }
 
 } // namespace singularity::agent

@@ -33,7 +33,8 @@ class NodeKeeper {
     // and has the streams that its tasks get; an error ends the attempt. The answer: Imaged.
     struct Restoring {
         std::string checkpoint;
-        node::Spec spec; // as it must be
+        std::string store; // where it is
+        node::Spec spec;   // as it must be
         std::string cgroups;
         ProxyShare share;
         std::optional<Meeting> meeting;
@@ -42,6 +43,8 @@ class NodeKeeper {
     virtual void restore_node(Restoring restoring, const Asker &asker) = 0;
     // Whether nothing of the batch script of this step's job can run on. stop: it is to be stopped for that.
     [[nodiscard]] virtual bool script_rests(const StepKey &key, bool stop) = 0;
+    // As of HostAsker.
+    virtual void run_again(Rerun rerun) = 0;
     // Null if there is none. What is asked of it is done in the next round.
     [[nodiscard]] virtual LiveNode *find_node(const std::string &name) = 0;
     // The same for who asks nothing of it: it has nothing to do because of that.
@@ -105,6 +108,7 @@ class Member : public std::enable_shared_from_this<Member> {
     [[nodiscard]] std::vector<const peers::wire::JobNode *> own_nodes() const;
     [[nodiscard]] node::Spec spec_of(const peers::wire::JobNode &one) const;
     void connect(const peers::wire::ConnectJob &request, const Answer &answer);
+    [[nodiscard]] Expected<void> check_store(const std::string &store) const;
     void make_nodes(const Answer &answer);
     // Of the proxies of one of its nodes with all others of the job.
     [[nodiscard]] std::optional<Meeting> meeting_of(const peers::wire::JobNode &one) const;
@@ -140,6 +144,7 @@ class Member : public std::enable_shared_from_this<Member> {
     std::map<std::uint32_t, Rank> ranks_;
     std::map<std::uint32_t, std::uint32_t> task_of_rank_; // Slurm's, if it is a step of that
     std::optional<Following> following_;
+    std::string trouble_;      // of its first node that has some
     bool told_to_end_ = false; // tasks here, and the coordinator knows
     bool ending_ = false;
     bool gone_ = false;

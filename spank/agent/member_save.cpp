@@ -123,9 +123,11 @@ void Member::save_nodes(const wire::SaveJob &request, const Answer &answer) {
         };
         switch (request.step()) {
         case wire::SaveJob::BEGIN:
-            node->begin_part(
-                {.checkpoint = request.checkpoint(), .go_on = request.go_on(), .ranks = ranks_of(*one)},
-                std::move(then));
+            node->begin_part({.checkpoint = request.checkpoint(),
+                              .go_on = request.go_on(),
+                              .ranks = ranks_of(*one),
+                              .store = request.store()},
+                             std::move(then));
             break;
         case wire::SaveJob::ROUND:
             node->round(round_of(request), std::move(then));

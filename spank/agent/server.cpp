@@ -28,11 +28,11 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr log::Channel kLog("agent");
-constexpr auto kLockPatience = 10s;  // the agent before may be ending
-constexpr auto kTiePatience = 30s;   // for the owners of tied nodes to come again
-constexpr auto kAcceptPause = 100ms; // when descriptors have run out
-constexpr std::size_t kClientLimit = 1024;
-constexpr std::size_t kClientsOfOne = 256;
+constexpr auto kLockPatience = 10s;         // the agent before may be ending
+constexpr auto kTiePatience = 30s;          // for the owners of tied nodes to come again
+constexpr auto kAcceptPause = 100ms;        // when descriptors have run out
+constexpr std::size_t kClientLimit = 4096;  // each with four descriptors at most, while its task is started
+constexpr std::size_t kClientsOfOne = 1024; // several steps of as many tasks as a node may have
 constexpr int kBacklog = 128;
 constexpr int kPacketsAtOnce = 16;
 
@@ -50,6 +50,9 @@ Expected<void> make_directory(const std::filesystem::path &path, mode_t mode) {
 
 Expected<std::unique_ptr<Server>> Server::open(ServerOptions options) {
     std::unique_ptr<Server> server(new Server(std::move(options)));
+    server->started_ = std::time(nullptr);
+    if (!server->options_.agents.metrics.empty())
+        server->next_metrics_ = Deadline::after(0s);
     if (auto prepared = server->prepare(); !prepared)
         return propagate(prepared);
     server->adopt_all();
@@ -160,11 +163,14 @@ int Server::poll_timeout() const {
         consider(held.tie_patience);
         consider(held.node->next_deadline());
     }
+    consider(next_metrics_);
     consider(jobs_->next_deadline());
+    consider(slurm_watch_.next_deadline());
     for (const auto &[name, tie] : job_ties_)
         consider(tie.patience);
     for (const auto &[key, step] : steps_)
         consider(step->patience());
+    consider(reruns_.next_deadline());
     for (const auto &script : scripts_) {
         consider(script.ask_again);
         consider(script.left);
@@ -194,9 +200,11 @@ Expected<void> Server::serve() {
         for (const int fd : fds)
             watched.push_back({.fd = fd, .events = POLLIN, .revents = 0});
         jobs_->watch(watched);
+        slurm_watch_.watch(watched);
         for (const auto &script : scripts_)
             if (script.errand)
                 watched.push_back({.fd = script.errand->fd(), .events = POLLIN, .revents = 0});
+        reruns_.watch(watched);
         std::vector<int> of_workers;
         for (const auto &worker : forgetting_)
             worker.watch(of_workers);
@@ -232,7 +240,12 @@ Expected<void> Server::serve() {
         end_job_ties();
         look_at_steps();
         look_at_scripts();
+        look_at_slurm();
+        for (const auto &key : reruns_.handle())
+            if (const auto found = steps_.find(key); found != steps_.end())
+                found->second->let_go();
         collect();
+        write_metrics();
     }
 }
 

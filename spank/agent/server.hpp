@@ -8,10 +8,15 @@
 #include "common/unique_fd.hpp"
 #include "job_keeper.hpp"
 #include "live_node.hpp"
+#include "metrics.hpp"
+#include "reruns.hpp"
 #include "sender.hpp"
+#include "slurm_watch.hpp"
 #include "steps.hpp"
 #include "worker.hpp"
 
+#include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -26,6 +31,7 @@ struct ServerOptions {
     Surroundings places;
     std::string host; // our own name
     Config::Agents agents;
+    std::chrono::milliseconds look_every{}; // at slurmctld; 0: never
 };
 
 class Server : private NodeKeeper {
@@ -73,6 +79,7 @@ class Server : private NodeKeeper {
     struct Script {
         std::uint32_t uid = 0;
         std::uint32_t job = 0;
+        std::uint32_t restarts = 0; // of that, when it began
         std::weak_ptr<Client> client;
         std::optional<Asker> beginner; // hears that it is to be stopped
         std::optional<Asker> holder;   // who has stopped it hears what becomes of the job
@@ -82,6 +89,8 @@ class Server : private NodeKeeper {
         bool runs_again = false;
         std::optional<Deadline> left; // it has ended, and until then it is to be known whether its job has
         bool begins = false;          // it is run again, and slurmctld is asked to do so at once
+        bool was_begun = false;       // it has been asked so
+        bool reminds = false;         // slurmctld is asked once more to run it again
         bool over = false;
     };
     // A job that ends with its client, or after an agent's death if he does not come again.
@@ -89,7 +98,8 @@ class Server : private NodeKeeper {
         std::weak_ptr<Client> owner;
         std::optional<Deadline> patience;
     };
-    explicit Server(ServerOptions options) : options_(std::move(options)) {}
+    explicit Server(ServerOptions options)
+        : options_(std::move(options)), slurm_watch_(options_.places.libraries, options_.look_every) {}
 
     [[nodiscard]] Expected<void> prepare();
     void adopt_all();
@@ -99,6 +109,10 @@ class Server : private NodeKeeper {
     void end_ties();
     void collect();
     [[nodiscard]] int poll_timeout() const;
+
+    // server_metrics.cpp
+    void write_metrics();
+    [[nodiscard]] Gauges gauges() const;
 
     // server_requests.cpp
     // False: the packet is none of ours.
@@ -144,13 +158,16 @@ class Server : private NodeKeeper {
     [[nodiscard]] Expected<void> find_saved(const std::shared_ptr<Step> &step);
     void find_no_saved(Step &step, const Error &why);
     void look_at_steps();
+    static void fail_step(Step &step, const std::string &why);
 
     // server_scripts.cpp
     [[nodiscard]] bool handle_script(const std::shared_ptr<Client> &client, const node::Packet &packet,
                                      Message type, const Asker &asker);
     void look_at_scripts();
+    void run_again(Rerun rerun) override { reruns_.add(std::move(rerun)); }
     void look_at_script(Script &script);
     void slurm_has_told(Script &script, const SlurmJob &about);
+    void remind(Script &script);
     void begin_again(Script &script);
     void forget(const Script &script);
     [[nodiscard]] bool script_rests(const StepKey &key, bool stop) override;
@@ -168,7 +185,12 @@ class Server : private NodeKeeper {
     [[nodiscard]] Expected<void> begin_found_job(Finding &finding);
     void give_up(Finding &finding, const Error &error);
 
+    // server_slurm.cpp
+    void look_at_slurm();
+    [[nodiscard]] SlurmWatch::Here here_of_slurm() const;
+
     ServerOptions options_;
+    SlurmWatch slurm_watch_;
     UniqueFd lock_; // on the state directory: one agent at a time
     UniqueFd listener_;
     UniqueFd signals_;
@@ -181,7 +203,11 @@ class Server : private NodeKeeper {
     std::map<std::string, JobTie> job_ties_;
     std::map<StepKey, std::shared_ptr<Step>> steps_;
     std::vector<Script> scripts_;
+    Reruns reruns_{options_.places.libraries};
     std::vector<Worker> forgetting_;
+    std::time_t started_ = 0;
+    std::optional<Deadline> next_metrics_;             // nothing: they are written nowhere
+    std::string metrics_trouble_;                      // why they could not be written
     std::vector<std::shared_ptr<Step>> waiting_steps_; // for what is left of their last run
 };
 

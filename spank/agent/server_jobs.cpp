@@ -23,11 +23,13 @@ constexpr auto kTiePatience = 30s; // for the owners of tied jobs to come again
 } // namespace
 
 Expected<void> Server::open_jobs() {
-    auto opened = JobKeeper::open({.libraries = options_.places.libraries,
-                                   .place = options_.places.state.parent_path(),
-                                   .host = options_.host,
-                                   .agents = options_.agents},
-                                  *this);
+    auto opened = JobKeeper::open(
+        {.libraries = options_.places.libraries,
+         .place = options_.places.state.parent_path(),
+         .host = options_.host,
+         .agents = options_.agents,
+         .tell_slurm = [this](std::vector<std::string> words) { slurm_watch_.tell(std::move(words)); }},
+        *this);
     if (!opened)
         return propagate(opened);
     jobs_ = std::move(*opened);
@@ -100,7 +102,9 @@ void Server::run_job(const std::shared_ptr<Client> &client, RunJob request, cons
                            .ranks = 0,
                            .cluster = {},
                            .restarts = 0,
-                           .of_script = false});
+                           .of_script = false,
+                           .elastic = {},
+                           .store = {}});
     if (!job)
         return asker.refuse(job.error());
     if (tied)

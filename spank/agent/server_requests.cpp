@@ -40,6 +40,8 @@ bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet)
         .token = header->token,
         .answer = [weak = std::weak_ptr(client)](const std::string &bytes, std::span<const int> descriptors) {
             const auto to = weak.lock();
+            if (node::header_of(bytes)->type == std::to_underlying(Failed::kType))
+                ++counters().requests_refused;
             // Who does not read his answers has no use for them.
             if (to && !to->gone && node::send_packet(to->socket.get(), bytes, descriptors) != 0)
                 to->gone = true;

@@ -43,7 +43,8 @@ void Server::restore(const std::shared_ptr<Client> &client, const Restore &reque
         return asker.refuse(cgroups.error());
     auto worker = Worker::start(
         options_.places.libraries,
-        WorkRestore{.what = request.what, .node = {}, .uid = client->sender.uid(), .cgroups = *cgroups});
+        WorkRestore{
+            .what = request.what, .node = {}, .uid = client->sender.uid(), .cgroups = *cgroups, .store = {}});
     if (!worker)
         return asker.refuse(worker.error());
     findings_.push_back(std::make_unique<Finding>(Finding{.worker = std::move(*worker),
@@ -64,7 +65,8 @@ void Server::restore_node(Restoring restoring, const Asker &asker) {
     auto worker = Worker::start(options_.places.libraries, WorkRestore{.what = restoring.checkpoint,
                                                                        .node = restoring.spec.name,
                                                                        .uid = restoring.spec.uid,
-                                                                       .cgroups = *cgroups});
+                                                                       .cgroups = *cgroups,
+                                                                       .store = restoring.store});
     if (!worker)
         return asker.refuse(worker.error());
     Restore request;
@@ -83,6 +85,9 @@ void Server::restore_node(Restoring restoring, const Asker &asker) {
 
 void Server::give_up(Finding &finding, const Error &error) {
     finding.over = true;
+    // Of a job's node its coordinator counts it. Where there is none that fits, nothing was to be restored.
+    if (!finding.of_job && error.code != ENOENT && error.code != ESTALE)
+        counters().failed(Work::restore);
     if (const auto job = std::exchange(finding.job, std::nullopt))
         jobs_->give_up(job->record.name());
     if (finding.step)
@@ -96,9 +101,11 @@ void Server::read_finding(Finding &finding) {
         const auto received = finding.worker.receive(packet);
         if (received == node::Received::nothing)
             return;
-        if (received != node::Received::packet)
+        if (received != node::Received::packet) {
+            ++counters().workers_died;
             return give_up(finding, {"restore", quote(finding.request.what),
                                      "the process that looks for the checkpoint has died", ECHILD});
+        }
         if (const auto progress = node::decode<Progress>(packet.bytes)) {
             if (finding.client)
                 finding.asker.tell(*progress);

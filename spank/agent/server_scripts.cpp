@@ -20,13 +20,15 @@ using namespace std::chrono_literals;
 constexpr log::Channel kLog("agent");
 constexpr auto kBetweenQuestions = 1s;
 constexpr auto kEndPatience = 600s; // for Slurm to have ended a job whose script has ended
+constexpr auto kUntilWritten = 10s; // slurmctld writes what it knows every 5 s
 constexpr std::ptrdiff_t kScriptsOfOne = 256;
 
 } // namespace
 
 bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Packet &packet, Message type,
                            const Asker &asker) {
-    const bool begins = node::decode<BeginScript>(packet.bytes).has_value();
+    const auto begun = node::decode<BeginScript>(packet.bytes);
+    const bool begins = begun.has_value();
     if (!begins && !(type == Message::hold_script && node::decode<HoldScript>(packet.bytes)))
         return false;
     const auto refuse = [&](std::string why, int code) {
@@ -60,6 +62,7 @@ bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Pa
     std::erase_if(scripts_, [&](const auto &one) { return one.uid == uid && one.job == job && one.left; });
     scripts_.push_back({.uid = uid,
                         .job = job,
+                        .restarts = begun->restarts,
                         .client = client,
                         .beginner = asker,
                         .holder = {},
@@ -69,6 +72,8 @@ bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Pa
                         .runs_again = false,
                         .left = {},
                         .begins = false,
+                        .was_begun = false,
+                        .reminds = false,
                         .over = false});
     return true;
 }
@@ -116,10 +121,15 @@ void Server::look_at_script(Script &script) {
     if (answer && !*answer)
         return;
     script.errand.reset();
-    if (script.begins) {
-        script.over = true;
+    if (std::exchange(script.begins, false)) {
         if (!answer)
             kLog.warning("{}; it begins later", answer.error().message());
+        script.was_begun = true;
+        script.ask_again = Deadline::after(kUntilWritten);
+        return;
+    }
+    if (std::exchange(script.reminds, false) && answer) {
+        script.ask_again = Deadline::after(kBetweenQuestions);
         return;
     }
     const auto about = answer ? parse_slurm_job(**answer) : propagate(answer);
@@ -137,7 +147,15 @@ void Server::look_at_script(Script &script) {
 void Server::slurm_has_told(Script &script, const SlurmJob &about) {
     using Fate = SlurmJob::Fate;
     if (script.left) {
-        const bool ended = (about.fate == Fate::ended || about.fate == Fate::timeout) && !about.completing;
+        const bool goes_on = about.fate == Fate::stays || about.fate == Fate::terminated;
+        if (script.runs_again && goes_on && !about.completing && script.restarts == about.restarts)
+            return remind(script);
+        if (script.was_begun) {
+            script.over = true;
+            return;
+        }
+        const bool ended = about.fate != Fate::stays && about.fate != Fate::preempted &&
+                           about.fate != Fate::requeued && !about.completing;
         script.over = ended;
         if (ended && about.known)
             forget(script);
@@ -155,6 +173,22 @@ void Server::slurm_has_told(Script &script, const SlurmJob &about) {
     }
     if (!script.over)
         script.ask_again = Deadline::after(kBetweenQuestions);
+}
+
+// A slurmctld that is killed forgets its last seconds: that it runs the job again, and maybe that its script
+// has ended. It takes the script's end for the job's, or believes that it runs until it misses it on its
+// nodes, half an hour later.
+void Server::remind(Script &script) {
+    kLog.warning("slurmctld has forgotten that it runs job {} again, and is told so", script.job);
+    auto errand = SlurmErrand::requeue(options_.places.libraries, script.job);
+    script.was_begun = false;
+    script.reminds = errand.has_value();
+    if (errand) {
+        script.errand = std::move(*errand);
+    } else {
+        kLog.error("{}", errand.error().message());
+        script.ask_again = Deadline::after(kBetweenQuestions);
+    }
 }
 
 // Slurm lets it wait for two minutes, unless it is told otherwise: until its nodes have forgotten the last

@@ -5,6 +5,7 @@
 #include "job_plan.hpp"
 #include "peers/tcp.hpp"
 #include "server.hpp"
+#include "store_here.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -103,6 +104,10 @@ void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, 
     }
     if (auto checked = check_plan(request, options_.host); !checked)
         return asker.refuse(checked.error());
+    auto store = store_here(request.store);
+    if (!store)
+        return asker.refuse(store.error());
+    request.store = *std::move(store);
     auto program = std::exchange(request.program, {});
     if (found == steps_.end()) {
         const auto &groups = client->sender.groups();
@@ -145,7 +150,9 @@ JobKeeper::Wish wish_of(const Step &step) {
             .ranks = plan.ranks,
             .cluster = plan.cluster,
             .restarts = plan.restarts,
-            .of_script = plan.of_script};
+            .of_script = plan.of_script,
+            .elastic = step.elastic(),
+            .store = plan.store};
 }
 
 void Server::begin_step(const std::shared_ptr<Step> &step) {
@@ -158,14 +165,19 @@ void Server::begin_step(const std::shared_ptr<Step> &step) {
     if (step->plan().restarts == 0)
         return start_step(*step, {});
     if (auto finding = find_saved(step); !finding)
-        step->finish(finding.error().message());
+        fail_step(*step, finding.error().message());
+}
+
+void Server::fail_step(Step &step, const std::string &why) {
+    ++counters().steps_failed;
+    step.finish(why);
 }
 
 void Server::start_step(Step &step, const std::string &note) {
     step.set_note(note);
     auto job = jobs_->run(wish_of(step));
     if (!job)
-        return step.finish(job.error().message());
+        return fail_step(step, job.error().message());
     kLog.info("{}: step {} of uid {}, {} ranks on {} hosts", (*job)->record().name(), step.name(),
               step.user().uid, (*job)->ranks(), step.plan().hosts.size());
 }
@@ -173,9 +185,12 @@ void Server::start_step(Step &step, const std::string &note) {
 Expected<void> Server::find_saved(const std::shared_ptr<Step> &step) {
     Restore request;
     request.what = job_name_of_step(step->user().uid, step->name());
-    auto worker = Worker::start(
-        options_.places.libraries,
-        WorkRestore{.what = request.what, .node = {}, .uid = step->user().uid, .cgroups = step->cgroups()});
+    kLog.debug("{}: what was saved of it is looked for", request.what);
+    auto worker = Worker::start(options_.places.libraries, WorkRestore{.what = request.what,
+                                                                       .node = {},
+                                                                       .uid = step->user().uid,
+                                                                       .cgroups = step->cgroups(),
+                                                                       .store = step->plan().store});
     if (!worker)
         return propagate(worker);
     findings_.push_back(std::make_unique<Finding>(Finding{.worker = std::move(*worker),
@@ -192,8 +207,15 @@ Expected<void> Server::find_saved(const std::shared_ptr<Step> &step) {
 
 // Where nobody knows whether there is a checkpoint, beginning anew could lose the work that is in it.
 void Server::find_no_saved(Step &step, const Error &why) {
-    if (why.code != ENOENT && why.code != ESTALE)
-        return step.finish(fmt::format("it cannot go on where it was saved: {}", why.message()));
+    if (why.code != ENOENT && why.code != ESTALE) {
+        const auto trouble = fmt::format("cannot go on where it was saved: {}", why.message());
+        if (!step.plan().of_script)
+            return fail_step(step, "it " + trouble);
+        run_again({.key = {.uid = step.user().uid, .step = step.name()},
+                   .restarts = step.plan().restarts,
+                   .hold = why_held(trouble)});
+        return step.finish("it " + trouble, {.saved = false, .lost = true, .ends = {}});
+    }
     kLog.info("step {} of uid {} begins anew: {}", step.name(), step.user().uid, why.message());
     start_step(step, fmt::format("the step begins anew: {}", why.message()));
 }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h> // join, since fmt 11
 
 namespace singularity::agent {
 
@@ -26,9 +27,9 @@ constexpr char kGood = '+';
 constexpr char kBad = '-';
 
 constexpr std::array kFates{
-    std::pair("stays", SlurmJob::Fate::stays),         std::pair("requeued", SlurmJob::Fate::requeued),
-    std::pair("preempted", SlurmJob::Fate::preempted), std::pair("timeout", SlurmJob::Fate::timeout),
-    std::pair("ended", SlurmJob::Fate::ended),
+    std::pair("stays", SlurmJob::Fate::stays),           std::pair("requeued", SlurmJob::Fate::requeued),
+    std::pair("preempted", SlurmJob::Fate::preempted),   std::pair("timeout", SlurmJob::Fate::timeout),
+    std::pair("terminated", SlurmJob::Fate::terminated), std::pair("ended", SlurmJob::Fate::ended),
 };
 
 } // namespace
@@ -49,6 +50,8 @@ Expected<SlurmJob> parse_slurm_job(std::string_view text) {
             out.batch = value == "yes";
         else if (key == "may_requeue")
             out.may_requeue = value == "yes";
+        else if (key == "restarts")
+            std::from_chars(value.data(), value.data() + value.size(), out.restarts);
         else if (key == "batch_host")
             out.batch_host = value;
         else if (key == "fate")
@@ -75,12 +78,13 @@ bool goes_on_later(const SlurmJob &job) {
     }
 }
 
-Expected<SlurmErrand> SlurmErrand::send(const Libraries &libraries, std::string verb, std::uint32_t job) {
-    const auto name = fmt::format("ask slurmctld of job {}", job);
+Expected<SlurmErrand> SlurmErrand::send(const Libraries &libraries, std::vector<std::string> words) {
+    auto name = fmt::format("ask slurmctld: {}", fmt::join(words, " "));
+    words.insert(words.begin(), libraries.slurm().native());
     auto errand = peers::Errand::send(
-        name,
-        [program = libraries.slurm().native(), verb = std::move(verb), job] {
-            auto answer = spank::answer_of({program, verb, std::to_string(job)}, Deadline::after(kPatience));
+        std::move(name),
+        [words = std::move(words)] {
+            auto answer = spank::answer_of(words, Deadline::after(kPatience));
             return answer ? kGood + *answer : kBad + answer.error().message();
         },
         Deadline::after(kPatience + 1s));
@@ -90,15 +94,20 @@ Expected<SlurmErrand> SlurmErrand::send(const Libraries &libraries, std::string 
 }
 
 Expected<SlurmErrand> SlurmErrand::about(const Libraries &libraries, std::uint32_t job) {
-    return send(libraries, "job", job);
+    return send(libraries, {"job", std::to_string(job)});
 }
 
 Expected<SlurmErrand> SlurmErrand::requeue(const Libraries &libraries, std::uint32_t job) {
-    return send(libraries, "requeue", job);
+    return send(libraries, {"requeue", std::to_string(job)});
+}
+
+Expected<SlurmErrand> SlurmErrand::hold(const Libraries &libraries, std::uint32_t job,
+                                        const std::string &why) {
+    return send(libraries, {"hold", std::to_string(job), why});
 }
 
 Expected<SlurmErrand> SlurmErrand::begin(const Libraries &libraries, std::uint32_t job) {
-    return send(libraries, "begin", job);
+    return send(libraries, {"begin", std::to_string(job)});
 }
 
 Expected<std::optional<std::string>> SlurmErrand::take() {

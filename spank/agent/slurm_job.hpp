@@ -8,9 +8,11 @@
 #include "surroundings.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace singularity::agent {
 
@@ -20,6 +22,7 @@ struct SlurmJob {
         requeued,
         preempted, // its grace time runs
         timeout,
+        terminated, // failed by SIGTERM
         ended,
     };
     bool known = false; // slurmctld has a record of it
@@ -27,6 +30,7 @@ struct SlurmJob {
     bool completing = false; // some of its processes may still be there
     bool batch = false;
     bool may_requeue = false;
+    std::uint32_t restarts = 0; // counted when it waits again
     std::string batch_host;
 };
 // As singularity-slurm prints it.
@@ -39,8 +43,15 @@ class SlurmErrand {
   public:
     [[nodiscard]] static Expected<SlurmErrand> about(const Libraries &libraries, std::uint32_t job);
     [[nodiscard]] static Expected<SlurmErrand> requeue(const Libraries &libraries, std::uint32_t job);
+    // The same, and it waits until somebody releases it.
+    [[nodiscard]] static Expected<SlurmErrand> hold(const Libraries &libraries, std::uint32_t job,
+                                                    const std::string &why);
     // Of a job that waits, what else would be later.
     [[nodiscard]] static Expected<SlurmErrand> begin(const Libraries &libraries, std::uint32_t job);
+
+    // What else singularity-slurm can be told (--help).
+    [[nodiscard]] static Expected<SlurmErrand> send(const Libraries &libraries,
+                                                    std::vector<std::string> words);
 
     [[nodiscard]] int fd() const { return errand_.fd(); }
     [[nodiscard]] const Deadline &deadline() const { return errand_.deadline(); }
@@ -49,10 +60,11 @@ class SlurmErrand {
 
   private:
     explicit SlurmErrand(peers::Errand errand) : errand_(std::move(errand)) {}
-    [[nodiscard]] static Expected<SlurmErrand> send(const Libraries &libraries, std::string verb,
-                                                    std::uint32_t job);
     peers::Errand errand_;
 };
+
+// singularity-slurm is run with these words some time, after all before them.
+using TellSlurm = std::function<void(std::vector<std::string> words)>;
 
 // 4711 of "4711.0"; an error: it is none.
 [[nodiscard]] Expected<std::uint32_t> job_of_step(std::string_view step);

@@ -88,6 +88,11 @@ bool Step::has_wrappers() const {
     return std::ranges::any_of(tasks_, [](const auto &task) { return task.second.wrapper.has_value(); });
 }
 
+std::string why_held(std::string_view what) {
+    return fmt::format(
+        "the job is held, because it {}; what was saved is kept: 'scontrol release' lets it try again", what);
+}
+
 bool Step::over() const { return (job_.empty() || finished_) && !has_wrappers(); }
 
 Expected<void> Step::join(const JoinStep &request, Brought brought, Wrapper wrapper) {
@@ -97,8 +102,10 @@ Expected<void> Step::join(const JoinStep &request, Brought brought, Wrapper wrap
     if (!job_.empty())
         return refuse(fmt::format("it runs already, as the job {}", job_), EEXIST);
     if (request.hosts != plan_.hosts || request.node != plan_.node || request.ranks != plan_.ranks ||
-        request.ranks_here != plan_.ranks_here || request.devices != plan_.devices)
-        return refuse("another of its tasks here says something else of its hosts, ranks or GPUs", EINVAL);
+        request.ranks_here != plan_.ranks_here || request.devices != plan_.devices ||
+        request.store != plan_.store)
+        return refuse("another of its tasks here says something else of its hosts, ranks, GPUs or store",
+                      EINVAL);
     if (complete())
         return refuse(fmt::format("all of its {} tasks here have come already", plan_.ranks_here), EEXIST);
     auto &task = tasks_[request.rank];
@@ -169,6 +176,8 @@ bool Step::may_be_told(const Task &task) const {
 }
 
 void Step::tell_waiters() {
+    if (lost_)
+        return;
     for (auto &[number, task] : tasks_)
         if (task.wrapper && may_be_told(task))
             if (const auto waiter = std::exchange(task.wrapper->waiter, std::nullopt))
@@ -203,6 +212,21 @@ std::vector<std::string> Step::arguments() const {
     const auto first = tasks_.begin();
     return first == tasks_.end() || !first->second.brought ? std::vector<std::string>()
                                                            : first->second.brought->program.arguments;
+}
+
+std::string Step::elastic() const {
+    constexpr std::string_view kVariable = "SINGULARITY_ELASTIC=";
+    constexpr std::size_t kLongest = 32;
+    const auto first = tasks_.begin();
+    if (first == tasks_.end() || !first->second.brought)
+        return {};
+    for (const auto &entry : first->second.brought->program.environment)
+        if (const auto value = std::string_view(entry).substr(std::min(entry.size(), kVariable.size()));
+            entry.starts_with(kVariable) && value.size() <= kLongest &&
+            std::ranges::all_of(
+                value, [](char c) { return c == '-' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z'); }))
+            return std::string(value);
+    return {};
 }
 
 std::map<std::uint32_t, std::uint32_t> pair_ranks(const std::vector<std::uint32_t> &ranks,
@@ -314,6 +338,17 @@ void Step::finish(const std::string &trouble, const StepFinish &how) {
     trouble_ = trouble;
     patience_.reset();
     told_to_end_.clear();
+    lost_ = how.lost;
+    if (!lost_)
+        tell_all(how);
+}
+
+void Step::let_go() {
+    if (std::exchange(lost_, false))
+        tell_all({});
+}
+
+void Step::tell_all(const StepFinish &how) {
     for (auto &[number, task] : tasks_) {
         for (const auto rank : task.ranks) {
             const auto known = how.ends.find(rank);
@@ -326,7 +361,7 @@ void Step::finish(const std::string &trouble, const StepFinish &how) {
         task.wrapper->told = true;
         if (how.ends.empty())
             task.wrapper->asker.refuse(
-                {"run", fmt::format("task {} of step {}", number, name_), trouble, ECHILD});
+                {"run", fmt::format("task {} of step {}", number, name_), trouble_, ECHILD});
         else
             task.wrapper->asker.tell(Joined{.node = {}, .task = 0, .note = {}});
     }
@@ -359,8 +394,10 @@ void Step::look_at_wrappers(const std::function<void(const Place &)> &abandoned)
             task.brought.reset();
         if (left || (late && !task.wrapper))
             for (const auto rank : task.ranks)
-                if (const auto &about = ranks_[rank]; about.place && !about.status)
+                if (const auto &about = ranks_[rank]; about.place && !about.status) {
+                    abandoned_.insert(rank);
                     abandoned(*about.place);
+                }
     }
     if (job_.empty())
         std::erase_if(tasks_, [](const auto &task) { return !task.second.wrapper; });

@@ -45,8 +45,19 @@ struct StepKey {
 
 struct StepFinish {
     bool saved = false;                         // it goes on another time
+    bool lost = false;                          // the same, and Slurm ends its tasks
     std::map<std::uint32_t, std::int32_t> ends; // of ranks that may have had theirs in an earlier run
 };
+
+// A job of Slurm's that cannot go on as it is, but from its checkpoint.
+struct Rerun {
+    StepKey key;
+    std::uint32_t restarts = 0; // of the run that cannot: one that runs for another time is left alone
+    std::string hold;           // why it waits first, until somebody releases it; empty: it does not
+};
+
+// For a rerun's `hold`. what: "could not be restored", say.
+[[nodiscard]] std::string why_held(std::string_view what);
 
 // What one host has of a step.
 class Step {
@@ -98,6 +109,8 @@ class Step {
     [[nodiscard]] bool has_wrappers() const;
     // Of the first of its programs here.
     [[nodiscard]] std::vector<std::string> arguments() const;
+    // Between how many GPUs, as the SPANK plugin tells that program: "2-8"; or empty.
+    [[nodiscard]] std::string elastic() const;
 
     // Slurm has told it to end (SIGTERM): the step's coordinator decides what becomes of that.
     void told_to_end(std::uint32_t task);
@@ -116,11 +129,15 @@ class Step {
     void started(std::uint32_t rank, Place place);
     void failed(std::uint32_t rank, const Error &why);
     void ended(std::uint32_t rank, std::int32_t status);
+    // Its wrapper has left before it had ended: however it has then, that is no end of its own.
+    [[nodiscard]] bool is_abandoned(std::uint32_t rank) const { return abandoned_.contains(rank); }
     [[nodiscard]] bool is_told_to_end() const { return !told_to_end_.empty(); }
     // Of tasks that have been told to end, the ranks, which are to hear it. Once.
     [[nodiscard]] std::vector<Place> take_told_to_end();
     // The job has ended; trouble: why, if not by itself.
     void finish(const std::string &trouble, const StepFinish &how = {});
+    // One that was lost is not run again.
+    void let_go();
 
     // Who has left, or has not come in time. abandoned: where ranks run that nobody waits for.
     void look_at_wrappers(const std::function<void(const Place &)> &abandoned);
@@ -142,6 +159,7 @@ class Step {
     [[nodiscard]] std::optional<std::int32_t> status_of(const Task &task) const;
     [[nodiscard]] bool may_be_told(const Task &task) const;
     void tell_waiters();
+    void tell_all(const StepFinish &how);
     void refuse_all(const std::string &why);
 
     std::string name_;
@@ -151,10 +169,12 @@ class Step {
     std::map<std::uint32_t, Task> tasks_;
     std::map<std::uint32_t, Rank> ranks_;
     std::set<std::uint32_t> told_to_end_; // tasks
+    std::set<std::uint32_t> abandoned_;   // ranks
     bool adopted_ = false;
     std::string job_;
     std::optional<Deadline> patience_; // for those who are not there yet
     bool finished_ = false;
+    bool lost_ = false; // nobody is told: what ends in its batch job would let the script run on
     std::string trouble_;
     std::string note_;
 };

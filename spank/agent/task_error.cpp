@@ -19,13 +19,14 @@ struct Words {
     Step step;
     const char *doing;
 };
-constexpr std::array<Words, 10> kSteps{{
+constexpr std::array<Words, 11> kSteps{{
     {Step::remember, "remember one more task for"},
     {Step::streams, "make the streams of"},
     {Step::fork, "make a process for"},
     {Step::session, "make a session for"},
     {Step::terminal, "make a terminal for"},
     {Step::limits, "set the resource limits of"},
+    {Step::processors, "choose the processors of"},
     {Step::directory, "work in the directory"},
     {Step::execute, "run"},
     {Step::find, "find"},

@@ -63,9 +63,10 @@ struct WorkSave {
     std::string part_of;             // the id of a job's checkpoint; empty: the node is all of it
     std::vector<char> ranks;         // of the job: kept with the node
     std::vector<std::int32_t> tasks; // that run, by their ids in the node
+    std::string store;               // its directory; empty, here and below: that of who has not chosen
     static void fields(auto &self, auto &visit) {
         visit(self.place, self.record, self.periodic, self.go_on, self.superseded, self.part_of, self.ranks,
-              self.tasks);
+              self.tasks, self.store);
     }
 };
 struct WorkRestore {
@@ -74,7 +75,10 @@ struct WorkRestore {
     std::string node;      // of a job's checkpoint; empty: the only one, or else the job
     std::uint32_t uid = 0; // only this user's; 0: anybody's
     std::string cgroups;   // /proc/PID/cgroup of who asks: the node's as well
-    static void fields(auto &self, auto &visit) { visit(self.what, self.node, self.uid, self.cgroups); }
+    std::string store;
+    static void fields(auto &self, auto &visit) {
+        visit(self.what, self.node, self.uid, self.cgroups, self.store);
+    }
 };
 struct WorkRecover {
     static constexpr auto kType = WorkMessage::recover;
@@ -175,9 +179,10 @@ struct WorkSaveJob {
     bool periodic = false;
     std::string superseded;
     std::vector<char> record;
+    std::string store;
     static void fields(auto &self, auto &visit) {
         visit(self.job, self.uid, self.gid, self.directory, self.parent, self.periodic, self.superseded,
-              self.record);
+              self.record, self.store);
     }
 };
 struct WorkBegun {
@@ -197,8 +202,9 @@ struct WorkSettleJob {
     std::string directory;
     std::string checkpoint;
     std::string superseded; // a checkpoint that goes if that one is there; may be empty
+    std::string store;
     static void fields(auto &self, auto &visit) {
-        visit(self.uid, self.directory, self.checkpoint, self.superseded);
+        visit(self.uid, self.directory, self.checkpoint, self.superseded, self.store);
     }
 };
 // In place of all checkpoints of a job that has ended: that it has, and how.
@@ -208,9 +214,12 @@ struct WorkKeepEnd {
     std::uint32_t uid = 0;
     std::uint32_t gid = 0;
     std::vector<char> record;
-    static void fields(auto &self, auto &visit) { visit(self.job, self.uid, self.gid, self.record); }
+    std::string store;
+    static void fields(auto &self, auto &visit) {
+        visit(self.job, self.uid, self.gid, self.record, self.store);
+    }
 };
-// All checkpoints of a user's jobs whose names begin so.
+// All checkpoints of a user's jobs whose names begin so, in all stores.
 struct WorkForget {
     static constexpr auto kType = WorkMessage::forget;
     std::uint32_t uid = 0;

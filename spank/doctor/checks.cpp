@@ -24,7 +24,7 @@ constexpr std::array kParts{
     part<&Facts::slurm>("slurm.conf, as slurmctld has it"),
     part<&Facts::cgroup>("cgroup.conf"),
     part<&Facts::plugstack>("plugstack.conf"),
-    part<&Facts::store>("checkpoint store"),
+    part<&Facts::stores>("checkpoint stores"),
     part<&Facts::staging>("staging directory"),
     part<&Facts::agent>("node agent"),
     part<&Facts::agent_program>("version of the node agent"),

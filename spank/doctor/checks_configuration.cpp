@@ -74,15 +74,23 @@ Verdict agents_address_own(const Config &config, const HostName &host) {
         fmt::format("write address: \"0.0.0.0\" below agents: in {} and restart singularityd", kYaml)};
 }
 
+// The first store of which there is something to say.
+template <auto kJudge, class... More>
+Verdict of_stores(const std::vector<Place> &stores, const More &...more) {
+    for (const auto &store : stores)
+        if (auto verdict = kJudge(store, more...); verdict)
+            return verdict;
+    return std::nullopt;
+}
+
 Verdict store_missing(const Place &store) {
     if (store.directory.kind != FileKind::kMissing)
         return std::nullopt;
     return Problem{
         fmt::format("the checkpoint store {} is not there", store.directory.path.native()),
         "checkpoints fail, or go to whatever is mounted there instead",
-        fmt::format(
-            "mount its file system, or install -d -m 0700 -o root {}; or correct store.directory in {}",
-            store.directory.path.native(), kYaml)};
+        fmt::format("mount its file system, or install -d -m 0700 -o root {}; or correct its path in {}",
+                    store.directory.path.native(), kYaml)};
 }
 
 Problem not_private(const char *what, const FileFacts &directory) {
@@ -120,7 +128,7 @@ Verdict store_way(const Place &store) {
         return Problem{fmt::format("{}, above the checkpoint store, is {}", path,
                                    bad->kind == FileKind::kLink ? "a symbolic link" : "no directory"),
                        "the store follows none: nothing is saved",
-                       fmt::format("write the path without it as store.directory in {}", kYaml)};
+                       fmt::format("write the path without it in {}", kYaml)};
     return Problem{fmt::format("{}, above the checkpoint store, belongs to uid {} and has mode {:04o}", path,
                                bad->uid, bad->mode),
                    "others could put another store in its place: nothing is saved",
@@ -135,17 +143,15 @@ Verdict store_shared(const Place &store, const Slurm &slurm) {
             "the checkpoint store {} is on {}, which is this host's own, and the cluster has {} nodes",
             store.directory.path.native(), store.type, slurm.nodes.size()),
         "a job that is saved here cannot be restored on another node",
-        fmt::format("write a directory of a file system that all nodes share as store.directory in {}",
-                    kYaml)};
+        fmt::format("write a directory of a file system that all nodes share in {}", kYaml)};
 }
 
 Verdict store_memory(const Place &store) {
     if (!is_one_of(store.type, kMemoryTypes))
         return std::nullopt;
-    return Problem{
-        fmt::format("the checkpoint store {} is on {}", store.directory.path.native(), store.type),
-        "checkpoints are lost when this host is rebooted, and take its memory until then",
-        fmt::format("write a directory on a disk that all nodes share as store.directory in {}", kYaml)};
+    return Problem{fmt::format("the checkpoint store {} is on {}", store.directory.path.native(), store.type),
+                   "checkpoints are lost when this host is rebooted, and take its memory until then",
+                   fmt::format("write a directory on a disk that all nodes share in {}", kYaml)};
 }
 
 Verdict space(const char *what, const Place &place, const char *why, const char *fix) {
@@ -188,12 +194,12 @@ constexpr std::array kChecks{
     check<agents_address, &Facts::configuration, &Facts::slurm>("agents-address", Severity::kError),
     check<agents_address_own, &Facts::configuration, &Facts::host_name>("agents-address-own",
                                                                         Severity::kError),
-    check<store_missing, &Facts::store>("store-missing", Severity::kWarning),
-    check<store_owner, &Facts::store>("store-owner", Severity::kError),
-    check<store_way, &Facts::store>("store-way", Severity::kError),
-    check<store_shared, &Facts::store, &Facts::slurm>("store-shared", Severity::kError),
-    check<store_memory, &Facts::store>("store-memory", Severity::kError),
-    check<store_space, &Facts::store>("store-space", Severity::kWarning),
+    check<of_stores<store_missing>, &Facts::stores>("store-missing", Severity::kWarning),
+    check<of_stores<store_owner>, &Facts::stores>("store-owner", Severity::kError),
+    check<of_stores<store_way>, &Facts::stores>("store-way", Severity::kError),
+    check<of_stores<store_shared, Slurm>, &Facts::stores, &Facts::slurm>("store-shared", Severity::kError),
+    check<of_stores<store_memory>, &Facts::stores>("store-memory", Severity::kError),
+    check<of_stores<store_space>, &Facts::stores>("store-space", Severity::kWarning),
     check<staging_owner, &Facts::staging>("staging-owner", Severity::kError),
     check<staging_memory, &Facts::staging>("staging-memory", Severity::kWarning),
     check<staging_space, &Facts::staging>("staging-space", Severity::kWarning),

@@ -157,7 +157,7 @@ struct Facts {
     // A file that is wrong has been seen.
     std::filesystem::path configuration_file;
     Expected<Config> configuration;
-    Fact<Place> store;
+    Fact<std::vector<Place>> stores; // that of who has not chosen first
     Fact<Place> staging;
     Fact<Agent> agent;
     Fact<AgentProgram> agent_program;

@@ -106,8 +106,8 @@ Facts gather(const Where &where) {
         [&] { return look_at_cgroup(facts.slurm ? facts.slurm->file : std::filesystem::path(kSlurmConf)); });
     facts.plugstack = facts.slurm ? look_at_plugstack(*facts.slurm)
                                   : not_seen(Unseen::kElsewhere, "slurmctld has not said where it is");
-    facts.store = of_node(
-        [&] { return configured([&] { return look_at_place(facts.configuration->store.directory); }); });
+    facts.stores =
+        of_node([&] { return configured([&] { return look_at_stores(facts.configuration->store); }); });
     facts.staging = of_node([&] { return look_at_place(where.staging); });
     facts.agent = of_node([&] { return look_at_agent(where.socket); });
     facts.agent_program = of_node([&] { return look_at_agent_program(where); });

@@ -57,4 +57,15 @@ Fact<Place> look_at_place(const std::filesystem::path &directory) {
     return out;
 }
 
+Fact<std::vector<Place>> look_at_stores(const Config::Store &stores) {
+    std::vector<Place> out;
+    for (const auto &directory : config::all_stores(stores)) {
+        auto place = look_at_place(directory);
+        if (!place)
+            return std::unexpected(place.error());
+        out.push_back(*std::move(place));
+    }
+    return out;
+}
+
 } // namespace singularity::doctor

@@ -13,6 +13,7 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace singularity::init {
@@ -96,6 +97,11 @@ Failure become(node::Program &program, const Streams &streams) {
         if (setrlimit(resource, &value) != 0)
             return {Step::limits, errno};
     }
+    // The system call: glibc's type has room for 1024 processors. None of them is here: the node's cgroup has
+    // others, and it runs on those.
+    if (!program.cpus.empty() &&
+        syscall(SYS_sched_setaffinity, 0, program.cpus.size(), program.cpus.data()) != 0 && errno != EINVAL)
+        return {Step::processors, errno};
     // Ignored signals would stay ignored; SIGKILL and SIGSTOP refuse, which is right.
     for (int number = 1; number < NSIG; ++number)
         static_cast<void>(std::signal(number, SIG_DFL)); // NOLINT(bugprone-signal-handler)

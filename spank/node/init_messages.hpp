@@ -41,6 +41,7 @@ enum class Step : std::uint8_t {
     session,
     terminal,
     limits,
+    processors,
     directory,
     execute,
     find,
@@ -68,9 +69,11 @@ struct Program {
     std::uint32_t mask = 022; // umask
     Stdio stdio = Stdio::given;
     WindowSize window; // of a terminal
+    std::vector<char>
+        cpus; // on which it runs, as sched_setaffinity(2) has them; empty: wherever the node may
     static void fields(auto &self, auto &visit) {
         visit(self.arguments, self.environment, self.directory, self.limits, self.mask, self.stdio,
-              self.window);
+              self.window, self.cpus);
     }
 };
 

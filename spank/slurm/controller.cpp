@@ -2,11 +2,12 @@
 #include "controller.hpp"
 
 #include "gres.hpp"
+#include "job_fate.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <ctime>
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -15,10 +16,14 @@
 #include <fmt/format.h>
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
+#include <unistd.h>
 
 // Since 26.05 macros choose between two functions each; the functions themselves are meant here.
 #undef slurm_load_job
 #undef slurm_requeue
+#undef slurm_load_jobs
+#undef slurm_load_node_single
+#undef slurm_update_job
 
 namespace singularity::slurm {
 
@@ -37,8 +42,15 @@ constexpr std::array kRemedies{
     Remedy{ESLURM_DISABLED, "submit it with --requeue, or set JobRequeue=1 in slurm.conf"},
     Remedy{ESLURM_BATCH_ONLY, "only jobs of sbatch can be requeued: submit it with sbatch"},
     Remedy{ESLURM_ALREADY_DONE, "submit it again"},
-    Remedy{ESLURM_ACCESS_DENIED, "run this as root or as the job's user"},
+    Remedy{ESLURM_ACCESS_DENIED, "only its user and operators may"},
+    Remedy{ESLURM_USER_ID_MISSING, "only its user and operators may"},
 };
+
+std::string with_remedy(std::string_view why, int code) {
+    const auto *const remedy =
+        std::ranges::find_if(kRemedies, [&](const Remedy &candidate) { return candidate.code == code; });
+    return fmt::format("{}; {}", why, remedy == kRemedies.end() ? kAnyRemedy : remedy->words);
+}
 
 // Up to 25.11 a job is named by its number, since 26.05 by a step id. The function's address is taken by the
 // caller.
@@ -73,14 +85,78 @@ void set_job_id(Description &description, std::uint32_t id) {
         description.step_id.job_id = id;
 }
 
-// A node refuses a job that begins in the very second in which its last run was ended there: it tells the two
-// apart by whole seconds, of clocks that may differ a little.
-constexpr std::time_t kAfterRevocation = 3;
-
 // Some functions of the API return the error itself, some return -1 and set errno.
 int error_code(int returned) { return returned > 0 ? returned : errno; }
 
 std::string text_or_empty(const char *text) { return text == nullptr ? std::string() : std::string(text); }
+
+Job job_of(const slurm_job_info_t &record) {
+    const auto base = record.job_state & JOB_STATE_BASE;
+    return Job{.known = true,
+               .id = record.job_id,
+               .fate = fate_of(record.job_state, record.preempt_time, record.exit_code),
+               .completing = (record.job_state & JOB_COMPLETING) != 0,
+               .pending = base == JOB_PENDING,
+               .running = base == JOB_RUNNING,
+               .state = std::string(state_word(record.job_state)),
+               .uid = record.user_id,
+               .gid = record.group_id,
+               .batch = record.batch_flag != 0,
+               .may_requeue = record.requeue != 0,
+               .restarts = record.restart_cnt,
+               .gpus = base == JOB_RUNNING ? gpus_of(text_or_empty(record.gres_total)) : std::nullopt,
+               .batch_host = text_or_empty(record.batch_host),
+               .nodes = text_or_empty(record.nodes),
+               .name = text_or_empty(record.name),
+               .partition = text_or_empty(record.partition),
+               .qos = text_or_empty(record.qos),
+               .started = record.start_time,
+               .comment = text_or_empty(record.comment),
+               .admin_comment = text_or_empty(record.admin_comment),
+               .wishes = {.required_nodes = text_or_empty(record.req_nodes),
+                          .excluded_nodes = text_or_empty(record.exc_nodes),
+                          .gpus = {.per_job = text_or_empty(record.tres_per_job),
+                                   .per_node = text_or_empty(record.tres_per_node),
+                                   .per_socket = text_or_empty(record.tres_per_socket),
+                                   .per_task = text_or_empty(record.tres_per_task),
+                                   .nodes = record.num_nodes}}};
+}
+
+using JobMessage = std::unique_ptr<job_info_msg_t, decltype(&slurm_free_job_info_msg)>;
+
+// slurmctld knows a caller by the effective user of the process that has asked munge.
+class Acting {
+  public:
+    [[nodiscard]] Expected<void> begin(const User &user) {
+        if (setegid(user.gid) != 0)
+            return std::unexpected(errno_error("act with", fmt::format("gid {}", user.gid)));
+        group_ = true;
+        if (seteuid(user.uid) != 0)
+            return std::unexpected(errno_error("act as", fmt::format("uid {}", user.uid)));
+        return {};
+    }
+    Acting() = default;
+    Acting(const Acting &) = delete;
+    Acting &operator=(const Acting &) = delete;
+    // Whoever goes on as somebody else than he thinks must not go on.
+    ~Acting() {
+        if (seteuid(user_) != 0 || (group_ && setegid(own_group_) != 0))
+            std::abort();
+    }
+
+  private:
+    uid_t user_ = geteuid();
+    gid_t own_group_ = getegid();
+    bool group_ = false;
+};
+
+// Texts of a description: Slurm only reads them.
+void put(char *&field, const std::optional<std::string> &text, std::vector<std::string> &kept) {
+    if (!text)
+        return;
+    kept.push_back(*text);
+    field = kept.back().data();
+}
 
 } // namespace
 
@@ -105,8 +181,7 @@ Expected<Job> load_job(std::uint32_t id) {
             return Job{};
         return failure("ask slurmctld for job", std::to_string(id), slurm_strerror(code), code);
     }
-    const std::unique_ptr<job_info_msg_t, decltype(&slurm_free_job_info_msg)> message(
-        loaded, slurm_free_job_info_msg);
+    const JobMessage message(loaded, slurm_free_job_info_msg);
     // Of a heterogeneous job or an array there are more records.
     const std::span records(message->job_array, message->record_count);
     const auto found =
@@ -114,32 +189,56 @@ Expected<Job> load_job(std::uint32_t id) {
     if (found == records.end())
         return failure("ask slurmctld for job", std::to_string(id),
                        fmt::format("it answers with {} other jobs", records.size()), EPROTO);
-    return Job{.known = true,
-               .fate = fate_of(found->job_state, found->preempt_time),
-               .completing = (found->job_state & JOB_COMPLETING) != 0,
-               .uid = found->user_id,
-               .batch = found->batch_flag != 0,
-               .may_requeue = found->requeue != 0,
-               .restarts = found->restart_cnt,
-               .gpus = (found->job_state & JOB_STATE_BASE) == JOB_RUNNING
-                           ? gpus_of(text_or_empty(found->gres_total))
-                           : std::nullopt,
-               .batch_host = text_or_empty(found->batch_host)};
+    return job_of(*found);
 }
 
-Expected<void> requeue_job(std::uint32_t id) {
+Expected<std::vector<Job>> load_jobs() {
+    job_info_msg_t *loaded = nullptr;
+    if (const int returned = slurm_load_jobs(0, &loaded, kShow); returned != 0) {
+        const int code = error_code(returned);
+        return failure("ask slurmctld for", "its jobs", slurm_strerror(code), code);
+    }
+    const JobMessage message(loaded, slurm_free_job_info_msg);
+    std::vector<Job> out;
+    for (const auto &record : std::span(message->job_array, message->record_count))
+        out.push_back(job_of(record));
+    return out;
+}
+
+Expected<Node> load_node(const std::string &name) {
+    node_info_msg_t *loaded = nullptr;
+    std::string named = name;
+    const auto *const words = "ask slurmctld for node";
+    if (const int returned = slurm_load_node_single(&loaded, named.data(), SHOW_ALL | SHOW_LOCAL);
+        returned != 0) {
+        const int code = error_code(returned);
+        if (code == ESLURM_INVALID_NODE_NAME)
+            return Node{};
+        return failure(words, name, slurm_strerror(code), code);
+    }
+    const std::unique_ptr<node_info_msg_t, decltype(&slurm_free_node_info_msg)> message(
+        loaded, slurm_free_node_info_msg);
+    for (const auto &record : std::span(message->node_array, message->record_count)) {
+        if (text_or_empty(record.name) != name)
+            continue;
+        return Node{.known = true,
+                    .down = (record.node_state & NODE_STATE_BASE) == NODE_STATE_DOWN,
+                    .leaves = (record.node_state & (NODE_STATE_DRAIN | NODE_STATE_FAIL)) != 0,
+                    .reason = text_or_empty(record.reason)};
+    }
+    return Node{};
+}
+
+Expected<void> requeue_job(std::uint32_t id, bool hold) {
     const auto refused = [&](const std::string &why, int code) {
-        const auto *const remedy =
-            std::ranges::find_if(kRemedies, [&](const Remedy &candidate) { return candidate.code == code; });
-        return failure("requeue job", std::to_string(id),
-                       fmt::format("{}; {}", why, remedy == kRemedies.end() ? kAnyRemedy : remedy->words),
-                       code);
+        return failure("requeue job", std::to_string(id), with_remedy(why, code), code);
     };
     auto before = load_job(id);
     if (!before)
         return propagate(before);
     // Else also one that has ended would be.
-    const std::uint32_t flags = before->fate == Fate::kTimeout ? 0 : JOB_RUNNING;
+    const bool may_have_ended = before->fate == Fate::kTimeout || before->fate == Fate::kTerminated;
+    const std::uint32_t flags = (may_have_ended ? 0 : JOB_RUNNING) | (hold ? JOB_REQUEUE_HOLD : 0);
     if (const int returned = requeue(slurm_requeue, id, flags); returned != 0) {
         const int code = error_code(returned);
         return refused(slurm_strerror(code), code);
@@ -151,19 +250,33 @@ Expected<void> requeue_job(std::uint32_t id) {
     const bool again = after->known && after->restarts != before->restarts;
     if (again || after->fate == Fate::kRequeued)
         return {};
-    return refused(
-        "it has ended: only a job that runs, is suspended or has come to its time limit can be requeued",
-        ESLURM_ALREADY_DONE);
+    return refused("it has ended: only a job that runs, is suspended, has come to its time limit or was "
+                   "ended by SIGTERM can be requeued",
+                   ESLURM_ALREADY_DONE);
 }
 
-Expected<void> begin_job_now(std::uint32_t id) {
+Expected<void> update_job(std::uint32_t id, const Change &change, std::optional<User> user) {
     job_desc_msg_t wish;
     slurm_init_job_desc_msg(&wish);
     set_job_id(wish, id);
-    wish.begin_time = std::time(nullptr) + kAfterRevocation;
+    std::vector<std::string> kept;
+    kept.reserve(8); // pointers into it stay
+    put(wish.comment, change.comment, kept);
+    put(wish.admin_comment, change.admin_comment, kept);
+    put(wish.req_nodes, change.required_nodes, kept);
+    put(wish.exc_nodes, change.excluded_nodes, kept);
+    put(wish.tres_per_job, change.gpus.per_job, kept);
+    put(wish.tres_per_node, change.gpus.per_node, kept);
+    put(wish.tres_per_task, change.gpus.per_task, kept);
+    if (change.begin)
+        wish.begin_time = *change.begin;
+    Acting acting;
+    if (user && geteuid() == 0)
+        if (auto acts = acting.begin(*user); !acts)
+            return acts;
     if (const int returned = slurm_update_job(&wish); returned != 0) {
         const int code = error_code(returned);
-        return failure("let begin job", std::to_string(id), slurm_strerror(code), code);
+        return failure("update job", std::to_string(id), with_remedy(slurm_strerror(code), code), code);
     }
     return {};
 }

@@ -2,8 +2,11 @@
 // Slurm's lists of generic resources.
 #pragma once
 
+#include "common/error.hpp"
+
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace singularity::slurm {
@@ -11,5 +14,26 @@ namespace singularity::slurm {
 // Of all types: 3 in "gpu:a100:2,gpu:1,nic:4", as job_info_t has it in gres_total. Nothing: it is no such
 // list.
 [[nodiscard]] std::optional<std::uint32_t> gpus_of(std::string_view gres);
+
+// What a job has asked for, as job_info_t has it: "gres/gpu:8", before 23.02 "gres:gpu:8", perhaps among
+// others.
+struct GpuWish {
+    std::string per_job;
+    std::string per_node;
+    std::string per_socket;
+    std::string per_task;
+    std::uint32_t nodes = 0;
+    friend bool operator==(const GpuWish &, const GpuWish &) = default;
+};
+
+// How the same job asks for so many GPUs in all. Only what must change is filled in; an empty text
+// takes a wish away. An error, in the user's words: it cannot.
+struct GpuChange {
+    std::optional<std::string> per_job = std::nullopt;
+    std::optional<std::string> per_node = std::nullopt;
+    std::optional<std::string> per_task = std::nullopt;
+    friend bool operator==(const GpuChange &, const GpuChange &) = default;
+};
+[[nodiscard]] Expected<GpuChange> with_gpus(const GpuWish &wish, std::uint32_t gpus);
 
 } // namespace singularity::slurm

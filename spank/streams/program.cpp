@@ -8,9 +8,16 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace singularity::spank {
+
+namespace {
+
+constexpr std::size_t kCpuBytes = 1024; // 8192 processors: as many as any kernel is built for
+
+} // namespace
 
 std::span<const int> signals_of_users() {
     static constexpr std::array kThese{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -47,6 +54,11 @@ Expected<node::Program> describe_program(const std::vector<std::string> &command
     }
     program.mask = umask(0);
     umask(static_cast<mode_t>(program.mask));
+    program.cpus.resize(kCpuBytes);
+    const auto bytes = syscall(SYS_sched_getaffinity, 0, program.cpus.size(), program.cpus.data());
+    if (bytes < 0)
+        return std::unexpected(errno_error("find", "the processors on which this runs"));
+    program.cpus.resize(static_cast<std::size_t>(bytes));
     return program;
 }
 

@@ -77,6 +77,7 @@ int run(int argc, char **argv) {
         return give_up(request.error());
     unsetenv(task::kHostsVariable);
     unsetenv(task::kEveryVariable);
+    unsetenv(task::kStoreVariable);
     unsetenv(task::kOfScriptVariable);
     if (!request->visible_devices.empty())
         setenv("CUDA_VISIBLE_DEVICES", request->visible_devices.c_str(), 1);

@@ -12,10 +12,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
+#include <cstdlib>
 #include <iostream>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -41,8 +45,8 @@ bool is_srun(const Descendant &one) { return one.program == "srun"; }
 
 class Script {
   public:
-    Script(std::filesystem::path socket, pid_t pid, UniqueFd signals)
-        : socket_(std::move(socket)), pid_(pid), signals_(std::move(signals)) {}
+    Script(std::filesystem::path socket, pid_t pid, UniqueFd signals, std::uint32_t restarts)
+        : socket_(std::move(socket)), pid_(pid), signals_(std::move(signals)), restarts_(restarts) {}
 
     Expected<int> supervise() {
         for (;;) {
@@ -63,7 +67,7 @@ class Script {
             // so.
             if (auto killed = kill_all(); !killed)
                 return propagate(killed);
-            return 0;
+            return SIGTERM; // as of any script that Slurm ends: one that forgets why must not call it well
         }
     }
 
@@ -78,7 +82,7 @@ class Script {
     void reach() {
         reach_at_ = Deadline::after(held_ ? kLookAgain : kReachAgain);
         auto client = Client::connect(socket_);
-        auto begun = client ? client->send(agent::BeginScript{}) : propagate(client);
+        auto begun = client ? client->send(agent::BeginScript{.restarts = restarts_}) : propagate(client);
         if (!begun)
             return;
         client_ = std::move(*client);
@@ -191,6 +195,7 @@ class Script {
     std::filesystem::path socket_;
     pid_t pid_;
     UniqueFd signals_;
+    std::uint32_t restarts_;
     std::optional<Client> client_;
     Deadline reach_at_ = Deadline::after({});
     std::uint32_t begun_ = 0;
@@ -208,6 +213,11 @@ Expected<int> run_script(const std::filesystem::path &socket, const std::vector<
     numbers.push_back(SIGCHLD);
     sigset_t before;
     sigprocmask(SIG_BLOCK, nullptr, &before);
+    std::uint32_t restarts = 0;
+    if (const char *const text = std::getenv("SLURM_RESTART_COUNT"); text != nullptr) {
+        const std::string_view digits(text);
+        std::from_chars(digits.data(), digits.data() + digits.size(), restarts);
+    }
     auto signals = spank::readable_signals(numbers);
     if (!signals)
         return propagate(signals);
@@ -227,7 +237,7 @@ Expected<int> run_script(const std::filesystem::path &socket, const std::vector<
         std::cerr << "singularity-task: " << errno_error("run", command[0], code).message() << '\n';
         _exit(code);
     }
-    return Script(socket, pid, std::move(*signals)).supervise();
+    return Script(socket, pid, std::move(*signals), restarts).supervise();
 }
 
 } // namespace singularity::task

@@ -132,6 +132,8 @@ Expected<StepRequest> step_request(const std::vector<std::string> &environment) 
     out.join.of_script = value_of(environment, kOfScriptVariable).has_value();
     if (const auto cluster = value_of(environment, "SLURM_CLUSTER_NAME"))
         out.join.cluster = *cluster;
+    if (const auto store = value_of(environment, kStoreVariable))
+        out.join.store = *store;
     for (const auto &[name, into] :
          {std::pair("SLURM_RESTART_COUNT", &out.join.restarts), std::pair(kEveryVariable, &out.join.every)})
         if (const auto text = value_of(environment, name)) {

@@ -8,6 +8,8 @@ namespace singularity::task {
 inline constexpr const char *kHostsVariable = "SINGULARITY_STEP_HOSTS";
 // Seconds between checkpoints that nobody asks for; 0, or not set: none.
 inline constexpr const char *kEveryVariable = "SINGULARITY_STEP_EVERY";
+// The store in which it is saved; empty, or not set: the site's.
+inline constexpr const char *kStoreVariable = "SINGULARITY_STEP_STORE";
 // A batch script has begun the step.
 inline constexpr const char *kOfScriptVariable = "SINGULARITY_OF_SCRIPT";
 // It is no task of a step, but the batch script.

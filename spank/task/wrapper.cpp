@@ -31,6 +31,7 @@ constexpr std::array kForwarded{SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGU
 constexpr std::chrono::seconds kAgentPatience{30}; // for one that is being restarted
 // Nodes and their device proxies are made on all hosts: longer than any of the agents' own deadlines.
 constexpr std::chrono::seconds kStartPatience{300};
+constexpr std::chrono::seconds kTogetherPatience{2}; // between the first rank that runs and the last
 
 Expected<Client> reach(const std::filesystem::path &socket) {
     auto client = Client::connect(socket);
@@ -48,13 +49,13 @@ class Rank {
     // Whether it is on a terminal of its own, of which the other end comes back.
     Expected<UniqueFd> start(const std::vector<int> &streams) {
         const bool terminal = request_.program.stdio == node::Stdio::terminal;
-        auto asked = client_.send(request_, streams);
-        if (!asked)
-            return propagate(asked);
-        request_.program = {};
-        auto joined = await_joined(*asked);
+        auto joined = join(streams);
+        // One that dies just then has told nobody of the rank; or it has, and the next one says so.
+        if (!joined && joined.error().code == EPIPE)
+            joined = join_next(streams);
         if (!joined)
             return propagate(joined);
+        request_.program = {};
         if (!joined->note.empty())
             std::cerr << "singularity-task: " << joined->note << '\n';
         if (!terminal || joined->node.empty())
@@ -91,15 +92,41 @@ class Rank {
     }
 
   private:
+    Expected<agent::Joined> join(const std::vector<int> &streams) {
+        auto asked = client_.send(request_, streams);
+        return asked ? await_joined(*asked) : propagate(asked);
+    }
+
+    Expected<agent::Joined> join_next(const std::vector<int> &streams) {
+        Expected<agent::Joined> outcome = failure("reach", "the node agent", "it has hung up", EPIPE);
+        auto reached = wait_until(
+            [&] {
+                auto client = reach(socket_);
+                if (!client)
+                    return false;
+                client_ = std::move(*client);
+                outcome = join(streams);
+                return outcome || outcome.error().code != EPIPE;
+            },
+            Deadline::after(kAgentPatience), "another node agent");
+        return reached || outcome.error().code != EPIPE ? outcome : propagate(reached);
+    }
+
     // A signal that comes before the rank runs ends the wrapper as it would have ended the program.
     Expected<agent::Joined> await_joined(std::uint32_t asked) {
-        const auto deadline = Deadline::after(kStartPatience);
+        auto deadline = Deadline::after(told_to_end_ ? kTogetherPatience : kStartPatience);
         for (;;) {
             auto joined = client_.take<agent::Joined>(asked);
             if (!joined)
                 return propagate(joined);
-            if (const auto &there = *joined)
+            if (const auto &there = *joined) {
+                if (told_to_end_)
+                    static_cast<void>(client_.send(agent::SignalRank{.number = SIGTERM}));
                 return there->reply;
+            }
+            if (deadline.expired() && told_to_end_)
+                return failure("start", "the rank", fmt::format("signal {} came before it ran", SIGTERM),
+                               EINTR);
             if (deadline.expired())
                 return std::unexpected(timeout_error(deadline, "the agent to start the rank"));
             std::array<pollfd, 2> watched{{{.fd = client_.fd(), .events = POLLIN, .revents = 0},
@@ -107,9 +134,14 @@ class Rank {
             if (poll(watched.data(), watched.size(), deadline.poll_timeout()) < 0 && errno != EINTR)
                 return std::unexpected(errno_error("wait for", "the rank"));
             signalfd_siginfo info{};
-            if (read(signals_.get(), &info, sizeof(info)) == sizeof(info) &&
-                (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGQUIT ||
-                 info.ssi_signo == SIGHUP))
+            if (read(signals_.get(), &info, sizeof(info)) != sizeof(info))
+                continue;
+            if (info.ssi_signo == SIGTERM && !told_to_end_) {
+                // Others may run already, and what they have done is saved only with all of them.
+                told_to_end_ = true;
+                deadline = Deadline::after(kTogetherPatience);
+            } else if ((info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGQUIT ||
+                        info.ssi_signo == SIGHUP))
                 return failure("start", "the rank",
                                fmt::format("signal {} came before it ran", info.ssi_signo), EINTR);
         }

@@ -4,8 +4,10 @@
 #include "saving.hpp"
 
 #include <cerrno>
+#include <filesystem>
 #include <functional>
-#include <string_view>
+#include <optional>
+#include <utility>
 
 namespace singularity::worker {
 
@@ -24,7 +26,7 @@ Expected<void> remove_all(const store::Store &opened, uid_t uid,
 }
 
 Expected<agent::ImageReport> keep(const agent::WorkKeepEnd &job) {
-    auto opened = open_store(true);
+    auto opened = open_store(job.store, true);
     if (!opened)
         return propagate(opened);
     auto writer = opened->begin({.job = job.job,
@@ -49,16 +51,28 @@ Expected<agent::ImageReport> keep(const agent::WorkKeepEnd &job) {
     return report;
 }
 
-Expected<agent::ImageReport> remove(const agent::WorkForget &job) {
-    auto opened = open_store(false);
-    if (!opened && opened.error().code == ENOENT) // nothing was ever saved
-        return agent::ImageReport{};
+Expected<void> remove_from(const std::filesystem::path &directory, const agent::WorkForget &job) {
+    auto opened = open_store(directory.native(), false);
+    if (!opened && opened.error().code == ENOENT) // nothing was ever saved there
+        return {};
     if (!opened)
         return propagate(opened);
-    if (auto removed =
-            remove_all(*opened, job.uid, [&](const auto &one) { return one.job.starts_with(job.prefix); });
-        !removed)
-        return propagate(removed);
+    return remove_all(*opened, job.uid, [&](const auto &one) { return one.job.starts_with(job.prefix); });
+}
+
+Expected<agent::ImageReport> remove(const agent::WorkForget &job) {
+    auto directories = store_directories();
+    if (!directories)
+        return propagate(directories);
+    // One that cannot be used now keeps nothing in the others.
+    std::optional<Error> trouble;
+    for (const auto &directory : *directories) {
+        auto removed = remove_from(directory, job);
+        if (!removed && !trouble)
+            trouble = removed.error();
+    }
+    if (trouble)
+        return std::unexpected(*std::move(trouble));
     return agent::ImageReport{};
 }
 

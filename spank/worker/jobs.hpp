@@ -12,7 +12,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace singularity::worker {
 
@@ -24,8 +26,11 @@ inline constexpr const char *kRanks = "ranks";
 // Attribute of a checkpoint of a job, which has the output of its ranks as a node of the job's name.
 inline constexpr const char *kJob = "job";
 
-// The store of singularity.yaml, with its quota; made if it is not there and is to be.
-[[nodiscard]] Expected<store::Store> open_store(bool create);
+// The store of that directory, if singularity.yaml has it; empty: that of who has not chosen. With its quota;
+// made if it is not there and is to be.
+[[nodiscard]] Expected<store::Store> open_store(std::string_view directory, bool create);
+// Of all that singularity.yaml has.
+[[nodiscard]] Expected<std::vector<std::filesystem::path>> store_directories();
 
 // Where a worker that dies leaves word of itself: node::Room::mark(). Locked as long as one is at work.
 class Mark {

@@ -18,13 +18,23 @@
 
 namespace singularity::worker {
 
-Expected<store::Store> open_store(bool create) {
+Expected<store::Store> open_store(std::string_view directory, bool create) {
     auto settings = config::load_or_default(config::default_path());
     if (!settings)
         return propagate(settings);
+    auto chosen = config::chosen_store(settings->store, directory);
+    if (!chosen)
+        return propagate(chosen);
     auto options = store::configured(settings->store);
     options.create = create;
-    return store::Store::open(settings->store.directory, options);
+    return store::Store::open(*chosen, options);
+}
+
+Expected<std::vector<std::filesystem::path>> store_directories() {
+    auto settings = config::load_or_default(config::default_path());
+    if (!settings)
+        return propagate(settings);
+    return config::all_stores(settings->store);
 }
 
 Expected<Mark> Mark::make(const node::Room &room, const Deadline &deadline) {

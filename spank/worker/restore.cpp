@@ -177,7 +177,7 @@ Expected<agent::ImageReport> restore_job(const store::Checkpoint &checkpoint, co
 
 Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agent) {
     const auto begin = Clock::now();
-    auto opened = open_store(false);
+    auto opened = open_store(job.store, false);
     if (!opened)
         return propagate(opened);
     agent.progress("looking for the checkpoint");

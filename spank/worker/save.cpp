@@ -85,7 +85,7 @@ Expected<agent::ImageReport> Alone::work() {
 }
 
 Expected<store::Writer> Alone::begin_checkpoint() {
-    auto opened = open_store(true);
+    auto opened = open_store(job_.store, true);
     if (!opened)
         return propagate(opened);
     store_ = std::make_unique<store::Store>(std::move(*opened));

@@ -30,7 +30,7 @@ Expected<agent::ImageReport> work(const agent::WorkSaveJob &job, AgentLink &agen
     auto mark = mark_of(job.directory, job.job);
     if (!mark)
         return propagate(mark);
-    auto opened = open_store(true);
+    auto opened = open_store(job.store, true);
     if (!opened)
         return propagate(opened);
     store::Attributes attributes{{kJob, std::string(job.record.begin(), job.record.end())}};
@@ -80,7 +80,7 @@ Expected<agent::ImageReport> look(const agent::WorkSettleJob &job) {
     auto mark = mark_of(job.directory, "the job");
     if (!mark)
         return propagate(mark);
-    auto opened = open_store(false);
+    auto opened = open_store(job.store, false);
     if (!opened)
         return propagate(opened);
     auto manifest = opened->manifest(job.uid, job.checkpoint);

@@ -93,7 +93,7 @@ class Part {
     }
 
     Expected<void> store() {
-        auto opened = open_store(false);
+        auto opened = open_store(job_.store, false);
         if (!opened)
             return propagate(opened);
         auto writer = opened->join(job_.record.spec.uid, job_.part_of);

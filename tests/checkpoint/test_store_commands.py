@@ -105,6 +105,31 @@ def test_quota_is_shown(store, tmp_path):
     assert done.returncode == 0 and "1.0 MiB of 3.0 GiB in 1 chunks" in done.stdout, done
 
 
+def test_all_stores_of_the_configuration(store, tmp_path):
+    other = Store(tmp_path / "other")
+    first, second = store.write(noise(5000, 1)), other.write(noise(5000, 2))
+    configuration = tmp_path / "singularity.yaml"
+    configuration.write_text(f"store:\n  directory: {store.path}\n  others: {other.path}:{tmp_path}/unused\n", encoding="ascii")
+
+    def run(*arguments):
+        return subprocess.run([CTL, "store", *arguments], capture_output=True, text=True, timeout=nodes.PATIENCE, check=False,
+                              env={**os.environ, "SINGULARITY_CONF": str(configuration)})
+
+    shown = run("ls").stdout
+    at = [shown.index(part) for part in (f"store {store.path}\n", first, f"store {other.path}\n", second)]
+    assert at == sorted(at) and "unused" not in shown, shown
+    assert run("ls", "--store", other.path).stdout == other.good("ls")
+    assert run("verify").stdout.count(" 0 damaged") == 2
+    assert f"checkpoint: {second}" in run("show", second).stdout
+    gone = run("rm", second)
+    assert gone.returncode == 0 and second not in other.good("ls") and first in store.good("ls"), gone
+    gone = run("rm", second)
+    assert gone.returncode == 1 and "nobody has one of that name" in gone.stderr, gone
+    os.chmod(store.path, 0o755)
+    done = run("ls")
+    assert done.returncode == 1 and "others may reach it" in done.stderr and f"store {other.path}\n" in done.stdout, done
+
+
 def test_verify_names_a_flipped_bit_and_offers_the_previous_checkpoint(store):
     content = noise(5 * MIB, 1)
     older = store.write(content[:4 * MIB])

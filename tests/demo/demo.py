@@ -25,7 +25,7 @@ CONF = {
     "JobSubmitPlugins": "singularity",
     "AuthInfo": "cred_expire=10",  # a requeued job need not wait for two minutes
 }
-YAML = "elastic:\n  checkpoint_every_least: 1s\nagents:\n  address: 0.0.0.0\n  patience: 10s\nstore:\n  directory: /shared/store\n"
+YAML = "elastic:\n  checkpoint_every_least: 1s\n  look_every: 2s\nagents:\n  address: 0.0.0.0\n  patience: 10s\nstore:\n  directory: /shared/store\n"
 
 
 def run(cluster, title, disturbances=None):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What happens to the elastic job: jobs that are more important, an operator who resizes it, a drained node, a power cut.
 
-Slurm ends and starts the job; where it would wait for GPUs that it cannot have, the operator makes it smaller, by scontrol.
+Slurm ends and starts the job; where it would wait for GPUs that it cannot have, the operator makes it smaller.
 """
 
 from training import STEPS
@@ -27,9 +27,9 @@ class Operator:
     def wait_pending(self):
         self.timeline.until(lambda: self.timeline.record["JobState"] == "PENDING", PATIENCE, f"job {self.job} to be requeued")
 
-    def allow(self, gpus):
-        """The job waits: from now on for so many GPUs."""
-        self.scontrol("update", f"JobId={self.job}", f"TresPerJob=gres/gpu:{gpus}")
+    def resize(self, gpus):
+        """Whether it runs or waits."""
+        self.cluster.slurm("singularityctl", "resize", str(self.job), f"--gpus={gpus}")
 
     def wait_going_on(self, gpus):
         done = len(self.timeline.training.history)
@@ -43,11 +43,8 @@ class Operator:
         nodes = self.timeline.record["NodeList"]
         self.timeline.event(f"it goes on with {gpus} GPUs on {nodes}")
 
-    def resize(self, gpus):
-        self.scontrol("requeuehold", str(self.job))
-        self.wait_pending()
-        self.allow(gpus)
-        self.scontrol("release", str(self.job))
+    def make(self, gpus):
+        self.resize(gpus)
         self.wait_going_on(gpus)
 
     def submit_premium(self, gpus):
@@ -57,8 +54,7 @@ class Operator:
         """Slurm has preempted the job for the other; it may go on with what is left."""
         self.wait_pending()
         self.timeline.until(lambda: self.cluster.job(premium)["JobState"] == "RUNNING", PATIENCE, f"job {premium} to run")
-        self.allow(gpus)
-        self.wait_going_on(gpus)
+        self.make(gpus)
 
     def end_premium(self, *jobs):
         for job in jobs:
@@ -82,25 +78,25 @@ def disturb(cluster, timeline):
     operator.at(0.45)
     operator.end_premium(first, second)
     timeline.event("both have ended: the operator gives it all 8 GPUs again", "both end")
-    operator.resize(8)
+    operator.make(8)
 
     operator.at(0.60)
     operator.scontrol("update", "NodeName=n2", "State=DRAIN", "Reason=repair")
-    timeline.event("n2 is drained, for repair: the operator moves it", "n2 drained")
-    operator.resize(4)
+    timeline.event("n2 is drained, for repair: the job leaves it", "n2 drained")
+    operator.wait_pending()
+    operator.make(4)
 
     operator.at(0.75)
     operator.scontrol("update", "NodeName=n2", "State=RESUME")
     timeline.event("n2 is back, and so are all 8 GPUs", "n2 back")
-    operator.resize(8)
+    operator.make(8)
 
     operator.at(0.88)
     timeline.event("n1 loses power: nothing of it answers any more", "n1 loses power")
     cluster.kill("n1")
     operator.wait_pending()
     timeline.event("Slurm has noticed, and requeued the job", "Slurm notices")
-    operator.allow(4)
-    operator.wait_going_on(4)
+    operator.make(4)
 
 
 def finish(cluster, timeline):

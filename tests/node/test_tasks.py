@@ -57,10 +57,23 @@ def test_a_reader_that_leaves_ends_the_writer(agent):
 
 
 def test_program_surroundings(agent):
-    done = agent.ctl("run", "--", "sh", "-c", "echo $MARK; pwd; umask; ulimit -n; ulimit -Hn; id -u; id -G", user=ALICE,
-                     env={"PATH": "/usr/bin:/bin", "MARK": "here"}, umask=0o27,
-                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200)))
-    assert done.stdout.split() == ["here", "/", "0027", "100", "200", "1001", "1001"], done.stderr
+    cpu = max(os.sched_getaffinity(0))
+
+    def prepare():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))
+        os.sched_setaffinity(0, {cpu})
+
+    script = "echo $MARK; pwd; umask; ulimit -n; ulimit -Hn; id -u; id -G; grep ^Cpus_allowed_list /proc/self/status"
+    done = agent.ctl("run", "--", "sh", "-c", script, user=ALICE, env={"PATH": "/usr/bin:/bin", "MARK": "here"}, umask=0o27, preexec_fn=prepare)
+    assert done.stdout.split() == ["here", "/", "0027", "100", "200", "1001", "1001", "Cpus_allowed_list:", str(cpu)], done.stderr
+
+
+def test_processors_that_are_not_here(node):
+    """A task runs on those that there are."""
+    connection, name, _ = node
+    for cpus in (b"", b"\0" * 127 + b"\x80", b"\0" * 8, b"\xff" * 2000):
+        status, output = connection.run(name, ["/usr/bin/grep", "^Cpus_allowed_list", "/proc/self/status"], cpus=cpus)
+        assert status == 0 and output.split()[1], (cpus, output)
 
 
 def test_environment_is_exact(node):

@@ -64,10 +64,10 @@ def spec(name="", hostname="", address="", uid=0, gid=0, groups=(), sockets=(), 
             + struct.pack("=I", len(neighbours)) + b"".join(text(name) + text(where) for name, where in neighbours))
 
 
-def task(arguments, environment=("PATH=/usr/bin:/bin",), directory="/", limits=(), mask=0o22, stdio=GIVEN, rows=24, columns=80):
+def task(arguments, environment=("PATH=/usr/bin:/bin",), directory="/", limits=(), mask=0o22, stdio=GIVEN, rows=24, columns=80, cpus=b""):
     return (texts(arguments) + texts(environment) + text(directory)
             + struct.pack("=I", len(limits)) + b"".join(struct.pack("=IQQ", *limit) for limit in limits)
-            + struct.pack("=IBHH", mask, stdio, rows, columns))
+            + struct.pack("=IBHH", mask, stdio, rows, columns) + struct.pack("=I", len(cpus)) + cpus)
 
 
 class Fields:

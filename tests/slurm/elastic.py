@@ -6,6 +6,8 @@ from virtualcluster.errors import wait_for
 ELASTIC = "--singularity-elastic"
 INIT = "singularity-ini"  # as comm has it
 PATIENCE = 120
+# The harness' own 5 s are not enough for a checkpoint on a machine that is busy.
+TIME_TO_SAVE = {"KillWait": "20"}
 
 
 def left(cluster):

@@ -49,9 +49,14 @@ def output(cluster, name):
     return sorted(cluster.controller.run(["cat", f"/shared/{name}"]).stdout.split("\n"))
 
 
-def finish(cluster, job, states=("COMPLETED",)):
-    cluster.wait_job(job, states)
+def finish(cluster, job, states=("COMPLETED",), seconds=60):
+    cluster.wait_job(job, states, seconds)
     return result(cluster, job)
+
+
+def finish_anywhere(cluster, job):
+    """Of a job that waited for others to end: where it ran is a question of which node was free first."""
+    return {key: value for key, value in finish(cluster, job).items() if key != "NodeList"}
 
 
 def batch(cluster):
@@ -78,12 +83,7 @@ def interactive_srun(cluster):
 
 def array(cluster):
     job = cluster.submit("--array=0-3%2", "-o", "array-%a.out", "--wrap=echo task $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT")
-    tasks = [f"{job}_{i}" for i in range(4)]
-    for task in tasks:
-        cluster.wait_job(task)
-    # Where the later ones run is a question of which of the earlier ones has ended first.
-    results = [{key: value for key, value in result(cluster, task).items() if key != "NodeList"} for task in tasks]
-    return [(found, output(cluster, f"array-{i}.out")) for i, found in enumerate(results)]
+    return [(finish_anywhere(cluster, f"{job}_{i}"), output(cluster, f"array-{i}.out")) for i in range(4)]
 
 
 def heterogeneous(cluster):
@@ -101,7 +101,7 @@ def gpus(cluster):
     nodes = [re.search(r"AllocTRES=(\S*)", cluster.slurm("scontrol", "-o", "show", "node", node)).group(1) for node in ("n1", "n2")]
     for job in jobs:
         go(cluster, job)
-    outcome = [finish(cluster, job) for job in jobs]
+    outcome = [finish(cluster, jobs[0]), finish(cluster, jobs[1]), finish_anywhere(cluster, jobs[2])]
     return nodes, outcome, [output(cluster, f"gpus-{i}") for i in range(3)]
 
 
@@ -146,7 +146,7 @@ def priorities(cluster):
     rows = wait_for(lambda: cluster.slurm("sprio", "-h", "-o", "%i %Y %A %F %J %P %N") if len(
         cluster.slurm("sprio", "-h", "-o", "%i").split()) == 2 else None, 20, "sprio to list both jobs")
     go(cluster, blocker)
-    outcome = [finish(cluster, job) for job in (blocker, small, large)]
+    outcome = [finish(cluster, blocker), finish_anywhere(cluster, small), finish(cluster, large)]
     first = min(small, large)
     return [[str(int(row.split()[0]) - first), *row.split()[1:]] for row in sorted(rows.split("\n"))], outcome
 
@@ -176,16 +176,16 @@ def _through(cluster, event):
     cluster.wait_nodes()
     states = cluster.job(running)["JobState"], cluster.job(waiting)["JobState"]
     go(cluster, running)
-    return states, finish(cluster, running), finish(cluster, waiting)
+    return states, finish(cluster, running), finish_anywhere(cluster, waiting)
 
 
 def node_down_and_up(cluster):
     """slurmd dies with a job on it; the job is requeued elsewhere; the node comes back."""
-    job = cluster.submit("-N1", "--nodelist=n2", "--no-requeue", f"--wrap={WAIT}")
-    cluster.wait_job(job, ("RUNNING",))
+    job = cluster.submit("-N1", "--nodelist=n2", "--no-requeue", f"--wrap=echo began > /shared/down-$SLURM_JOB_ID; {WAIT}")
+    wait_started(cluster, f"down-{job}")
     cluster.kill("n2")
     cluster.slurm("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
-    lost = finish(cluster, job, ("NODE_FAIL",))
+    lost = finish(cluster, job, ("NODE_FAIL",), 120)  # slurmctld may first wait for the node's answer
     other = cluster.slurm("srun", "hostname", user="alice")
     cluster.boot("n2")
     cluster.wait_nodes(states=("idle",))

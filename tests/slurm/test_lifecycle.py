@@ -10,12 +10,15 @@ import time
 import pytest
 import scenarios
 from conftest import elastic_up
-from elastic import ELASTIC, PATIENCE, assert_clean
+from elastic import ELASTIC, PATIENCE, TIME_TO_SAVE, assert_clean, left
+from faults import agent_log
 from virtualcluster.errors import wait_for
 
 # Periodic checkpoints more often than anybody would want them.
 OFTEN = "elastic:\n  checkpoint_every_least: 1s\n"
+OTHER_STORE = "  others: /shared/other\n"  # in the section of the other
 EVERY = "--singularity-checkpoint-every=0:02"
+HELD = ("JobHeldUser", "JobHeldAdmin", "job_requeued_in_held_state")
 # Its state is in its memory alone. Whoever counts twice, or not at all, is seen.
 COUNT = """
 import os, time
@@ -61,7 +64,7 @@ def requeue(cluster, job):
 @pytest.fixture(scope="module")
 def cluster(release):
     graceful = "PartitionName=graceful Nodes=ALL PriorityTier=1 GraceTime=110 MaxTime=INFINITE State=UP"
-    with elastic_up(release, OFTEN, nodes=2, partitions=[*scenarios.PARTITIONS, graceful]) as made:
+    with elastic_up(release, OTHER_STORE + OFTEN, nodes=2, conf=TIME_TO_SAVE, partitions=[*scenarios.PARTITIONS, graceful]) as made:
         yield made
         assert_clean(made)
 
@@ -220,8 +223,36 @@ def test_ranks_that_have_ended_are_not_run_again(cluster):
     assert sorted(re.findall(r"^well \d$", shown, re.MULTILINE)) == ["well 0", "well 1", "well 2"], shown
 
 
-def in_store(cluster):
-    return [line for line in cluster.host("n1").run(["singularityctl", "store", "ls"], check=False).stdout.splitlines() if "-s" in line]
+def in_store(cluster, *options):
+    shown = cluster.host("n1").run(["singularityctl", "store", "ls", *options], check=False).stdout
+    return [line for line in shown.splitlines() if "-s" in line]
+
+
+def test_another_store(cluster):
+    """The job is saved there, goes on from there elsewhere, and nothing of it is left when it has ended."""
+    job = submit(cluster, count(150), "srun -n1 -N1 true", options=["-N1", "-n2", "--singularity-store=/shared/other/", EVERY])
+
+    def saved(*options):
+        return [line.split()[0] for line in in_store(cluster, *options) if f"-s{job}-0" in line]
+
+    default, other = ["--store", "/shared/store"], ["--store", "/shared/other"]
+    wait_for(lambda: saved(*other), PATIENCE, "a checkpoint in the other store")
+    wait_counted(cluster, job, 20, 2)
+    host = cluster.job(job)["NodeList"]
+    cluster.slurm("scontrol", "requeuehold", str(job))
+    wait_for(lambda: cluster.job(job)["JobState"] == "PENDING" and not any(left(cluster).values()), PATIENCE, "its checkpoint")
+    assert not saved(*default), "nothing of it is in that of the others"
+    names = saved(*other)
+    assert names and saved() == names, "without --store all stores are shown"
+    assert f"checkpoint: {names[0]}" in cluster.host("n1").run(["singularityctl", "store", "show", names[0]]).stdout
+    cluster.slurm("scontrol", "update", f"JobId={job}", f"ExcNodeList={host}")
+    cluster.slurm("scontrol", "release", str(job))
+    wait_for(lambda: cluster.job(job)["JobState"] == "RUNNING", PATIENCE, "its next run")
+    assert cluster.job(job)["NodeList"] != host
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert_whole(cluster, job, 150, 2)
+    assert not saved(*default)
+    wait_for(lambda: not saved(), PATIENCE, "nothing to be left in any store")
 
 
 def test_nothing_is_kept_of_jobs_that_have_ended(cluster):
@@ -248,6 +279,75 @@ def test_agents_that_die_are_not_noticed(cluster):
     requeue(cluster, job)
     cluster.wait_job(job, seconds=PATIENCE)
     assert_whole(cluster, job, 200)
+
+
+def test_a_controller_that_forgets_a_requeue(cluster):
+    """What a slurmctld that dies has not written yet. It hears of the script's end as of that of the job."""
+    state = "/var/lib/slurm/slurmctld"
+    job = submit(cluster, count(300))
+    wait_counted(cluster, job, 20, 4)
+    cluster.slurm("scontrol", "update", f"JobId={job}", f"Comment=runs-{job}")
+    wait_for(lambda: cluster.controller.run(["grep", "-q", f"runs-{job}", f"{state}/job_state"], check=False).returncode == 0,
+             PATIENCE, "slurmctld to write that the job runs")
+    cluster.controller.run(["cp", f"{state}/job_state", "/tmp/job_state"])
+    batch_host = cluster.job(job)["BatchHost"]
+    requeue(cluster, job)
+    wait_for(lambda: f"-s{job}-0: saved in" in agent_log(cluster, batch_host), PATIENCE, "its checkpoint")
+    cluster.stop_daemon("ctl", "slurmctld", "KILL")
+    wait_for(lambda: not any(left(cluster).values()), PATIENCE, "the end of its step")
+    cluster.controller.run(f"cp /tmp/job_state {state}/job_state && cp /tmp/job_state {state}/job_state.old")
+    cluster.start_daemon("ctl", "slurmctld")
+    cluster.wait_controller()
+    wait_for(lambda: cluster.job(job)["Restarts"] == "1", PATIENCE, "the job to be run again")
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert_whole(cluster, job, 300)
+
+
+def test_a_controller_that_cannot_be_asked(cluster):
+    """Nobody on the nodes knows that the job runs again: it ends, and goes on from where it was when it was told to."""
+    job = submit(cluster, count(300))
+    wait_counted(cluster, job, 40, 4)
+    program = "/usr/lib/singularity/singularity-slurm"
+    for node in cluster.nodes:
+        node.run(f"mv {program} {program}.away && printf '#!/bin/sh\\necho nobody answers >&2; exit 1\\n' > {program} && chmod 755 {program}")
+    try:
+        requeue(cluster, job)
+        wait_for(lambda: not any(left(cluster).values()), PATIENCE, "the end of its step")
+    finally:
+        for node in cluster.nodes:
+            node.run(f"mv {program}.away {program}")
+    cluster.wait_job(job, seconds=PATIENCE)
+    shown = counted(cluster, job)
+    assert len(shown) == 4
+    for rank, numbers in shown.items():
+        # Its script was told to end as well, and srun with it: what the rank wrote in that moment nobody has taken.
+        assert numbers.count(0) == 1 and numbers[-1] == 299, f"rank {rank} has begun anew: {numbers}"
+        assert all(number > 30 for before, number in zip(numbers, numbers[1:]) if number != before + 1), (rank, numbers)
+
+
+def test_a_job_that_cannot_be_restored_is_held(cluster):
+    """After it has been tried several times; nothing of it is lost."""
+    job = submit(cluster, count(120))
+    wait_counted(cluster, job, 20, 4)
+    cluster.slurm("scontrol", "requeuehold", str(job))
+    wait_for(lambda: cluster.job(job)["Reason"] in HELD and not any(left(cluster).values()), PATIENCE, f"its checkpoint: {cluster.job(job)}")
+    criu = "$(command -v criu)"
+    for node in cluster.nodes:
+        node.run(f"mv {criu} {criu}.away")
+    try:
+        cluster.slurm("scontrol", "release", str(job))
+        wait_for(lambda: cluster.job(job)["Reason"] in HELD and int(cluster.job(job)["Restarts"]) > 1, PATIENCE, f"it to be held: {cluster.job(job)}")
+    finally:
+        for node in cluster.nodes:
+            node.run('for p in /usr/sbin /usr/bin /usr/local/sbin; do [ ! -e $p/criu.away ] || mv $p/criu.away $p/criu; done')
+    assert cluster.job(job)["Restarts"] == "4"
+    comment = cluster.slurm("squeue", "-h", "-j", str(job), "-o", "%k")
+    assert comment.startswith("singularity: the job is held, because it could not go on from its checkpoint 3 times"), comment
+    assert "criu" in comment.lower(), comment
+    assert any(f"-s{job}-0" in line for line in in_store(cluster)), in_store(cluster)
+    cluster.slurm("scontrol", "release", str(job))
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert_whole(cluster, job, 120)
 
 
 def test_a_node_that_loses_power(release):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from conftest import elastic_up
-from elastic import ELASTIC, PATIENCE, assert_clean
+from elastic import ELASTIC, PATIENCE, TIME_TO_SAVE, assert_clean
 from virtualcluster.cluster import CHECKOUT
 from virtualcluster.errors import wait_for
 
@@ -26,7 +26,7 @@ srun --ntasks=8 bash -c 'echo task $SLURM_PROCID'
 
 @pytest.fixture(scope="module")
 def cluster(release):
-    with elastic_up(release, nodes=2, accounting=True) as made:
+    with elastic_up(release, nodes=2, accounting=True, conf=TIME_TO_SAVE) as made:
         yield made
         assert_clean(made)
 

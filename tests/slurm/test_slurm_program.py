@@ -113,7 +113,7 @@ def test_what_cannot_be_requeued(cluster):
     refused = requeue(cluster, job)
     assert refused.returncode == 1 and f"cannot requeue job {job}" in refused.stderr and "--requeue" in refused.stderr
     others = requeue(cluster, job, user="bob")
-    assert others.returncode == 1 and "as root or as the job's user" in others.stderr
+    assert others.returncode == 1 and "only its user and operators may" in others.stderr
     end(cluster, job)
 
 

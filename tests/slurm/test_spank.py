@@ -30,7 +30,7 @@ def test_bad_value_is_refused_before_submission(ours, command, value, words):
 def test_help_shows_the_option(ours, command):
     shown = ours.slurm(command, "--help")
     assert "--singularity-elastic" in shown and "MIN-MAX" in shown and "[singularity]" in shown
-    assert "--singularity-checkpoint-every" in shown and "--singularity-off" in shown
+    assert "--singularity-checkpoint-every" in shown and "--singularity-off" in shown and "--singularity-store" in shown
 
 
 @pytest.mark.parametrize("option, shown", [("--singularity-elastic=2-8", "2-8"), ("--singularity-elastic", "1-requested")])
@@ -152,6 +152,35 @@ def test_the_node_checks_the_time(ours):
     finally:
         ours.spec.singularity_yaml = AGENTS_YAML
         ours.write_conf()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_stores_are_those_of_the_cluster(ours, command):
+    before = ours.slurm("squeue", "-h", "-t", "all", "-o", "%i").split()
+    answer = ours.controller.run([command, "--singularity-elastic", "--singularity-store=/home/alice", *COMMANDS[command]], user="alice", check=False)
+    assert answer.returncode != 0
+    assert "cannot use the checkpoint store /home/alice: this cluster has: /shared/store (store.directory and" in answer.stderr
+    alone = ours.controller.run([command, "--singularity-store=/shared/store", *COMMANDS[command]], user="alice", check=False)
+    assert alone.returncode != 0 and "add --singularity-elastic" in alone.stderr
+    assert ours.slurm("squeue", "-h", "-t", "all", "-o", "%i").split() == before
+
+
+def test_the_node_checks_the_store(ours):
+    forged(ours, "--singularity-elastic --singularity-store=/var/lib/singularity/store", "this cluster has: /shared/store (store.directory and")
+
+
+@pytest.mark.parametrize("options, variable, words", [
+    (["-wn1", "-n1"], "SINGULARITY_STEP_STORE=/home/alice", "cannot use the checkpoint store /home/alice: this cluster has: /shared/store (store.directory and"),
+    (["-wn1", "-n2"], "SINGULARITY_STEP_STORE=$([ $SLURM_PROCID = 0 ] || echo /shared/store)", "says something else of its hosts, ranks, GPUs or store"),
+    (["-N2", "-n2"], "SINGULARITY_STEP_STORE=$([ $SLURM_PROCID = 0 ] || echo /shared/store)", "say that it is saved in '/shared/store', and others in ''"),
+])
+def test_the_agent_checks_the_store(ours, options, variable, words):
+    """Whoever calls singularity-task by himself can tell the agent anything."""
+    hosts = "n1,n2" if "-N2" in options else "n1"
+    script = f"export SINGULARITY_STEP_HOSTS={hosts} {variable}; exec /usr/lib/singularity/singularity-task echo runs"
+    step = ours.controller.run(["srun", *options, "sh", "-c", script], user="alice", check=False)
+    assert step.returncode != 0 and words in step.stderr, step
+    assert "runs" not in step.stdout
 
 
 SHOW = "echo $SLURM_PROCID:${SINGULARITY_ELASTIC-none}:$(cat /proc/1/comm)"

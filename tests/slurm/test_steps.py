@@ -239,16 +239,27 @@ def test_ranks_are_where_slurm_puts_them(srun, how):
 def test_batch_scripts_and_their_tasks_are_left_alone(ours, srun):
     """Only what srun starts is wrapped; steps come one after the other."""
     script = "#!/bin/sh\ncat /proc/1/comm; for i in 1 2 3; do srun sh -c 'echo step $SLURM_STEP_ID $(cat /proc/1/comm)'; done; exit 6\n"
-    job = ours.submit("-n1", ELASTIC, "-o", "%j.steps", script=script)
+    # srun's own words are elsewhere: that a step has to wait until slurmctld knows of the last one's end.
+    job = ours.submit("-n1", ELASTIC, "-o", "%j.steps", "-e", "%j.errors", script=script)
     ours.wait_job(job, states=("FAILED",))
-    assert ours.job(job)["ExitCode"] == "6:0"
-    lines = ours.controller.run(["cat", f"/shared/{job}.steps"]).stdout.splitlines()
-    assert lines[0] != INIT and lines[1:] == [f"step {step} {INIT}" for step in range(3)]
+    lines, errors = (ours.controller.run(["cat", f"/shared/{job}.{name}"]).stdout.splitlines() for name in ("steps", "errors"))
+    assert ours.job(job)["ExitCode"] == "6:0", (lines, errors)
+    assert lines[0] != INIT and lines[1:] == [f"step {step} {INIT}" for step in range(3)], (lines, errors)
+
+
+def test_each_rank_runs_where_slurm_binds_its_task(srun):
+    """As task/affinity would bind it; here by hand, since the hosts' processors are not real."""
+    cpus = sorted(os.sched_getaffinity(0))
+    script = (f"export SINGULARITY_STEP_HOSTS=n1; set -- {' '.join(map(str, cpus))}; shift $((SLURM_PROCID % $#)); "
+              f"exec taskset -c $1 {WRAPPER} sh -c 'echo $SLURM_PROCID $(grep ^Cpus_allowed_list /proc/self/status)'")
+    shown = srun("sh", "-c", script, options=["-wn1", "-n2"], elastic=False)
+    assert shown.returncode == 0, shown.stderr
+    assert sorted(shown.stdout.splitlines()) == [f"{rank} Cpus_allowed_list: {cpus[rank % len(cpus)]}" for rank in range(2)]
 
 
 def test_two_steps_at_once(ours, srun):
     script = "#!/bin/sh\nfor i in 1 2; do srun --exact -n1 --mem=200 sh -c 'echo begin; sleep 1; hostname' & done; wait\n"
-    job = ours.submit("-n2", "-N1", "--mem=600", ELASTIC, "-o", "%j.steps", script=script)
+    job = ours.submit("-n2", "-N1", "--mem=600", ELASTIC, "-o", "%j.steps", "-e", "%j.errors", script=script)
     ours.wait_job(job)
     lines = ours.controller.run(["cat", f"/shared/{job}.steps"]).stdout.splitlines()
     assert sorted(lines)[:2] == ["begin"] * 2 and len(set(lines)) == 2, lines
@@ -269,7 +280,7 @@ def test_devices(ours, srun, release):
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.splitlines() == ["0,1", "devices 2"], shown.stdout
     script = f"#!/bin/sh\nsrun --gpus=1 --exact {program} | grep devices; srun {program} | grep devices\n"
-    job = ours.submit("-n1", "--gpus=3", ELASTIC, "-o", "%j.devices", script=script)
+    job = ours.submit("-n1", "--gpus=3", ELASTIC, "-o", "%j.devices", "-e", "%j.errors", script=script)
     ours.wait_job(job)
     assert ours.controller.run(["cat", f"/shared/{job}.devices"]).stdout.splitlines() == ["devices 1", "devices 3"]
 

@@ -126,9 +126,9 @@ def test_agent_checks_its_node(make, release):
     answer = cluster.host("n1").run(["singularityd", "--check"], check=False)
     lines = dict(line.split(": ", 1) for line in answer.stdout.strip().split("\n"))
     assert lines["ok      root"] == "root" and lines["ok      munge"] and lines["ok      cgroup"]
-    if release == "24.11":
+    if release != "22.05":
         assert answer.returncode == 0 and lines["ok      criu"] >= "4.2"
-    else:  # these roots have no CRIU
+    else:  # its root has no CRIU
         assert answer.returncode == 1 and "install CRIU 4.2 or newer" in lines["FAILED  criu"]
     as_user = cluster.host("n1").run(["singularityd", "--check"], user="alice", check=False)
     assert as_user.returncode == 1 and "run it as root" in as_user.stdout

@@ -100,7 +100,22 @@ std::vector<Bad> bad_inputs() {
         {R"(log_level: "a\n\e[2J)" + std::string(200, 'x') + "\"\n",
          {"c.yaml:1: log_level", "found the string 'a\\n\\x1b[2Jxxx", "...' (206 bytes)"}},
 
+        {"store:\n  others: /a:b\n",
+         {"c.yaml:2: store.others: expected at most 15 different absolute paths, with colons",
+          "found '/a:b'"}},
+        {"store:\n  others: /a:/a\n", {"c.yaml:2: store.others", "found '/a:/a'"}},
+        {"store:\n  others: \"/a:\"\n", {"c.yaml:2: store.others"}},
+        {"store:\n  others: /1:/2:/3:/4:/5:/6:/7:/8:/9:/10:/11:/12:/13:/14:/15:/16\n",
+         {"c.yaml:2: store.others"}},
+
         // values that do not go together
+        {"store:\n  directory: /s\n  others: /a:/s/\n",
+         {"c.yaml:3: store.others: expected each store once, and other ones than store.directory, which is "
+          "/s, "
+          "found /s/ again"}},
+        {"store:\n  others: /var/lib//singularity/store\n",
+         {"c.yaml:2: store.others: expected each store once"}},
+        {"store:\n  others: /a:/b/../a\n", {"c.yaml:2: store.others: ", "found /b/../a again"}},
         {"elastic:\n  min_gpus: 8\n  max_gpus: 4\n",
          {"c.yaml:3: elastic.max_gpus: expected at least elastic.min_gpus, which is 8, found 4"}},
         {"elastic:\n  max_gpus: 4\n  min_gpus: 8\n",
@@ -133,7 +148,7 @@ std::vector<Bad> bad_inputs() {
         // sections
         {"elastic: true\n",
          {"c.yaml:1: elastic: expected a section with the keys enabled, min_gpus, max_gpus, "
-          "checkpoint_every, checkpoint_every_least, found 'true'"}},
+          "checkpoint_every, checkpoint_every_least, look_every, found 'true'"}},
         {"elastic: ''\n", {"c.yaml:1: elastic: expected a section", "found the string ''"}},
         {"elastic:\n  - enabled: true\n", {"c.yaml:1: elastic: expected a section", "found a list"}},
         {"log_level: {info: true}\n", {"c.yaml:1: log_level: expected one of", "found a section"}},
@@ -252,6 +267,7 @@ void defaults_are_those_documented(void ** /*state*/) {
     assert_true(config.elastic.max_gpus == 1048576);
     assert_true(config.elastic.checkpoint_every == 30min);
     assert_true(config.elastic.checkpoint_every_least == 5min);
+    assert_true(config.elastic.look_every == 1min);
     assert_true(config.slurmctld.decide);
     assert_true(config.slurmctld.verify_interval == 60s);
     assert_true(config.slurmctld.verify_sample == 32);
@@ -264,12 +280,14 @@ void defaults_are_those_documented(void ** /*state*/) {
     assert_true(
         (config.planner ==
          Config::Planner{.horizon = 2min, .margin_percent = 30, .payback = 15min, .service_quantum = 1h}));
-    assert_true((config.store == Config::Store{.directory = "/var/lib/singularity/store", .quota_gib = 0}));
+    assert_true((config.store ==
+                 Config::Store{.directory = "/var/lib/singularity/store", .others = {}, .quota_gib = 0}));
     assert_true((config.agents == Config::Agents{.address = "",
                                                  .port = 8474,
                                                  .vxlan_port = 8475,
                                                  .patience = std::chrono::seconds(30),
-                                                 .munge_socket = "/run/munge/munge.socket.2"}));
+                                                 .munge_socket = "/run/munge/munge.socket.2",
+                                                 .metrics = ""}));
 }
 
 void every_key_can_be_set(void ** /*state*/) {
@@ -284,32 +302,56 @@ void every_key_can_be_set(void ** /*state*/) {
              "        64\n"
              "    checkpoint_every: 0s\n"
              "    checkpoint_every_least: 24h\n"
+             "    look_every: 0s\n"
              "premium: {guarantee_percent: 100, moves_per_hour: 0, least_run: 24h}\n"
              "standard: {guarantee_percent: 50, moves_per_hour: 60, least_run: 0s}\n"
              "basic: {guarantee_percent: 50, moves_per_hour: 1, least_run: 2s}\n"
              "planner: {horizon: 30s, margin_percent: 0, payback: 1h, service_quantum: 10m}\n"
-             "store: {directory: /shared/store, quota_gib: 500}\n"
-             "agents: {address: 10.0.0.1, port: 1, vxlan_port: 65535, patience: 2s, munge_socket: /m}\n");
+             "store: {directory: /shared/store, others: \"/a b:/c\", quota_gib: 500}\n"
+             "agents: {address: 10.0.0.1, port: 1, vxlan_port: 65535, patience: 2s, munge_socket: /m, "
+             "metrics: /p}\n");
     Config expected;
     expected.log_level = log::Level::kDebug;
     expected.elastic = {.enabled = false,
                         .min_gpus = 2,
                         .max_gpus = 64,
                         .checkpoint_every = 0s,
-                        .checkpoint_every_least = 24h};
+                        .checkpoint_every_least = 24h,
+                        .look_every = 0s};
     expected.slurmctld = {.decide = false, .verify_interval = 5min, .verify_sample = 256};
     expected.premium = {.guarantee_percent = 100, .moves_per_hour = 0, .least_run = 24h};
     expected.standard = {.guarantee_percent = 50, .moves_per_hour = 60, .least_run = 0s};
     expected.basic = {.guarantee_percent = 50, .moves_per_hour = 1, .least_run = 2s};
     expected.planner = {.horizon = 30s, .margin_percent = 0, .payback = 1h, .service_quantum = 10min};
-    expected.store = {.directory = "/shared/store", .quota_gib = 500};
+    expected.store = {.directory = "/shared/store", .others = {"/a b", "/c"}, .quota_gib = 500};
     expected.agents = {.address = "10.0.0.1",
                        .port = 1,
                        .vxlan_port = 65535,
                        .patience = std::chrono::seconds(2),
-                       .munge_socket = "/m"};
+                       .munge_socket = "/m",
+                       .metrics = "/p"};
     assert_true(config == expected);
     assert_true(good(config::to_yaml(config)) == config);
+}
+
+void stores_are_chosen_as_people_write_them(void ** /*state*/) {
+    const auto stores = good("store: {directory: /shared/store, others: /fast/store/:/slow}").store;
+    const auto chosen = [&](std::string_view directory) {
+        const auto found = config::chosen_store(stores, directory);
+        return found ? found->native() : "none";
+    };
+    expect_equal(chosen(""), "/shared/store");
+    expect_equal(chosen("/shared/store"), "/shared/store");
+    expect_equal(chosen("/shared//store/"), "/shared/store");
+    expect_equal(chosen("/fast/store"), "/fast/store/");
+    expect_equal(chosen("/slow/./"), "/slow");
+    for (const auto *const other :
+         {"/", "/fast", "/fast/store/x", "slow", "./slow", "/slow/../etc", "/fast/store/:/slow"})
+        expect_equal(chosen(other), "none");
+    expect_equal(
+        config::chosen_store(stores, "/home/alice").error().message(),
+        "cannot use the checkpoint store /home/alice: this cluster has: /shared/store, /fast/store/, /slow "
+        "(store.directory and store.others in singularity.yaml)");
 }
 
 void limits_may_be_equal_and_only_one_set(void ** /*state*/) {
@@ -521,6 +563,7 @@ int main() {
         cmocka_unit_test(nothing_set_is_all_defaults),
         cmocka_unit_test(defaults_are_those_documented),
         cmocka_unit_test(every_key_can_be_set),
+        cmocka_unit_test(stores_are_chosen_as_people_write_them),
         cmocka_unit_test(limits_may_be_equal_and_only_one_set),
         cmocka_unit_test(example_file_explains_every_key_and_has_the_defaults),
         cmocka_unit_test(file_is_loaded),

@@ -135,6 +135,12 @@ void paths(void ** /*state*/) {
                         "f:1: store.path: expected an absolute path, found ");
     expect_contains(bad("store: {path: /" + std::string(5000, 'x') + "}"),
                     "store.path: expected an absolute path, found '/xxx");
+    const AbsolutePath or_none{.may_be_empty = true};
+    assert_true(settings::value_of(or_none, {.text = "", .quoted = true}) == std::filesystem::path());
+    assert_true(settings::value_of(or_none, {.text = "/a", .quoted = false}) == std::filesystem::path("/a"));
+    assert_false(settings::value_of(or_none, {.text = "a", .quoted = false}).has_value());
+    expect_equal(settings::expected(or_none), "an absolute path, or ''");
+    expect_equal(settings::to_yaml(or_none, {}), R"("")");
 }
 
 void texts(void ** /*state*/) {

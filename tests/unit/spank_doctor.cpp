@@ -80,7 +80,7 @@ Facts good() {
                                 .load_error = {}};
     facts.configuration_file = "/etc/slurm/singularity.yaml";
     facts.configuration->agents.address = "10.77.0.2";
-    facts.store = place("/shared/store", "nfs4");
+    facts.stores = std::vector{place("/shared/store", "nfs4"), place("/shared/fast", "lustre")};
     facts.staging = place("/var/lib/singularity/staging", "ext4");
     facts.agent = Agent{.socket = "/run/singularity/agent.sock", .silence = {}, .uid = 0};
     facts.agent_program = AgentProgram{
@@ -203,17 +203,20 @@ constexpr Case kCases[] = {
     {"agents-address", [](Facts &f) { f.configuration->agents.address = ""; }, "the cluster has 2 nodes"},
     {"agents-address-own", [](Facts &f) { f.configuration->agents.address = "10.0.0.9"; },
      "agents.address is 10.0.0.9"},
-    {"store-missing", [](Facts &f) { f.store->directory.kind = FileKind::kMissing; },
+    {"store-missing", [](Facts &f) { f.stores->front().directory.kind = FileKind::kMissing; },
      "install -d -m 0700 -o root /shared/store"},
-    {"store-owner", [](Facts &f) { f.store->directory.uid = 1001; }, "belongs to uid 1001"},
-    {"store-owner", [](Facts &f) { f.store->directory.mode = 0750; }, "mode 0750"},
-    {"store-owner", [](Facts &f) { f.store->directory.kind = FileKind::kRegular; }, "is no directory"},
-    {"store-way", [](Facts &f) { f.store->way[1].mode = 0777; }, "/shared, above the checkpoint store"},
-    {"store-way", [](Facts &f) { f.store->way[1].uid = 1001; }, "belongs to uid 1001"},
-    {"store-way", [](Facts &f) { f.store->way[1].kind = FileKind::kLink; }, "a symbolic link"},
-    {"store-shared", [](Facts &f) { f.store->type = "xfs"; }, "is on xfs"},
-    {"store-memory", [](Facts &f) { f.store->type = "tmpfs"; }, "is on tmpfs"},
-    {"store-space", [](Facts &f) { f.store->free = 9; }, "9 B are free"},
+    {"store-owner", [](Facts &f) { f.stores->front().directory.uid = 1001; }, "belongs to uid 1001"},
+    {"store-owner", [](Facts &f) { f.stores->front().directory.mode = 0750; }, "mode 0750"},
+    {"store-owner", [](Facts &f) { f.stores->front().directory.kind = FileKind::kRegular; },
+     "is no directory"},
+    {"store-way", [](Facts &f) { f.stores->front().way[1].mode = 0777; },
+     "/shared, above the checkpoint store"},
+    {"store-way", [](Facts &f) { f.stores->front().way[1].uid = 1001; }, "belongs to uid 1001"},
+    {"store-way", [](Facts &f) { f.stores->front().way[1].kind = FileKind::kLink; }, "a symbolic link"},
+    {"store-shared", [](Facts &f) { f.stores->front().type = "xfs"; }, "is on xfs"},
+    {"store-memory", [](Facts &f) { f.stores->front().type = "tmpfs"; }, "is on tmpfs"},
+    {"store-memory", [](Facts &f) { f.stores->back().type = "tmpfs"; }, "/shared/fast is on tmpfs"},
+    {"store-space", [](Facts &f) { f.stores->front().free = 9; }, "9 B are free"},
     {"staging-owner", [](Facts &f) { f.staging->directory.mode = 0755; }, "mode 0755"},
     {"staging-memory", [](Facts &f) { f.staging->type = "tmpfs"; }, "is on tmpfs"},
     {"staging-space", [](Facts &f) { f.staging->free = 9; }, "9 B are free"},
@@ -307,7 +310,7 @@ void what_was_not_seen_is_not_judged(void **) {
 void one_node_needs_no_others(void **) {
     Facts facts = good();
     facts.slurm->nodes = {"n1"};
-    facts.store->type = "ext4";
+    facts.stores->front().type = "ext4";
     facts.configuration->agents.address = "";
     expect_equal(in_words(diagnose(facts)), "no problem found\n");
 }

@@ -4,6 +4,7 @@
 #include "slurm/gres.hpp"
 #include "slurm/job_fate.hpp"
 
+#include <csignal>
 #include <cstdint>
 #include <ctime>
 
@@ -22,13 +23,14 @@ struct Case {
     std::uint32_t state;
     std::time_t preempt_time;
     Fate fate;
+    std::uint32_t exit_code = 0;
 };
 
 template <std::size_t kCount>
 void expect_fates(const Case (&cases)[kCount]) {
     for (const Case &test : cases)
         expect_equal(std::to_string(test.state) + " " +
-                         std::string(to_string(fate_of(test.state, test.preempt_time))),
+                         std::string(to_string(fate_of(test.state, test.preempt_time, test.exit_code))),
                      std::to_string(test.state) + " " + std::string(to_string(test.fate)));
 }
 
@@ -85,11 +87,29 @@ void flags(void **) {
     expect_fates(cases);
 }
 
+void ends_by_signals(void **) {
+    constexpr std::uint32_t kStatus = 256;
+    const Case cases[] = {
+        {JOB_FAILED, 0, Fate::kTerminated, SIGTERM},
+        {JOB_FAILED | JOB_COMPLETING, 0, Fate::kTerminated, SIGTERM},
+        {JOB_FAILED, 0, Fate::kEnded, SIGKILL},
+        {JOB_FAILED, 0, Fate::kEnded, SIGTERM * kStatus},
+        // Somebody has ended it.
+        {JOB_CANCELLED, 0, Fate::kEnded, SIGTERM},
+        {JOB_NODE_FAIL, 0, Fate::kEnded, SIGTERM},
+        {JOB_TIMEOUT, 0, Fate::kTimeout, SIGTERM},
+        {JOB_PENDING, 0, Fate::kRequeued, SIGTERM},
+        {JOB_FAILED | JOB_COMPLETING | JOB_REQUEUE, 0, Fate::kRequeued, SIGTERM},
+    };
+    expect_fates(cases);
+}
+
 void words(void **) {
     expect_equal(to_string(Fate::kStays), "stays");
     expect_equal(to_string(Fate::kRequeued), "requeued");
     expect_equal(to_string(Fate::kPreempted), "preempted");
     expect_equal(to_string(Fate::kTimeout), "timeout");
+    expect_equal(to_string(Fate::kTerminated), "terminated");
     expect_equal(to_string(Fate::kEnded), "ended");
 }
 
@@ -108,8 +128,8 @@ void gpus(void **) {
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(base_states), cmocka_unit_test(preemption_counts_while_it_runs),
-        cmocka_unit_test(flags),       cmocka_unit_test(words),
-        cmocka_unit_test(gpus),
+        cmocka_unit_test(flags),       cmocka_unit_test(ends_by_signals),
+        cmocka_unit_test(words),       cmocka_unit_test(gpus),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

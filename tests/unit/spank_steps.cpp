@@ -88,9 +88,12 @@ void a_task_says_what_slurm_has_told_it(void **) {
     assert_int_equal(step_request(again)->join.restarts, 2);
     assert_int_equal(step_request(again)->join.every, 1800);
     expect_equal(step_request(again)->join.cluster, "c");
+    expect_equal(step_request(again)->join.store, "");
     again.back() = "SINGULARITY_STEP_EVERY=often";
     expect_contains(step_request(again).error().message(),
                     "SINGULARITY_STEP_EVERY=often is not a whole number");
+    again.back() = "SINGULARITY_STEP_STORE=/shared/fast";
+    expect_equal(step_request(again)->join.store, "/shared/fast");
     auto without = good();
     without[5] = "CUDA_VISIBLE_DEVICES=";
     assert_int_equal(step_request(without)->join.devices, 0);
@@ -302,6 +305,7 @@ void slurms_words_are_understood(void **) {
     expect_equal(job->batch_host, "n2");
     assert_false(goes_on_later(*parse_slurm_job("batch=yes\nmay_requeue=no\nfate=timeout\n")));
     assert_true(goes_on_later(*parse_slurm_job("fate=requeued\n")));
+    assert_false(goes_on_later(*parse_slurm_job("batch=yes\nmay_requeue=yes\nfate=terminated\n")));
     assert_false(goes_on_later(*parse_slurm_job("batch=yes\nmay_requeue=yes\nfate=stays\n")));
     assert_false(parse_slurm_job("batch=yes\nfate=other\n").has_value());
     assert_false(parse_slurm_job("").has_value());

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace singularity {
 
@@ -25,6 +26,7 @@ struct Config {
         std::int64_t max_gpus{}; // greatest MAX
         std::chrono::milliseconds checkpoint_every{}; // 0, or not below checkpoint_every_least
         std::chrono::milliseconds checkpoint_every_least{};
+        std::chrono::milliseconds look_every{}; // at slurmctld; 0: never
         bool operator==(const Elastic &) const = default;
     } elastic;
 
@@ -54,17 +56,19 @@ struct Config {
 
     struct Store {
         std::filesystem::path directory;
-        std::int64_t quota_gib{}; // of one user; 0: no limit
+        std::vector<std::filesystem::path> others; // that users may choose instead
+        std::int64_t quota_gib{};                  // of one user, in each; 0: no limit
         bool operator==(const Store &) const = default;
     } store;
 
-    // How the node agents speak to each other.
+    // How the node agents speak to each other, and where they tell what they have done.
     struct Agents {
         std::string address;       // IPv4, to listen on; empty: nobody can call
         std::int64_t port{};       // TCP
         std::int64_t vxlan_port{}; // UDP; never that of another agent of the same machine
         std::chrono::milliseconds patience{};
         std::filesystem::path munge_socket;
+        std::filesystem::path metrics; // a file that they write; empty: none
         bool operator==(const Agents &) const = default;
     } agents;
 
@@ -88,6 +92,14 @@ namespace config {
 // (secure_getenv(3)). A user's own programs obey the user's environment, so daemons must check again what
 // they decide.
 [[nodiscard]] std::filesystem::path default_path();
+
+// Of the stores that there are the one of that directory; empty: the one of who has not chosen. An error, in
+// the user's words: it is none of them.
+[[nodiscard]] Expected<std::filesystem::path> chosen_store(const Config::Store &stores,
+                                                           std::string_view directory);
+
+// All of them, that of who has not chosen first.
+[[nodiscard]] std::vector<std::filesystem::path> all_stores(const Config::Store &stores);
 
 // The configuration in effect as the file that would set it.
 [[nodiscard]] std::string to_yaml(const Config &config);

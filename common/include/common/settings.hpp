@@ -64,10 +64,21 @@ struct Duration {
 [[nodiscard]] std::optional<std::chrono::milliseconds> value_of(const Duration &type, const Scalar &scalar);
 [[nodiscard]] std::string to_yaml(const Duration &type, std::chrono::milliseconds value);
 
-struct AbsolutePath {};
+struct AbsolutePath {
+    bool may_be_empty = false;
+};
 [[nodiscard]] std::string expected(const AbsolutePath &type);
 [[nodiscard]] std::optional<std::filesystem::path> value_of(const AbsolutePath &type, const Scalar &scalar);
 [[nodiscard]] std::string to_yaml(const AbsolutePath &type, const std::filesystem::path &value);
+
+// As in PATH: with colons between them. None, or at most `most`, each once.
+struct AbsolutePaths {
+    std::size_t most;
+};
+[[nodiscard]] std::string expected(const AbsolutePaths &type);
+[[nodiscard]] std::optional<std::vector<std::filesystem::path>> value_of(const AbsolutePaths &type,
+                                                                         const Scalar &scalar);
+[[nodiscard]] std::string to_yaml(const AbsolutePaths &type, const std::vector<std::filesystem::path> &value);
 
 // UTF-8 without control characters.
 struct Text {

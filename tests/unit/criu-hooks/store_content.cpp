@@ -390,7 +390,7 @@ void quota_counts_what_other_hosts_wrote(void ** /*state*/) {
 
 void quota_of_the_configuration(void ** /*state*/) {
     assert_int_equal(store::configured({}).quota, 0);
-    assert_int_equal(store::configured({.directory = "/x", .quota_gib = 500}).quota,
+    assert_int_equal(store::configured({.directory = "/x", .others = {}, .quota_gib = 500}).quota,
                      std::uint64_t{500} << 30U);
 }
 

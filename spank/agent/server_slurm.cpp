@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What slurmctld is asked about steps that run here: nodes that are drained are left, and comments of jobs
+// heard.
+#include "server.hpp"
+
+namespace singularity::agent {
+
+void Server::look_at_slurm() {
+    slurm_watch_.handle([this] { return here_of_slurm(); },
+                        [this](std::uint32_t slurm_job) {
+                            for (const auto &[name, job] : jobs_->all())
+                                if (const auto of = job_of_step(job->record().step());
+                                    of && *of == slurm_job && job->runs())
+                                    job->checkpoint_for_comment();
+                        });
+}
+
+SlurmWatch::Here Server::here_of_slurm() const {
+    SlurmWatch::Here here{.node = options_.host, .jobs = {}, .coordinated = {}};
+    for (const auto &[key, step] : steps_) {
+        const auto job = job_of_step(key.step);
+        // What an earlier agent knew of a step is not here any more: that of a script can be requeued, and of
+        // others Slurm says that they cannot.
+        const auto &plan = step->plan();
+        const bool adopted = plan.hosts.empty();
+        if (!job || step->job().empty() || !(adopted || plan.of_script))
+            continue;
+        here.jobs.insert(*job);
+        if (!adopted)
+            here.node = plan.hosts.at(plan.node);
+    }
+    for (const auto &[name, job] : jobs_->all())
+        if (const auto of = job_of_step(job->record().step()); of && job->record().of_script() && job->runs())
+            here.coordinated.insert(*of);
+    return here;
+}
+
+} // namespace singularity::agent

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "slurm_watch.hpp"
+
+#include "common/log.hpp"
+
+#include <charconv>
+#include <sstream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h> // join, since fmt 11
+
+namespace singularity::agent {
+
+namespace {
+
+constexpr log::Channel kLog("agent");
+constexpr std::size_t kMostWaiting = 1024; // slurmctld may be away for a while
+
+} // namespace
+
+Expected<SlurmView> parse_slurm_view(std::string_view text, const std::set<std::uint32_t> &asked) {
+    SlurmView out;
+    std::istringstream lines{std::string(text)};
+    for (std::string line; std::getline(lines, line);) {
+        const auto equals = std::min(line.find('='), line.size());
+        const auto key = line.substr(0, equals);
+        const auto value = line.substr(std::min(equals + 1, line.size()));
+        std::uint32_t job = 0;
+        const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), job);
+        const bool is_asked =
+            error == std::errc() && end == value.data() + value.size() && asked.contains(job);
+        if (key == "leave" && !value.empty())
+            out.leave = value;
+        else if (key == "move" && is_asked)
+            out.move.push_back(job);
+        else if (key == "save" && is_asked)
+            out.save.push_back(job);
+        else
+            return failure("understand", "singularity-slurm", fmt::format("it says '{}'", line), EPROTO);
+    }
+    return out;
+}
+
+void SlurmWatch::tell(std::vector<std::string> words) {
+    if (waiting_.size() < kMostWaiting)
+        waiting_.push_back(std::move(words));
+    else
+        kLog.error("slurmctld is not told '{}': {} things are waiting", fmt::join(words, " "), kMostWaiting);
+}
+
+void SlurmWatch::watch(std::vector<pollfd> &fds) const {
+    if (errand_)
+        fds.push_back({.fd = errand_->fd(), .events = POLLIN, .revents = 0});
+}
+
+std::optional<Deadline> SlurmWatch::next_deadline() const { return errand_ ? errand_->deadline() : next_; }
+
+void SlurmWatch::handle(const std::function<Here()> &here, const std::function<void(std::uint32_t)> &save) {
+    take(save);
+    if (errand_)
+        return;
+    if (!waiting_.empty()) {
+        auto errand = SlurmErrand::send(*libraries_, waiting_.front());
+        waiting_.pop_front();
+        if (errand)
+            errand_ = std::move(*errand);
+        else
+            kLog.error("{}", errand.error().message());
+        return;
+    }
+    if (every_.count() == 0 || (next_ && !next_->expired()))
+        return;
+    const bool is_time = next_.has_value();
+    next_.reset();
+    auto about = here();
+    if (about.jobs.empty())
+        return;
+    next_ = Deadline::after(every_);
+    if (!is_time) // they have just come
+        return;
+    std::vector<std::string> words{"look", about.node};
+    for (const auto job : about.coordinated)
+        words.push_back(std::to_string(job));
+    auto errand = SlurmErrand::send(*libraries_, std::move(words));
+    if (!errand) {
+        kLog.error("{}", errand.error().message());
+        return;
+    }
+    errand_ = std::move(*errand);
+    asked_ = std::move(about);
+}
+
+void SlurmWatch::take(const std::function<void(std::uint32_t)> &save) {
+    if (!errand_)
+        return;
+    auto answer = errand_->take();
+    if (answer && !*answer)
+        return;
+    errand_.reset();
+    const auto asked = std::exchange(asked_, std::nullopt);
+    if (!asked) {
+        if (!answer)
+            kLog.warning("{}", answer.error().message());
+        return;
+    }
+    auto view = answer ? parse_slurm_view(**answer, asked->coordinated) : propagate(answer);
+    if (!view) {
+        if (!std::exchange(failed_, true))
+            kLog.error("whether {} is to be left is not known: {}", asked->node, view.error().message());
+        return;
+    }
+    failed_ = false;
+    std::set<std::uint32_t> moved;
+    for (const auto job : view->move)
+        if (moved.insert(job).second)
+            move(job, "its comment asks for it");
+    if (!view->leave.empty())
+        for (const auto job : asked->jobs)
+            if (moved.insert(job).second)
+                move(job, fmt::format("{} is drained ({})", asked->node, view->leave));
+    for (const auto job : view->save)
+        if (!moved.contains(job))
+            save(job);
+}
+
+// What is said in the comment is seen to when it begins again.
+void SlurmWatch::move(std::uint32_t job, std::string_view why) {
+    kLog.info("job {} is requeued, to go on elsewhere: {}", job, why);
+    tell({"requeue", std::to_string(job)});
+}
+
+} // namespace singularity::agent

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A pytest plugin: tells why a test was run a second time.
+
+The tests of live clusters have deadlines, and races with Slurm's own daemons, on machines that may be busy with something
+else. One that fails is run once more (--reruns 1, of pytest-rerunfailures), so that one slow moment among hundreds of tests
+does not refuse a change. It is not forgotten: what failed is printed here, into ctest's log, and ./dev test ends with a list.
+"""
+
+FAILED = "FIRST TRY FAILED"
+
+
+def pytest_runtest_logreport(report):
+    if report.outcome == "rerun":
+        print(f"\n{FAILED}: {report.nodeid} ({report.when})\n{report.longreprtext}\n{report.capstdout}{report.capstderr}")
