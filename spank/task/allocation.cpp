@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
 #include <numeric>
 #include <sstream>
 #include <string_view>
@@ -183,11 +184,13 @@ bool asks_for_gpus(const std::vector<std::string> &environment) {
 std::vector<Change> fit_to_allocation(const std::vector<std::string> &environment, std::uint32_t gpus) {
     const auto nodes = number_in(value_of(environment, "SLURM_JOB_NUM_NODES").value_or(""));
     const auto cpus = sum_of_nodes(value_of(environment, "SLURM_JOB_CPUS_PER_NODE").value_or(""));
-    if (!nodes || !cpus || *cpus == 0 || value_of(environment, kOvercommit))
+    if (!nodes || !cpus || *cpus == 0)
         return {};
+    // Whoever overcommits CPUs has enough of them.
+    const bool overcommits = value_of(environment, kOvercommit).has_value();
     const Allocation job{.gpus = gpus,
                          .nodes = *nodes,
-                         .cpus = *cpus,
+                         .cpus = overcommits ? std::numeric_limits<std::uint32_t>::max() : *cpus,
                          .tasks = number_in(value_of(environment, "SLURM_NTASKS").value_or("")).value_or(0)};
     std::vector<Change> out;
     for (const auto &rule : kRules)

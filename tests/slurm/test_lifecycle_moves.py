@@ -112,7 +112,8 @@ def test_jobs_are_moved(cluster, move):
     end(cluster, job)
 
 
-@pytest.mark.parametrize("options, elastic", [(["--gpus=4"], "1-4"), (["-N2", "--gpus-per-node=2"], "2-4"), (["--gpus-per-task=1"], "1-4")])
+@pytest.mark.parametrize("options, elastic", [(["--gpus=4"], "1-4"), (["-N2", "--gpus-per-node=2"], "2-4"), (["--gpus-per-task=1"], "1-4"),
+                                              (["--gpus=4", "--overcommit"], "1-4")])
 def test_jobs_are_resized(cluster, options, elastic):
     """By command, while it runs and while it waits, and by comment."""
     job = submit(cluster, *options, elastic=elastic)

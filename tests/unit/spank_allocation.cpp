@@ -70,6 +70,11 @@ void fewer_cpus_than_tasks(void **) {
     expect_equal(changes(on("2", "3,5", {"SLURM_NTASKS=8"}), 0), "");
     expect_equal(changes(on("1", "4", {"SLURM_NTASKS=8"}), 0), "SLURM_OVERCOMMIT=1");
     expect_equal(changes(on("1", "4", {"SLURM_NTASKS=8", "SLURM_OVERCOMMIT=1"}), 0), "");
+    expect_equal(
+        changes(
+            on("1", "1", {"SLURM_GPUS=8", "SLURM_NTASKS=8", "SLURM_CPUS_PER_TASK=2", "SLURM_OVERCOMMIT=1"}),
+            4),
+        "SLURM_GPUS=4");
 }
 
 void what_is_not_understood_stays(void **) {
