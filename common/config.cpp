@@ -38,6 +38,8 @@ constexpr Duration kEveryLeast{1s, 24h};
 constexpr Duration kLookEvery{0s, 1h};
 
 constexpr Integer kPercent{0, 100};
+// Of Slurm's 32 bits half is above what a job has without any factor.
+constexpr Integer kWeight{0, 100'000'000};
 // One a minute is more than any checkpoint allows.
 constexpr Integer kMoves{0, 60};
 constexpr Duration kLeastRun{0s, 24h};
@@ -70,6 +72,9 @@ constexpr std::tuple kKeys{
     Key{"basic.guarantee_percent",    kPercent,             0,                 [](auto &c) -> auto & { return c.basic.guarantee_percent; }},
     Key{"basic.moves_per_hour",       kMoves,               12,                [](auto &c) -> auto & { return c.basic.moves_per_hour; }},
     Key{"basic.least_run",            kLeastRun,            1min,              [](auto &c) -> auto & { return c.basic.least_run; }},
+    Key{"planner.every",              Duration{1s, 10min},  10s,               [](auto &c) -> auto & { return c.planner.every; }},
+    Key{"planner.metrics",            AbsolutePath{true},   "",                [](auto &c) -> auto & { return c.planner.metrics; }},
+    Key{"planner.priority_weight",    kWeight,              1'000'000,         [](auto &c) -> auto & { return c.planner.priority_weight; }},
     Key{"planner.horizon",            Duration{1s, 1h},     2min,              [](auto &c) -> auto & { return c.planner.horizon; }},
     Key{"planner.margin_percent",     kPercent,             30,                [](auto &c) -> auto & { return c.planner.margin_percent; }},
     Key{"planner.payback",            Duration{1s, 24h},    15min,             [](auto &c) -> auto & { return c.planner.payback; }},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The command line for users and administrators.
 #include "common/config.hpp"
+#include "common/guarded_main.hpp"
 #include "doctor_command.hpp"
-#include "guarded_main.hpp"
 #include "image_command.hpp"
 #include "node_command.hpp"
 #include "slurm_command.hpp"
@@ -62,4 +62,4 @@ int run(int argc, char **argv) {
 
 } // namespace
 
-int main(int argc, char **argv) { return singularity::spank::guarded_main(run, argc, argv); }
+int main(int argc, char **argv) { return singularity::guarded_main(run, argc, argv); }

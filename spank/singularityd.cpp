@@ -5,9 +5,9 @@
 #include "agent/health.hpp"
 #include "agent/server.hpp"
 #include "common/config.hpp"
+#include "common/guarded_main.hpp"
 #include "common/installation.hpp"
 #include "common/log.hpp"
-#include "guarded_main.hpp"
 #include "peers/handshake.hpp"
 
 #include <csignal>
@@ -91,4 +91,4 @@ int run(int argc, char **argv) {
 
 } // namespace
 
-int main(int argc, char **argv) { return singularity::spank::guarded_main(run, argc, argv); }
+int main(int argc, char **argv) { return singularity::guarded_main(run, argc, argv); }

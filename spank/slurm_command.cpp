@@ -41,7 +41,8 @@ void add_slurm_commands(CLI::App &app, int &status) {
                   "save a job of Slurm's that runs, and let it go on on other nodes: JOBID [--to NODE]"},
           Command{"resize",
                   "save a job of Slurm's, and let it go on with another number of GPUs: JOBID --gpus N"},
-          Command{"status", "elastic jobs of Slurm's, or all about one: [JOBID]"}}) {
+          Command{"status",
+                  "elastic jobs of Slurm's, all about one, or what the planner thinks: [JOBID | --plan]"}}) {
         CLI::App *const command = app.add_subcommand(name, help);
         command->set_help_flag(); // it has one of its own
         command->prefix_command();

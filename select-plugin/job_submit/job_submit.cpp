@@ -51,6 +51,10 @@ int submit(job_desc_msg_t *description, char **words) noexcept {
             return SLURM_SUCCESS;
         const Answer answer = examine(*description);
         hand_over(answer.words, words);
+        if (answer.accepted && !answer.note.empty()) {
+            slurms.free(reinterpret_cast<void **>(&description->admin_comment));
+            description->admin_comment = slurms.duplicate(answer.note.c_str());
+        }
         return answer.accepted ? SLURM_SUCCESS : ESLURM_NOT_SUPPORTED;
     } catch (const std::exception &error) {
         kLog.error("a job was let through without being looked at: {}", error.what());

@@ -139,7 +139,11 @@ std::optional<Elastic> elastic_of(const job_desc_msg_t &description) {
     if (text->empty() || *text == "(null)")
         return elastic;
     elastic.min_gpus = number(text->substr(0, text->find('-')));
-    if (!elastic.min_gpus || *elastic.min_gpus == 0 || !text->contains('-'))
+    const auto hyphen = text->find('-');
+    if (!elastic.min_gpus || *elastic.min_gpus == 0 || hyphen == std::string_view::npos)
+        return std::nullopt;
+    elastic.max_gpus = number(text->substr(hyphen + 1));
+    if (!elastic.max_gpus || *elastic.max_gpus < *elastic.min_gpus)
         return std::nullopt;
     return elastic;
 }
@@ -154,6 +158,8 @@ Answer examine(job_desc_msg_t &description) {
         see_to_output(description, answer);
     }
     see_to_cpus(description, *elastic, answer);
+    if (elastic->min_gpus && elastic->max_gpus && bounded(description.admin_comment).empty())
+        answer.note = fmt::format("singularity: elastic={}-{}", *elastic->min_gpus, *elastic->max_gpus);
     return answer;
 }
 

@@ -15,6 +15,7 @@ namespace singularity::submission {
 // What the SPANK plugin's options say.
 struct Elastic {
     std::optional<std::uint32_t> min_gpus; // absent: --singularity-elastic without a value
+    std::optional<std::uint32_t> max_gpus;
 };
 
 // Nothing for a job that is not elastic, or is switched off. A value that the SPANK plugin would have refused
@@ -24,6 +25,9 @@ struct Elastic {
 struct Answer {
     bool accepted = true;
     std::string words; // for the user, a line for each thing; empty: nothing to say
+    // For the AdminComment, if that is empty (common/slurm/note.hpp): what the planner may do with the job
+    // before it has run. Empty: nobody knows that yet.
+    std::string note;
 };
 
 // Looks at the description of an elastic job and completes it: numbers only, no string of it is touched.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Started by the agent, with a listening socket at descriptor 3 and standard error for what there is to say.
+#include "common/guarded_main.hpp"
 #include "common/log.hpp"
-#include "guarded_main.hpp"
 #include "service.hpp"
 
 #include <csignal>
@@ -23,4 +23,4 @@ int run(int /*argc*/, char ** /*argv*/) {
 
 } // namespace
 
-int main(int argc, char **argv) { return singularity::spank::guarded_main(run, argc, argv); }
+int main(int argc, char **argv) { return singularity::guarded_main(run, argc, argv); }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // singularity-slurm: asks slurmctld about jobs, and to change them, for the node agent and for
 // singularityctl: libslurm blocks, and is bound to a release.
+#include "common/guarded_main.hpp"
+#include "common/slurm/controller.hpp"
+#include "common/slurm/plan_file.hpp"
 #include "common/text.hpp"
-#include "controller.hpp"
-#include "guarded_main.hpp"
 #include "moves.hpp"
 #include "status.hpp"
 
@@ -11,8 +12,10 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <fstream>
 #include <functional>
 #include <iostream>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -57,13 +60,13 @@ int fail(const singularity::Error &error) {
 std::string_view yes_or_no(bool value) { return value ? "yes" : "no"; }
 
 int show(std::uint32_t id) {
-    const auto cluster = slurm::cluster_name();
-    if (!cluster)
-        return fail(cluster.error());
+    const auto settings = slurm::settings();
+    if (!settings)
+        return fail(settings.error());
     const auto job = slurm::load_job(id);
     if (!job)
         return fail(job.error());
-    std::string shown = fmt::format("job={}\ncluster={}\n", id, *cluster);
+    std::string shown = fmt::format("job={}\ncluster={}\n", id, settings->cluster);
     if (job->known)
         shown += fmt::format("uid={}\nbatch={}\nmay_requeue={}\nrestarts={}\nbatch_host={}\ncompleting={}\n",
                              job->uid, yes_or_no(job->batch), yes_or_no(job->may_requeue), job->restarts,
@@ -82,6 +85,16 @@ int outcome(const singularity::Expected<void> &done) { return done ? EXIT_SUCCES
 int print(const std::string &text) {
     std::cout << text << std::flush;
     return std::cout ? EXIT_SUCCESS : fail({"write", "standard output", "it takes no more", EIO});
+}
+
+int show_plan() {
+    std::ifstream file(slurm::kPlanFile);
+    if (!file)
+        return fail({"read", slurm::kPlanFile,
+                     "singularity-planner has not run on this host: ask on the one where it does", ENOENT});
+    std::ostringstream text;
+    text << file.rdbuf();
+    return print(text.str());
 }
 
 int look(const std::string &node, const std::vector<std::uint32_t> &jobs) {
@@ -127,6 +140,7 @@ struct Options {
     std::vector<std::uint32_t> ids;
     std::vector<std::string> words;
     std::string node;
+    bool plan = false;
     slurm::Verb verb;
 };
 
@@ -203,7 +217,9 @@ void add_user_commands(CLI::App &app, Options &to, std::function<int()> &command
     CLI::App *const shown = app.add_subcommand(
         "status", "elastic jobs: state, GPUs, MIN-MAX, ranks, runs, checkpoints; or all about one");
     shown->add_option("JOBID", to.id, "the job's number")->check(is_job_id);
-    shown->callback([&to, &command] { command = [&to] { return status(to.id); }; });
+    auto *const plan = shown->add_flag("--plan", to.plan, "what singularity-planner thinks, where it runs");
+    plan->excludes(shown->get_option("JOBID"));
+    shown->callback([&to, &command] { command = [&to] { return to.plan ? show_plan() : status(to.id); }; });
 }
 
 int run(int argc, char **argv) {
@@ -231,4 +247,4 @@ int run(int argc, char **argv) {
 
 } // namespace
 
-int main(int argc, char **argv) { return singularity::spank::guarded_main(run, argc, argv); }
+int main(int argc, char **argv) { return singularity::guarded_main(run, argc, argv); }

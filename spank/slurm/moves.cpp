@@ -2,8 +2,8 @@
 #include "moves.hpp"
 
 #include "common/deadline.hpp"
+#include "common/slurm/controller.hpp"
 #include "common/text.hpp"
-#include "controller.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -89,40 +89,44 @@ Expected<void> look_at(const Job &job, Seen &seen) {
     return {};
 }
 
-// Of the comment, if it is one that can be understood; what the last one has changed is taken back in any
-// case.
-Expected<void> see_to(const Job &job) {
+// To its comment, if it is one that can be understood, or else to what the planner has decided; what the last
+// one has changed is taken back in any case. Whether it is to wait.
+Expected<bool> see_to(const Job &job) {
     const auto parsed = parse_verb(job.comment);
     if (!parsed)
         if (auto said = say(job, parsed.error().message()); !said)
-            return said;
+            return propagate(said);
     const auto verb = parsed ? parsed.value() : std::nullopt;
     auto note = Note::parse(job.admin_comment);
     const bool ours = note.has_value();
     auto placed = place(verb, job.wishes, std::move(note).value_or(Note()));
-    const auto refused = [&](std::string_view why) {
-        return verb ? say(job, was_not_done(*verb, why)) : Expected<void>();
+    const auto refused = [&](Error error) -> Expected<bool> {
+        if (!verb)
+            return std::unexpected(std::move(error));
+        if (auto said = say(job, was_not_done(*verb, error.why)); !said)
+            return propagate(said);
+        return false;
     };
     if (!placed)
-        return refused(placed.error().why);
+        return refused(std::move(placed.error()));
     // What will be taken back is written down before it is done.
     const auto text = placed->note.text();
     const bool changed =
         ours && text != job.admin_comment && !(placed->note.empty() && job.admin_comment.empty());
     if (changed)
         if (auto noted = update_job(job.id, {.admin_comment = text}); !noted)
-            return noted;
+            return propagate(noted);
     if (verb)
         placed->change.comment.emplace();
     if (placed->change == Change{})
-        return {};
+        return placed->waits;
     if (auto done = update_job(job.id, placed->change, owner_of(job)); !done) {
         if (changed)
             if (auto back = update_job(job.id, {.admin_comment = job.admin_comment}); !back)
-                return back;
-        return verb ? refused(done.error().why) : done;
+                return propagate(back);
+        return refused(std::move(done.error()));
     }
-    return {};
+    return placed->waits;
 }
 
 std::string where_to(const Verb &verb) {
@@ -166,8 +170,11 @@ Expected<void> begin(std::uint32_t id) {
                        EINVAL);
     const auto seen_to = see_to(*job);
     // Whatever came of that, it runs.
-    auto begun = update_job(id, {.begin = std::time(nullptr) + kAfterRevocation});
-    return seen_to ? begun : seen_to;
+    const bool waits = seen_to && seen_to.value();
+    auto begun = update_job(id, {.begin = std::time(nullptr) + (waits ? kPause : kAfterRevocation)});
+    if (!seen_to)
+        return std::unexpected(seen_to.error());
+    return begun;
 }
 
 Expected<Seen> look(const std::string &node, std::span<const std::uint32_t> jobs) {

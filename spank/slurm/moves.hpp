@@ -5,7 +5,7 @@
 #pragma once
 
 #include "common/error.hpp"
-#include "verb.hpp"
+#include "common/slurm/verb.hpp"
 
 #include <cstdint>
 #include <span>
@@ -15,8 +15,8 @@
 namespace singularity::slurm {
 
 // A job that has been requeued may run in a few seconds: it must otherwise wait for AuthInfo's cred_expire to
-// pass. What its comment asks for is seen to before, with the rights of its user; where slurmctld refuses
-// that, the comment says so, and the job runs without.
+// pass. What its comment asks for, or else what singularity-planner has decided, is seen to before, with the
+// rights of its user; where slurmctld refuses that, the comment says so, and the job runs without.
 [[nodiscard]] Expected<void> begin(std::uint32_t id);
 
 struct Seen {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "status.hpp"
 
+#include "common/slurm/note.hpp"
 #include "common/text.hpp"
-#include "note.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 // Elastic jobs as a table, or one of them in full.
 #pragma once
 
-#include "controller.hpp"
+#include "common/slurm/controller.hpp"
 
 #include <ctime>
 #include <span>

@@ -2,7 +2,7 @@
 // singularity-task PROGRAM [ARGUMENT...]: Slurm starts it in place of each task of an elastic step, and of
 // the batch script, as the SPANK plugin has told it to.
 #include "agent/agent_messages.hpp"
-#include "guarded_main.hpp"
+#include "common/guarded_main.hpp"
 #include "script.hpp"
 #include "script_environment.hpp"
 #include "step_request.hpp"
@@ -91,4 +91,4 @@ int run(int argc, char **argv) {
 
 } // namespace
 
-int main(int argc, char **argv) { return singularity::spank::guarded_main(run, argc, argv); }
+int main(int argc, char **argv) { return singularity::guarded_main(run, argc, argv); }

@@ -3,9 +3,9 @@
 // does not wait for anything; this process does nothing else. Descriptor 3 is its socket to the agent.
 #include "agent_link.hpp"
 #include "common/config.hpp"
+#include "common/guarded_main.hpp"
 #include "common/log.hpp"
 #include "criu-hooks/store/configured.hpp"
-#include "guarded_main.hpp"
 #include "jobs.hpp"
 
 #include <chrono>
@@ -120,4 +120,4 @@ int run(int /*argc*/, char ** /*argv*/) {
 
 } // namespace
 
-int main(int argc, char **argv) { return spank::guarded_main(run, argc, argv); }
+int main(int argc, char **argv) { return guarded_main(run, argc, argv); }

@@ -5,3 +5,9 @@ foreach(subject IN ITEMS error text deadline log raii settings config installati
 endforeach()
 target_compile_definitions(common_config PRIVATE
     SINGULARITY_EXAMPLE_CONFIGURATION="${PROJECT_SOURCE_DIR}/slurm-conf/singularity.yaml")
+if(TARGET singularity_slurm_jobs)
+    foreach(subject IN ITEMS job_fate verbs)
+        singularity_unit_test(common_slurm_${subject} SOURCES ${CMAKE_CURRENT_LIST_DIR}/common_slurm_${subject}.cpp USES singularity_slurm_jobs)
+        target_include_directories(common_slurm_${subject} SYSTEM PRIVATE ${SLURM_INCLUDE_DIR})
+    endforeach()
+endif()

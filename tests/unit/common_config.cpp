@@ -277,9 +277,13 @@ void defaults_are_those_documented(void ** /*state*/) {
         (config.standard == Config::Tier{.guarantee_percent = 70, .moves_per_hour = 4, .least_run = 5min}));
     assert_true(
         (config.basic == Config::Tier{.guarantee_percent = 0, .moves_per_hour = 12, .least_run = 1min}));
-    assert_true(
-        (config.planner ==
-         Config::Planner{.horizon = 2min, .margin_percent = 30, .payback = 15min, .service_quantum = 1h}));
+    assert_true((config.planner == Config::Planner{.every = 10s,
+                                                   .metrics = {},
+                                                   .priority_weight = 1'000'000,
+                                                   .horizon = 2min,
+                                                   .margin_percent = 30,
+                                                   .payback = 15min,
+                                                   .service_quantum = 1h}));
     assert_true((config.store ==
                  Config::Store{.directory = "/var/lib/singularity/store", .others = {}, .quota_gib = 0}));
     assert_true((config.agents == Config::Agents{.address = "",
@@ -306,7 +310,9 @@ void every_key_can_be_set(void ** /*state*/) {
              "premium: {guarantee_percent: 100, moves_per_hour: 0, least_run: 24h}\n"
              "standard: {guarantee_percent: 50, moves_per_hour: 60, least_run: 0s}\n"
              "basic: {guarantee_percent: 50, moves_per_hour: 1, least_run: 2s}\n"
-             "planner: {horizon: 30s, margin_percent: 0, payback: 1h, service_quantum: 10m}\n"
+             "planner: {every: 1m, metrics: /run/planner.prom, priority_weight: 0, horizon: 30s, "
+             "margin_percent: 0, payback: 1h, "
+             "service_quantum: 10m}\n"
              "store: {directory: /shared/store, others: \"/a b:/c\", quota_gib: 500}\n"
              "agents: {address: 10.0.0.1, port: 1, vxlan_port: 65535, patience: 2s, munge_socket: /m, "
              "metrics: /p}\n");
@@ -322,7 +328,13 @@ void every_key_can_be_set(void ** /*state*/) {
     expected.premium = {.guarantee_percent = 100, .moves_per_hour = 0, .least_run = 24h};
     expected.standard = {.guarantee_percent = 50, .moves_per_hour = 60, .least_run = 0s};
     expected.basic = {.guarantee_percent = 50, .moves_per_hour = 1, .least_run = 2s};
-    expected.planner = {.horizon = 30s, .margin_percent = 0, .payback = 1h, .service_quantum = 10min};
+    expected.planner = {.every = 1min,
+                        .metrics = "/run/planner.prom",
+                        .priority_weight = 0,
+                        .horizon = 30s,
+                        .margin_percent = 0,
+                        .payback = 1h,
+                        .service_quantum = 10min};
     expected.store = {.directory = "/shared/store", .others = {"/a b", "/c"}, .quota_gib = 500};
     expected.agents = {.address = "10.0.0.1",
                        .port = 1,

@@ -74,3 +74,9 @@ endif()
 singularity_unit_test(select_plugin_submission SOURCES ${PROJECT_SOURCE_DIR}/tests/unit/select_plugin_submission.cpp
                       USES singularity_submission)
 target_include_directories(select_plugin_submission PRIVATE ${PROJECT_SOURCE_DIR}/select-plugin/job_submit)
+
+if(TARGET singularity_outlook)
+    singularity_unit_test(select_plugin_planner SOURCES ${PROJECT_SOURCE_DIR}/tests/unit/select_plugin_planner.cpp
+                          USES singularity_outlook singularity_policy singularity_slurm_jobs singularity_common LINKS singularity_fmt)
+    target_include_directories(select_plugin_planner PRIVATE ${PROJECT_SOURCE_DIR}/select-plugin/planner)
+endif()

@@ -47,6 +47,9 @@ struct Config {
     } premium, standard, basic;
 
     struct Planner {
+        std::chrono::milliseconds every{}; // between two looks of singularity-planner
+        std::filesystem::path metrics;     // a file that it writes; empty: none
+        std::int64_t priority_weight{};    // of one tier, in Slurm's priorities; 0: they are left alone
         std::chrono::milliseconds horizon{};
         std::int64_t margin_percent{};
         std::chrono::milliseconds payback{};

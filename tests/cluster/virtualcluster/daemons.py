@@ -11,7 +11,8 @@ DAEMONS = {
     "slurmctld": (["slurmctld", "-D"], "/var/log/slurm/slurmctld.out"),
     "slurmd": (["slurmd", "-D"], "/var/log/slurm/slurmd.out"),
     "slurmdbd": (["slurmdbd", "-D"], "/var/log/slurm/slurmdbd.out"),
-    # Ours, which writes no pid file: systemd asks for none.
+    # Those of this project write no pid file: systemd asks for none.
+    "singularity-planner": (["sh", "-c", "echo $$ >/run/singularity-planner.pid; exec singularity-planner"], "/var/log/singularity-planner.log"),
     "singularityd": (["sh", "-c", "echo $$ >/run/singularityd.pid; exec singularityd"], "/var/log/singularityd.log"),
 }
 PID_FILES = {name: f"/run/{name}.pid" for name in DAEMONS}

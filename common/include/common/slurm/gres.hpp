@@ -11,8 +11,8 @@
 
 namespace singularity::slurm {
 
-// Of all types: 3 in "gpu:a100:2,gpu:1,nic:4", as job_info_t has it in gres_total. Nothing: it is no such
-// list.
+// Of all types: 3 in "gpu:a100:2,gpu:1,nic:4", as job_info_t has it in gres_total; with (IDX:0-1) of a node,
+// or (S:0). Nothing: it is no such list.
 [[nodiscard]] std::optional<std::uint32_t> gpus_of(std::string_view gres);
 
 // What a job has asked for, as job_info_t has it: "gres/gpu:8", before 23.02 "gres:gpu:8", perhaps among
@@ -25,6 +25,9 @@ struct GpuWish {
     std::uint32_t nodes = 0;
     friend bool operator==(const GpuWish &, const GpuWish &) = default;
 };
+
+// How many that is in all; 0: none, or by socket, which nobody knows beforehand.
+[[nodiscard]] std::uint32_t gpus_wished(const GpuWish &wish, std::uint32_t tasks);
 
 // How the same job asks for so many GPUs in all. Only what must change is filled in; an empty text
 // takes a wish away. An error, in the user's words: it cannot.

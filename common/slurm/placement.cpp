@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "placement.hpp"
+#include "common/slurm/placement.hpp"
+
+#include "common/text.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -32,15 +34,60 @@ Wishes before_last_verb(Wishes wishes, const Note &note, Change &change) {
     return wishes;
 }
 
+constexpr const char *kPlan = "plan";
+constexpr std::string_view kWait = "wait";
+
+Expected<void> resize(Change &change, const Wishes &own, const Note &note, std::uint32_t gpus) {
+    if (auto checked = check_size(gpus, note); !checked)
+        return checked;
+    auto wish = with_gpus(own.gpus, gpus);
+    if (!wish)
+        return propagate(wish);
+    change.gpus = std::move(*wish);
+    return {};
+}
+
+void require(Change &change, const Wishes &own, Note &note, const std::string &nodes) {
+    change.required_nodes = nodes;
+    note.set(kPlaced, fmt::format("{}{}", kRequired, own.required_nodes));
+}
+
 } // namespace
+
+std::optional<Decision> decision_of(const Note &note) {
+    const auto text = note.get(kPlan);
+    if (text == kWait)
+        return Decision{.waits = true, .gpus = 0, .nodes = {}};
+    Decision out;
+    const std::string_view whole(text);
+    const auto at = std::min(whole.find('@'), whole.size());
+    const auto [end, error] = std::from_chars(whole.begin(), whole.begin() + at, out.gpus);
+    if (error != std::errc() || end != whole.begin() + at || out.gpus == 0)
+        return std::nullopt;
+    out.nodes = whole.substr(std::min(whole.size(), at + 1));
+    return out;
+}
+
+Expected<void> decide(Note &note, const Decision &decision) {
+    const auto text = decision.waits ? std::string(kWait)
+                                     : fmt::format("{}{}{}", decision.gpus, decision.nodes.empty() ? "" : "@",
+                                                   decision.nodes);
+    note.set(kPlan, text);
+    return note.get(kPlan) == text
+               ? Expected<void>()
+               : failure("note", quote(text), "it is too long, or has signs that a note cannot have", EINVAL);
+}
+
+void forget_decision(Note &note) { note.set(kPlan, ""); }
 
 Expected<Placement> place(const std::optional<Verb> &verb, const Wishes &wishes, Note note) {
     Change change;
     const auto own = before_last_verb(wishes, note, change);
     note.set(kPlaced, "");
+    const auto decision = verb ? std::nullopt : decision_of(note);
+    forget_decision(note);
     if (verb && verb->kind == Verb::Kind::kMigrate && !verb->node.empty()) {
-        change.required_nodes = verb->node;
-        note.set(kPlaced, fmt::format("{}{}", kRequired, own.required_nodes));
+        require(change, own, note, verb->node);
     } else if (verb && verb->kind == Verb::Kind::kMigrate) {
         const auto left = note.get("nodes");
         if (left.empty())
@@ -49,14 +96,16 @@ Expected<Placement> place(const std::optional<Verb> &verb, const Wishes &wishes,
             fmt::format("{}{}{}", own.excluded_nodes, own.excluded_nodes.empty() ? "" : ",", left);
         note.set(kPlaced, fmt::format("{}{}", kExcluded, own.excluded_nodes));
     } else if (verb && verb->kind == Verb::Kind::kResize) {
-        if (auto checked = check_size(verb->gpus, note); !checked)
-            return propagate(checked);
-        auto gpus = with_gpus(own.gpus, verb->gpus);
-        if (!gpus)
-            return propagate(gpus);
-        change.gpus = std::move(*gpus);
+        if (auto resized = resize(change, own, note, verb->gpus); !resized)
+            return propagate(resized);
+    } else if (decision && !decision->waits) {
+        if (auto resized = resize(change, own, note, decision->gpus); !resized)
+            return propagate(resized);
+        if (!decision->nodes.empty())
+            require(change, own, note, decision->nodes);
     }
-    return Placement{.change = std::move(change), .note = std::move(note)};
+    return Placement{
+        .change = std::move(change), .note = std::move(note), .waits = decision && decision->waits};
 }
 
 Expected<void> check_size(std::uint32_t gpus, const Note &note) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "gres.hpp"
+#include "common/slurm/gres.hpp"
 
 #include <algorithm>
 #include <array>
@@ -40,6 +40,21 @@ std::optional<Counted> counted(std::string_view part) {
     return error == std::errc() && end == number.end() ? std::optional(out) : std::nullopt;
 }
 
+// Which they are, and on which sockets, as in "gpu:2(IDX:0,3)" and "gpu:4(S:0-1)", is no part of the list.
+std::string without_brackets(std::string_view gres) {
+    std::string out;
+    int depth = 0;
+    for (const char c : gres) {
+        if (c == '(')
+            ++depth;
+        else if (c == ')')
+            --depth;
+        else if (depth == 0)
+            out += c;
+    }
+    return out;
+}
+
 bool is_of_gpus(std::string_view part) {
     constexpr std::array<std::string_view, 3> kNames{"gres/gpu", "gres:gpu", "gpu"};
     return std::ranges::any_of(kNames, [&](std::string_view name) {
@@ -71,8 +86,9 @@ Expected<std::string> with_count(const std::string &list, std::uint32_t gpus) {
 } // namespace
 
 std::optional<std::uint32_t> gpus_of(std::string_view gres) {
+    const auto list = without_brackets(gres);
     std::uint32_t out = 0;
-    for (const auto part : parts_of(gres)) {
+    for (const auto part : parts_of(list)) {
         const auto found = counted(part);
         if (!found)
             return std::nullopt;
@@ -80,6 +96,21 @@ std::optional<std::uint32_t> gpus_of(std::string_view gres) {
             out += found->count;
     }
     return out;
+}
+
+std::uint32_t gpus_wished(const GpuWish &wish, std::uint32_t tasks) {
+    const auto in = [](std::string_view list) {
+        std::uint32_t out = 0;
+        for (const auto part : parts_of(list))
+            if (is_of_gpus(part))
+                out += counted(part).value_or(Counted{.before = {}, .count = 1}).count;
+        return out;
+    };
+    if (const auto gpus = in(wish.per_job))
+        return gpus;
+    if (const auto gpus = in(wish.per_node))
+        return gpus * wish.nodes;
+    return in(wish.per_task) * tasks;
 }
 
 Expected<GpuChange> with_gpus(const GpuWish &wish, std::uint32_t gpus) {

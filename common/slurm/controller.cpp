@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "controller.hpp"
+#include "common/slurm/controller.hpp"
 
-#include "gres.hpp"
-#include "job_fate.hpp"
+#include "common/slurm/gres.hpp"
+#include "common/slurm/job_fate.hpp"
 
 #include <algorithm>
 #include <array>
@@ -22,7 +22,9 @@
 #undef slurm_load_job
 #undef slurm_requeue
 #undef slurm_load_jobs
+#undef slurm_load_node
 #undef slurm_load_node_single
+#undef slurm_load_partitions
 #undef slurm_update_job
 
 namespace singularity::slurm {
@@ -90,27 +92,88 @@ int error_code(int returned) { return returned > 0 ? returned : errno; }
 
 std::string text_or_empty(const char *text) { return text == nullptr ? std::string() : std::string(text); }
 
+std::vector<std::string> split(std::string_view list) {
+    std::vector<std::string> out;
+    while (!list.empty()) {
+        const auto part = list.substr(0, list.find(','));
+        list.remove_prefix(std::min(list.size(), part.size() + 1));
+        out.emplace_back(part);
+    }
+    return out;
+}
+
+// "n[1-3,7]" as names.
+std::vector<std::string> names_of(const std::string &list) {
+    auto *const names = slurm_hostlist_create(list.c_str());
+    std::vector<std::string> out;
+    if (names == nullptr)
+        return out;
+    while (char *const name = slurm_hostlist_shift(names)) {
+        out.emplace_back(name);
+        std::free(name); // NOLINT(cppcoreguidelines-no-malloc): Slurm's own, made with malloc
+    }
+    slurm_hostlist_destroy(names);
+    return out;
+}
+
+// Only with SHOW_DETAIL; empty also where Slurm's two lists do not agree.
+std::vector<GpuShare> shares_of(const slurm_job_info_t &record) {
+    const auto names = names_of(text_or_empty(record.nodes));
+    std::vector<GpuShare> out;
+    if (record.gres_detail_str == nullptr || names.size() != record.gres_detail_cnt)
+        return out;
+    const std::span details(record.gres_detail_str, record.gres_detail_cnt);
+    for (std::size_t i = 0; i < names.size(); ++i)
+        if (const auto gpus = gpus_of(text_or_empty(details[i])).value_or(0); gpus > 0)
+            out.push_back({.node = names[i], .gpus = gpus});
+    return out;
+}
+
+Waiting waiting_of(const slurm_job_info_t &record) {
+    switch (record.state_reason) {
+    case WAIT_NO_REASON:
+    case WAIT_PRIORITY:
+    case WAIT_RESOURCES:
+        return record.priority == 0 ? Waiting::kForOther : Waiting::kForRoom;
+    case WAIT_TIME:
+        return Waiting::kForTime;
+    default:
+        return Waiting::kForOther;
+    }
+}
+
 Job job_of(const slurm_job_info_t &record) {
     const auto base = record.job_state & JOB_STATE_BASE;
+    const bool runs = base == JOB_RUNNING;
+    const bool holds = runs || base == JOB_SUSPENDED;
     return Job{.known = true,
                .id = record.job_id,
                .fate = fate_of(record.job_state, record.preempt_time, record.exit_code),
                .completing = (record.job_state & JOB_COMPLETING) != 0,
                .pending = base == JOB_PENDING,
-               .running = base == JOB_RUNNING,
+               .running = runs,
                .state = std::string(state_word(record.job_state)),
                .uid = record.user_id,
                .gid = record.group_id,
                .batch = record.batch_flag != 0,
+               .part = record.het_job_id != 0,
                .may_requeue = record.requeue != 0,
                .restarts = record.restart_cnt,
-               .gpus = base == JOB_RUNNING ? gpus_of(text_or_empty(record.gres_total)) : std::nullopt,
+               .gpus = runs ? gpus_of(text_or_empty(record.gres_total)) : std::nullopt,
                .batch_host = text_or_empty(record.batch_host),
                .nodes = text_or_empty(record.nodes),
                .name = text_or_empty(record.name),
                .partition = text_or_empty(record.partition),
                .qos = text_or_empty(record.qos),
+               .eligible = record.eligible_time,
+               .begin = base == JOB_PENDING && record.state_reason == WAIT_TIME ? record.start_time : 0,
                .started = record.start_time,
+               .waiting = waiting_of(record),
+               .site_factor = static_cast<std::int32_t>(record.site_factor - NICE_OFFSET),
+               .tasks = record.num_tasks,
+               .least_nodes = record.num_nodes,
+               .most_nodes = record.max_nodes,
+               .shares = holds ? shares_of(record) : std::vector<GpuShare>(),
                .comment = text_or_empty(record.comment),
                .admin_comment = text_or_empty(record.admin_comment),
                .wishes = {.required_nodes = text_or_empty(record.req_nodes),
@@ -122,6 +185,17 @@ Job job_of(const slurm_job_info_t &record) {
                                    .nodes = record.num_nodes}}};
 }
 
+Node node_of(const node_info_t &record) {
+    return Node{.known = true,
+                .down = (record.node_state & NODE_STATE_BASE) == NODE_STATE_DOWN,
+                .leaves = (record.node_state & (NODE_STATE_DRAIN | NODE_STATE_FAIL)) != 0,
+                .reason = text_or_empty(record.reason),
+                .name = text_or_empty(record.name),
+                .gpus = gpus_of(text_or_empty(record.gres)).value_or(0),
+                .partitions = split(text_or_empty(record.partitions))};
+}
+
+using NodeMessage = std::unique_ptr<node_info_msg_t, decltype(&slurm_free_node_info_msg)>;
 using JobMessage = std::unique_ptr<job_info_msg_t, decltype(&slurm_free_job_info_msg)>;
 
 // slurmctld knows a caller by the effective user of the process that has asked munge.
@@ -163,14 +237,16 @@ void put(char *&field, const std::optional<std::string> &text, std::vector<std::
 Library::Library() { slurm_init(nullptr); }
 Library::~Library() { slurm_fini(); }
 
-Expected<std::string> cluster_name() {
+Expected<Settings> settings() {
     slurm_conf_t *loaded = nullptr;
     if (const int returned = slurm_load_ctl_conf(0, &loaded); returned != 0) {
         const int code = error_code(returned);
         return failure("ask slurmctld for", "its configuration", slurm_strerror(code), code);
     }
-    // Not freed: 26.05 has no function for it, and the process is short.
-    return text_or_empty(loaded->cluster_name);
+    // Not freed: 26.05 has no function for it, and it is asked for once.
+    return Settings{.cluster = text_or_empty(loaded->cluster_name),
+                    .state_directory = text_or_empty(loaded->state_save_location),
+                    .slurm_user = text_or_empty(loaded->slurm_user_name)};
 }
 
 Expected<Job> load_job(std::uint32_t id) {
@@ -205,6 +281,28 @@ Expected<std::vector<Job>> load_jobs() {
     return out;
 }
 
+Expected<std::vector<Node>> load_nodes() {
+    node_info_msg_t *loaded = nullptr;
+    if (const int returned = slurm_load_node(0, &loaded, SHOW_ALL | SHOW_LOCAL); returned != 0) {
+        const int code = error_code(returned);
+        return failure("ask slurmctld for", "its nodes", slurm_strerror(code), code);
+    }
+    const NodeMessage message(loaded, slurm_free_node_info_msg);
+    // slurmctld does not say in which partitions a node is: its clients find out.
+    partition_info_msg_t *partitions = nullptr;
+    if (const int returned = slurm_load_partitions(0, &partitions, SHOW_ALL | SHOW_LOCAL); returned != 0) {
+        const int code = error_code(returned);
+        return failure("ask slurmctld for", "its partitions", slurm_strerror(code), code);
+    }
+    slurm_populate_node_partitions(loaded, partitions);
+    slurm_free_partition_info_msg(partitions);
+    std::vector<Node> out;
+    for (const auto &record : std::span(message->node_array, message->record_count))
+        if (record.name != nullptr) // of one that was deleted
+            out.push_back(node_of(record));
+    return out;
+}
+
 Expected<Node> load_node(const std::string &name) {
     node_info_msg_t *loaded = nullptr;
     std::string named = name;
@@ -216,16 +314,10 @@ Expected<Node> load_node(const std::string &name) {
             return Node{};
         return failure(words, name, slurm_strerror(code), code);
     }
-    const std::unique_ptr<node_info_msg_t, decltype(&slurm_free_node_info_msg)> message(
-        loaded, slurm_free_node_info_msg);
-    for (const auto &record : std::span(message->node_array, message->record_count)) {
-        if (text_or_empty(record.name) != name)
-            continue;
-        return Node{.known = true,
-                    .down = (record.node_state & NODE_STATE_BASE) == NODE_STATE_DOWN,
-                    .leaves = (record.node_state & (NODE_STATE_DRAIN | NODE_STATE_FAIL)) != 0,
-                    .reason = text_or_empty(record.reason)};
-    }
+    const NodeMessage message(loaded, slurm_free_node_info_msg);
+    for (const auto &record : std::span(message->node_array, message->record_count))
+        if (text_or_empty(record.name) == name)
+            return node_of(record);
     return Node{};
 }
 
@@ -270,6 +362,8 @@ Expected<void> update_job(std::uint32_t id, const Change &change, std::optional<
     put(wish.tres_per_task, change.gpus.per_task, kept);
     if (change.begin)
         wish.begin_time = *change.begin;
+    if (change.site_factor)
+        wish.site_factor = NICE_OFFSET + static_cast<std::uint32_t>(*change.site_factor);
     Acting acting;
     if (user && geteuid() == 0)
         if (auto acts = acting.begin(*user); !acts)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "verb.hpp"
+#include "common/slurm/verb.hpp"
 
 #include "common/text.hpp"
 

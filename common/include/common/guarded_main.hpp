@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <exception>
 
-namespace singularity::spank {
+namespace singularity {
 
 // run: the program; its result, or EXIT_FAILURE after an exception, is the exit status.
 inline int guarded_main(int (*run)(int, char **), int argc, char **argv) noexcept {
@@ -19,4 +19,4 @@ inline int guarded_main(int (*run)(int, char **), int argc, char **argv) noexcep
     }
 }
 
-} // namespace singularity::spank
+} // namespace singularity

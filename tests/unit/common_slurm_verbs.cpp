@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What comments of jobs ask for, what is kept in an AdminComment, and what becomes of a job's wishes.
 #include "cmocka.hpp"
-#include "slurm/gres.hpp"
-#include "slurm/note.hpp"
-#include "slurm/placement.hpp"
-#include "slurm/verb.hpp"
+#include "common/slurm/gres.hpp"
+#include "common/slurm/note.hpp"
+#include "common/slurm/placement.hpp"
+#include "common/slurm/verb.hpp"
 
 #include <string>
 
@@ -125,6 +125,32 @@ void placements(void **) {
     assert_false(place(migrate(), wishes, Note()).has_value());
 }
 
+// What the planner has decided holds for one run as well, and a verb of the user's goes before it.
+void decisions(void **) {
+    const Wishes wishes{.required_nodes = {}, .excluded_nodes = {}, .gpus = wish("gres/gpu:8")};
+    auto note = *Note::parse("singularity: elastic=2-8");
+    assert_false(decision_of(note).has_value());
+    assert_true(decide(note, {.waits = false, .gpus = 4, .nodes = "n1,n2"}).has_value());
+    expect_equal(note.get("plan"), std::string("4@n1,n2"));
+    auto placed = place(std::nullopt, wishes, note);
+    expect_equal(placed->change.gpus.per_job.value_or(""), std::string("gres/gpu:4"));
+    expect_equal(placed->change.required_nodes.value_or(""), std::string("n1,n2"));
+    assert_false(placed->waits || decision_of(placed->note).has_value());
+    expect_equal(placed->note.get("placed"), std::string("required:"));
+
+    auto other = place(migrate("n7"), wishes, note);
+    expect_equal(other->change.required_nodes.value_or(""), std::string("n7"));
+    assert_true(other->change.gpus == GpuChange{} && !decision_of(other->note));
+
+    assert_true(decide(note, {.waits = true, .gpus = 0, .nodes = {}}).has_value());
+    assert_true(place(std::nullopt, wishes, note)->waits);
+    assert_true(decide(note, {.waits = false, .gpus = 9, .nodes = {}}).has_value());
+    assert_false(place(std::nullopt, wishes, note).has_value());
+    assert_false(decide(note, {.waits = false, .gpus = 4, .nodes = "n 1"}).has_value());
+    for (const auto *const junk : {"singularity: plan=0", "singularity: plan=4x", "singularity: plan=@n1"})
+        assert_false(decision_of(*Note::parse(junk)).has_value());
+}
+
 void ranges(void **) {
     const auto allowed = [](const char *note, std::uint32_t count) {
         return check_size(count, Note::parse(note).value_or(Note())).has_value();
@@ -148,7 +174,7 @@ void ranges(void **) {
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(verbs),      cmocka_unit_test(notes),  cmocka_unit_test(sizes),
-        cmocka_unit_test(placements), cmocka_unit_test(ranges),
+        cmocka_unit_test(placements), cmocka_unit_test(ranges), cmocka_unit_test(decisions),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

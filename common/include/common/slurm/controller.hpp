@@ -4,11 +4,12 @@
 #pragma once
 
 #include "common/error.hpp"
-#include "job_fate.hpp"
-#include "placement.hpp"
+#include "common/slurm/job_fate.hpp"
+#include "common/slurm/placement.hpp"
 
 #include <cstdint>
 #include <ctime>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,19 @@
 #include <sys/types.h>
 
 namespace singularity::slurm {
+
+// GPUs of one node that a job has.
+struct GpuShare {
+    std::string node;
+    std::uint32_t gpus = 0;
+};
+
+// What a pending job waits for.
+enum class Waiting : std::uint8_t {
+    kForRoom,  // nodes, or its turn: it would start if there were room
+    kForTime,  // its begin
+    kForOther, // other jobs, limits, licences, people: room alone does not help it
+};
 
 struct Job {
     bool known = false; // false: slurmctld has no such job, or no longer; only fate says something then
@@ -28,6 +42,7 @@ struct Job {
     std::uint32_t uid = 0;
     std::uint32_t gid = 0;
     bool batch = false;
+    bool part = false;        // of a heterogeneous job
     bool may_requeue = false; // --requeue, or JobRequeue of slurm.conf
     std::uint32_t restarts = 0;
     std::optional<std::uint32_t> gpus; // of its allocation, on all nodes; nothing: it does not run
@@ -36,7 +51,15 @@ struct Job {
     std::string name;
     std::string partition;
     std::string qos;
+    std::time_t eligible = 0; // 0: it is not yet
+    std::time_t begin = 0;    // of one that waits for that; 0: it does not
     std::time_t started = 0;
+    Waiting waiting = Waiting::kForRoom; // of one that is pending
+    std::int32_t site_factor = 0;        // in its priority
+    std::uint32_t tasks = 0;
+    std::uint32_t least_nodes = 0;
+    std::uint32_t most_nodes = 0; // 0: no limit
+    std::vector<GpuShare> shares; // of one that runs or is suspended, in the order of its nodes
     std::string comment;
     std::string admin_comment;
     Wishes wishes;
@@ -47,6 +70,9 @@ struct Node {
     bool down = false;
     bool leaves = false; // it is drained, or about to fail: what runs there is to go
     std::string reason;  // as whoever did it has given it
+    std::string name;
+    std::uint32_t gpus = 0;
+    std::vector<std::string> partitions;
 };
 
 // libslurm between its initialisation, which reads slurm.conf, and its end: one per process, around all that
@@ -59,13 +85,19 @@ class Library {
     Library &operator=(const Library &) = delete;
 };
 
-// ClusterName of slurm.conf, as slurmctld has it.
-[[nodiscard]] Expected<std::string> cluster_name();
+// Of slurm.conf, as slurmctld has it.
+struct Settings {
+    std::string cluster;                   // ClusterName
+    std::filesystem::path state_directory; // StateSaveLocation
+    std::string slurm_user;                // SlurmUser
+};
+[[nodiscard]] Expected<Settings> settings();
 
 [[nodiscard]] Expected<Job> load_job(std::uint32_t id);
 // All that the caller may see.
 [[nodiscard]] Expected<std::vector<Job>> load_jobs();
 [[nodiscard]] Expected<Node> load_node(const std::string &name);
+[[nodiscard]] Expected<std::vector<Node>> load_nodes();
 
 // One that runs or is suspended, has come to its time limit, was ended by SIGTERM, or already is requeued:
 // one that has been cancelled must not come back.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "job_fate.hpp"
+#include "common/slurm/job_fate.hpp"
 
 #include <algorithm>
 #include <array>

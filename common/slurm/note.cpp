@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "note.hpp"
+#include "common/slurm/note.hpp"
 
 #include "common/text.hpp"
 

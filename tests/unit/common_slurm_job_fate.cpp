@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What becomes of a job, by its state and flags: all states of slurm.h, and those that no release has.
 #include "cmocka.hpp"
-#include "slurm/gres.hpp"
-#include "slurm/job_fate.hpp"
+#include "common/slurm/gres.hpp"
+#include "common/slurm/job_fate.hpp"
 
 #include <csignal>
 #include <cstdint>

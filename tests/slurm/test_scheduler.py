@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""singularity-planner beside slurmctld: jobs shrink for others and grow again, and lose nothing by it, whoever dies."""
+
+import os
+import random
+import re
+import shlex
+import time
+
+import pytest
+from conftest import elastic_up
+from elastic import PATIENCE, TIME_TO_SAVE, assert_clean
+from test_lifecycle import COUNT as COUNT_TO
+from test_lifecycle import output, script
+from test_lifecycle_moves import COUNT
+from virtualcluster.errors import wait_for
+
+# Everything sooner than anybody would want it.
+YAML = """premium:
+  least_run: 1s
+standard:
+  least_run: 1s
+  moves_per_hour: 30
+basic:
+  least_run: 1s
+  moves_per_hour: 60
+planner:
+  every: 2s
+  metrics: /run/singularity-planner/planner.prom
+"""
+# Who preempts whom is the planner's business here.
+CONF = {**TIME_TO_SAVE, "PreemptType": "preempt/none", "PreemptMode": "OFF", "PriorityWeightQOS": "100000"}
+PLANNER = "singularity-planner"
+GPUS = 8
+LOAD = 40  # jobs
+
+
+@pytest.fixture(scope="module")
+def cluster(release):
+    with elastic_up(release, YAML, nodes=2, accounting=True, conf=CONF) as made:
+        yield made
+        assert_clean(made)
+
+
+@pytest.fixture(autouse=True)
+def planner(cluster):
+    cluster.start_daemon("ctl", PLANNER)
+    yield
+    if cluster.daemon_pid("ctl", PLANNER):
+        cluster.stop_daemon("ctl", PLANNER)
+    cluster.slurm("scancel", "-u", "alice")
+    wait_for(lambda: cluster.slurm("squeue", "-h") == "", PATIENCE, "all jobs to be gone")
+
+
+def submit(cluster, tier, gpus, elastic=None, number=None):
+    """A job that counts until it is told to end, or to a number; its ranks are as many as its GPUs."""
+    counting = COUNT if number is None else COUNT_TO.format(numbers=number, pause=0.1)
+    program = f"srun --ntasks={gpus} /usr/bin/python3 -c {shlex.quote(counting)}"
+    options = [f"--singularity-elastic={elastic}"] if elastic else ["--singularity-off", "--no-requeue"]
+    return cluster.submit(*options, f"--qos={tier}", f"--gpus={gpus}", f"--ntasks={gpus}", script=script(program))
+
+
+def counted(cluster, job):
+    out = {}
+    for rank, number in re.findall(r"^rank (\d+) (\d+)$", output(cluster, job), re.MULTILINE):
+        out.setdefault(int(rank), []).append(int(number))
+    return out
+
+
+def wait_goes_on(cluster, job, more=5):
+    before = max((one[-1] for one in counted(cluster, job).values()), default=-1)
+    wait_for(lambda: max((one[-1] for one in counted(cluster, job).values()), default=-1) >= before + more, PATIENCE, f"job {job} to count on")
+
+
+def gpus_of(cluster, job):
+    record = cluster.job(job)
+    found = re.search(r"gres/gpu=(\d+)", record.get("AllocTRES", ""))
+    return int(found.group(1)) if record["JobState"] == "RUNNING" and found else 0
+
+
+def wait_gpus(cluster, job, gpus):
+    wait_for(lambda: gpus_of(cluster, job) == gpus, PATIENCE, f"job {job} to have {gpus} GPUs: {plan(cluster)}")
+
+
+def plan(cluster):
+    return cluster.controller.run(["singularityctl", "status", "--plan"], check=False).stdout
+
+
+def end(cluster, *jobs):
+    """They are told to, and none has lost or repeated anything."""
+    for job in jobs:
+        cluster.controller.run(["touch", f"/shared/end-{job}"])
+    for job in jobs:
+        cluster.wait_job(job, seconds=PATIENCE)
+        shown = counted(cluster, job)
+        assert shown and all(one == list(range(len(one))) for one in shown.values()), (job, shown)
+
+
+def test_training_shrinks_for_others_and_grows_again(cluster):
+    """Nobody is preempted: a premium job finds room that a basic one has given."""
+    training = submit(cluster, "basic", GPUS, "2-8")
+    wait_gpus(cluster, training, GPUS)
+    wait_goes_on(cluster, training)
+    premium = submit(cluster, "premium", 4)
+    wait_gpus(cluster, premium, 4)
+    wait_gpus(cluster, training, 4)
+    wait_goes_on(cluster, training)
+    end(cluster, premium)
+    wait_gpus(cluster, training, GPUS)
+    wait_goes_on(cluster, training)
+    assert cluster.job(training)["Restarts"] == "2"
+    end(cluster, training)
+
+
+def test_jobs_begin_with_what_there_is(cluster):
+    """And grow when there is more."""
+    holder = submit(cluster, "premium", 6)
+    wait_gpus(cluster, holder, 6)
+    training = submit(cluster, "standard", GPUS, "2-8")
+    wait_gpus(cluster, training, 2)
+    wait_goes_on(cluster, training)
+    end(cluster, holder)
+    wait_gpus(cluster, training, GPUS)
+    end(cluster, training)
+
+
+def test_whoever_gives_all_waits_and_comes_back(cluster):
+    """A gang that needs everything: the basic job makes room, is not begun before there is some, and loses nothing."""
+    training = submit(cluster, "basic", GPUS, "4-8")
+    wait_gpus(cluster, training, GPUS)
+    wait_goes_on(cluster, training)
+    premium = submit(cluster, "premium", GPUS)
+    wait_gpus(cluster, premium, GPUS)
+    assert cluster.job(training)["JobState"] == "PENDING"
+    end(cluster, premium)
+    wait_gpus(cluster, training, GPUS)
+    wait_goes_on(cluster, training)
+    end(cluster, training)
+
+
+def test_a_planner_that_dies(cluster):
+    """At any point of a move: jobs go on by themselves, and the next planner finishes what is left to do."""
+    training = submit(cluster, "basic", GPUS, "2-8")
+    wait_gpus(cluster, training, GPUS)
+    wait_goes_on(cluster, training)
+    premium = submit(cluster, "premium", 4)
+    wait_for(lambda: cluster.job(training)["JobState"] != "RUNNING", PATIENCE, "the training to be told to shrink")
+    cluster.stop_daemon("ctl", PLANNER, "KILL")
+    wait_gpus(cluster, premium, 4)
+    wait_gpus(cluster, training, 4)
+    end(cluster, premium)
+    cluster.start_daemon("ctl", PLANNER)
+    wait_gpus(cluster, training, GPUS)
+    end(cluster, training)
+
+
+def test_a_mixed_load(cluster):
+    """Of all tiers, while slurmctld and the planner are killed: all of it is done, once."""
+    seed = int(os.environ.get("SINGULARITY_TEST_SEED", time.time_ns()))
+    print("seed", seed)
+    draw = random.Random(seed)
+    numbers = {}
+    for _ in range(LOAD):
+        tier, gpus = draw.choice(["premium", "standard", "basic"]), draw.choice([1, 2, 2, 4, 4, 8])
+        elastic = f"{draw.randint(1, gpus)}-{gpus}" if draw.random() < 0.75 else None
+        number = draw.randint(20, 120)
+        numbers[submit(cluster, tier, gpus, elastic, number=number)] = number, gpus
+    for name, host, victim in (("slurmctld", "ctl", "slurmctld"), (PLANNER, "ctl", PLANNER), ("slurmctld", "ctl", "slurmctld")):
+        time.sleep(draw.uniform(5, 15))
+        cluster.stop_daemon(host, victim, "KILL")
+        cluster.start_daemon(host, name)
+        if name == "slurmctld":
+            cluster.wait_controller()
+    for job, (number, gpus) in numbers.items():
+        cluster.wait_job(job, seconds=10 * PATIENCE)
+        shown = counted(cluster, job)
+        assert shown == {rank: list(range(number)) for rank in range(gpus)}, (job, output(cluster, job), cluster.job(job))
+    moved = sum(int(cluster.job(job)["Restarts"]) for job in numbers)
+    print(moved, "moves of", LOAD, "jobs")
+    assert moved > 0
+
+
+def test_what_it_thinks(cluster):
+    """For people, for Prometheus, and without doing anything."""
+    training = submit(cluster, "basic", GPUS, "2-8")
+    wait_gpus(cluster, training, GPUS)
+    wait_for(lambda: re.search(rf"^ +{training} basic +runs +8 +2-8 ", plan(cluster), re.MULTILINE), PATIENCE, f"the plan to show the job: {plan(cluster)}")
+    other = cluster.controller.run([PLANNER], check=False)
+    assert other.returncode == 1 and "another singularity-planner runs" in other.stderr
+    metrics = cluster.controller.run(["cat", "/run/singularity-planner/planner.prom"]).stdout
+    assert 'singularity_planner_jobs{tier="basic"} 1' in metrics and "singularity_planner_cluster_gpus 8" in metrics
+    cluster.stop_daemon("ctl", PLANNER)
+    waits = submit(cluster, "premium", 4)
+    shown = wait_for(lambda: re.search(rf"^plan: shrink job {training} .*8 to 4 GPUs: makes room for job {waits}", cluster.controller.run(
+        [PLANNER, "--once", "--dry-run"], user="alice").stdout, re.MULTILINE), PATIENCE, "a plan to make room")
+    assert shown and gpus_of(cluster, training) == GPUS
+    cluster.slurm("scancel", str(waits))
+    end(cluster, training)
+
+
+def test_only_root_and_slurm_plan(cluster):
+    cluster.stop_daemon("ctl", PLANNER)
+    refused = cluster.controller.run([PLANNER, "--once"], user="alice", check=False)
+    assert refused.returncode == 1 and "only root and SlurmUser" in refused.stderr

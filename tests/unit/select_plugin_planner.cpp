@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What the planner makes of slurmctld's jobs and nodes: sizes, ledgers that live on, pools, and targets of
+// jobs that move.
+#include "cmocka.hpp"
+#include "outlook.hpp"
+#include "records.hpp"
+#include "report.hpp"
+#include "subject.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace {
+
+using namespace singularity::planner; // NOLINT(google-build-using-namespace): all of it is tested
+namespace policy = singularity::policy;
+namespace slurm = singularity::slurm;
+using singularity::test::expect_contains;
+using singularity::test::expect_equal;
+
+constexpr std::time_t kStart = 1700000000;
+constexpr policy::Milliseconds kNow = kStart * policy::kSecond;
+
+slurm::Job pending(std::uint32_t id, const std::string &gpus, const std::string &note = {}) {
+    slurm::Job job;
+    job.known = job.pending = job.batch = job.may_requeue = true;
+    job.fate = slurm::Fate::kRequeued;
+    job.id = id;
+    job.partition = "all";
+    job.qos = "basic";
+    job.eligible = kStart;
+    job.least_nodes = 1;
+    job.wishes.gpus.per_job = gpus;
+    job.wishes.gpus.nodes = 1;
+    job.admin_comment = note;
+    return job;
+}
+
+slurm::Job running(std::uint32_t id, const std::string &gpus, const std::string &note,
+                   std::vector<slurm::GpuShare> shares) {
+    auto job = pending(id, gpus, note);
+    job.pending = false;
+    job.running = true;
+    job.fate = slurm::Fate::kStays;
+    job.started = kStart;
+    job.shares = std::move(shares);
+    return job;
+}
+
+std::string sizes(const slurm::Job &job) {
+    std::string out;
+    for (const auto &size : sizes_of(job))
+        out += fmt::format("{}{}/{}:{}", out.empty() ? "" : " ", size.gpus, size.block,
+                           size.speed * 100 / policy::kOne);
+    return out;
+}
+
+void sizes_at_which_jobs_run(void **) {
+    expect_equal(sizes(pending(1, "gres/gpu:8")), "8/1:100");
+    expect_equal(sizes(pending(1, "")), "");
+    // With 8 ranks, 5 to 7 GPUs are no faster than 4.
+    expect_equal(sizes(pending(1, "gres/gpu:8", "singularity: elastic=2-8")), "2/1:25 3/1:33 4/1:50 8/1:100");
+    expect_equal(sizes(pending(1, "gres/gpu:8", "singularity: elastic=3-8 ranks=8")),
+                 "3/1:33 4/1:50 8/1:100");
+    // More ranks than GPUs, as many as there are at most.
+    expect_equal(sizes(pending(1, "gres/gpu:4", "singularity: elastic=1-4 ranks=8")),
+                 "1/1:25 2/1:50 3/1:66 4/1:100");
+    auto nodes = pending(1, "", "singularity: elastic=2-8");
+    nodes.wishes.gpus = {
+        .per_job = {}, .per_node = "gres/gpu:4", .per_socket = {}, .per_task = {}, .nodes = 2};
+    nodes.least_nodes = nodes.most_nodes = 2;
+    expect_equal(sizes(nodes), "2/1:25 4/2:50 8/4:100");
+    // What it has is a size, also one that nobody would choose.
+    expect_equal(sizes(running(1, "gres/gpu:8", "singularity: elastic=2-8", {{"n1", 3}, {"n2", 3}})),
+                 "2/1:25 3/1:33 6/1:50 8/1:100");
+    // Of the site's own AdminComment nothing is known.
+    expect_equal(sizes(pending(1, "gres/gpu:8", "project elastic=2-8")), "8/1:100");
+    const auto many = sizes_of(pending(1, "gres/gpu:1000", "singularity: elastic=1-1000 ranks=1000000"));
+    assert_true(many.size() <= kMostSizes + 1 && many.back().gpus == 1000);
+}
+
+void tiers_and_movability(void **) {
+    auto job = running(1, "gres/gpu:4", "singularity: elastic=2-4 ranks=4", {{"n1", 4}});
+    assert_true(tier_of(job) == policy::Tier::kBasic && is_movable(job));
+    job.qos = "normal";
+    job.partition = "premium";
+    assert_true(tier_of(job) == policy::Tier::kPremium);
+    job.may_requeue = false;
+    assert_false(is_movable(job));
+    assert_false(
+        is_movable(running(1, "gres/gpu:4", "singularity: elastic=2-4", {{"n1", 4}}))); // no step yet
+}
+
+void priorities_of_jobs_that_wait(void **) {
+    const policy::Rules rules;
+    policy::Job job;
+    const auto factor = [&](policy::Tier tier, policy::Milliseconds worked) {
+        job.tier = tier;
+        job.elapsed = job.hour_elapsed = policy::kMinute;
+        job.work = job.hour_work = policy::kOne * worked;
+        return site_factor_of(job, rules, 1000);
+    };
+    assert_int_equal(factor(policy::Tier::kBasic, 0), 0);
+    assert_int_equal(factor(policy::Tier::kStandard, policy::kMinute), 1000);
+    assert_int_equal(factor(policy::Tier::kStandard, 0), 1350);
+    assert_int_equal(factor(policy::Tier::kPremium, 0), 2450); // 0.95 below, in tenths
+    assert_int_equal(factor(policy::Tier::kPremium, policy::kMinute / 2), 2200);
+}
+
+void ledgers_live_on(void **) {
+    Records records;
+    auto job = pending(7, "gres/gpu:4", "singularity: elastic=2-4 ranks=4");
+    records.look(std::vector{job}, kNow + policy::kMinute);
+    assert_int_equal(records.find(7)->ledger.life(), 0);
+    job = running(7, "gres/gpu:4", job.admin_comment, {{"n1", 4}});
+    job.started = kStart + 60;
+    records.look(std::vector{job}, kNow + (2 * policy::kMinute));
+    assert_int_equal(records.find(7)->ledger.life(), policy::kOne / 2);
+    // Run again on half of the GPUs: nothing is done until it has been restored.
+    job.restarts = 1;
+    job.shares = {{"n1", 2}};
+    job.started = kStart + 120;
+    records.look(std::vector{job}, kNow + (3 * policy::kMinute));
+    assert_int_equal(records.find(7)->ledger.work() / policy::kMinute, policy::kOne);
+    job.admin_comment += fmt::format(" resumed={}", kStart + 180);
+    records.look(std::vector{job}, kNow + (4 * policy::kMinute));
+    assert_int_equal(records.find(7)->ledger.work() / policy::kMinute, policy::kOne * 3 / 2);
+
+    const auto bytes = records.write();
+    Records again;
+    assert_true(again.read(bytes, "state").has_value());
+    assert_int_equal(again.find(7)->ledger.work(), records.find(7)->ledger.work());
+    const auto expect_refused = [&](std::string_view what) {
+        const auto read = again.read(what, "state");
+        assert_false(read.has_value());
+        expect_contains(read.error().message(), "state");
+        assert_non_null(again.find(7)); // what there was is there
+    };
+    expect_refused(std::string_view(bytes).substr(0, bytes.size() - 1));
+    expect_refused("");
+    auto damaged = bytes;
+    damaged.back() = static_cast<char>(damaged.back() ^ 1);
+    expect_refused(damaged);
+
+    records.look({}, kNow + (5 * policy::kMinute));
+    assert_null(records.find(7));
+}
+
+std::vector<slurm::Node> two_nodes() {
+    std::vector<slurm::Node> nodes(2);
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+        nodes[i].known = true;
+        nodes[i].name = fmt::format("n{}", i + 1);
+        nodes[i].gpus = 4;
+        nodes[i].partitions = {"all"};
+    }
+    return nodes;
+}
+
+Outlook looked(std::span<const slurm::Node> nodes, std::span<const slurm::Job> jobs, Records &records) {
+    records.look(jobs, kNow + policy::kMinute);
+    auto out = look(nodes, jobs, records, kNow + policy::kMinute);
+    for (const auto &pool : out.pools)
+        expect_equal(policy::defect_of(pool.snapshot), "");
+    return out;
+}
+
+void pools_are_what_partitions_share(void **) {
+    auto nodes = two_nodes();
+    const std::vector jobs{pending(1, "gres/gpu:2")};
+    Records records;
+    assert_int_equal(looked(nodes, jobs, records).pools.size(), 1);
+    nodes[1].partitions = {"other"};
+    auto out = looked(nodes, jobs, records);
+    assert_int_equal(out.pools.size(), 2);
+    assert_int_equal(out.pools[0].jobs.size() + out.pools[1].jobs.size(), 1);
+    nodes[1].partitions = {"other", "all"};
+    assert_int_equal(looked(nodes, jobs, records).pools.size(), 1);
+}
+
+void what_is_left_alone(void **) {
+    auto nodes = two_nodes();
+    nodes[1].down = true;
+    std::vector jobs{pending(1, "gres/gpu:2"), pending(2, "gres/gpu:2"),
+                     running(3, "gres/gpu:4", "", {{"n2", 4}}), pending(4, "")};
+    jobs[0].waiting = slurm::Waiting::kForOther;
+    jobs[1].wishes.required_nodes = "n1";
+    Records records;
+    const auto out = looked(nodes, jobs, records);
+    assert_int_equal(out.pools.front().jobs.size(), 0);
+    assert_int_equal(out.left.size(), 3);
+    expect_contains(out.left[1].why, "by their names");
+    expect_contains(out.left[2].why, "down");
+}
+
+void moving_jobs_are_where_they_will_be(void **) {
+    const auto nodes = two_nodes();
+    std::vector jobs{running(1, "gres/gpu:8", "singularity: elastic=2-8 ranks=8", {{"n1", 4}, {"n2", 4}})};
+    Records records;
+    records.look(jobs, kNow);
+    auto *const record = records.find(1);
+    record->moving_since = kNow;
+    record->moving_until = kNow + kMostMoving;
+    record->moving_to = 4;
+    records.aim(1, {{"n2", 4}});
+    const auto shares = [&] {
+        const auto out = looked(nodes, jobs, records);
+        std::string text;
+        for (const auto &job : out.pools.front().snapshot.jobs) {
+            text += job.state == policy::JobState::kMoving ? "moves" : "other";
+            for (const auto &share : out.pools.front().snapshot.shares_of(job))
+                text += fmt::format(" {}:{}", share.node, share.gpus);
+            text += ';';
+        }
+        return text;
+    };
+    expect_equal(shares(), "moves 1:4;");
+    jobs[0] = pending(1, "gres/gpu:4", jobs[0].admin_comment);
+    expect_equal(shares(), "moves 1:4;");
+    // Somebody else was faster.
+    jobs.push_back(running(2, "gres/gpu:4", "", {{"n2", 4}}));
+    expect_equal(shares(), "other 1:4;other;");
+    // It runs again: that is what there was to wait for.
+    jobs.pop_back();
+    jobs[0] = running(1, "gres/gpu:4",
+                      fmt::format("singularity: elastic=2-8 ranks=8 resumed={}", kStart + 20), {{"n1", 4}});
+    jobs[0].restarts = 1;
+    jobs[0].started = kStart + 10;
+    expect_equal(shares(), "other 0:4;");
+    assert_int_equal(records.find(1)->moving_until, 0);
+}
+
+void words_and_metrics(void **) {
+    const auto nodes = two_nodes();
+    const std::vector jobs{
+        running(1, "gres/gpu:8", "singularity: elastic=2-8 ranks=8", {{"n1", 4}, {"n2", 4}}),
+        pending(2, "gres/gpu:1000")};
+    Records records;
+    const auto out = looked(nodes, jobs, records);
+    const policy::Rules rules;
+    const Thought thought{.when = kStart + 60,
+                          .dry_run = true,
+                          .looks = 3,
+                          .plans = {policy::plan(out.pools[0].snapshot, rules)}};
+    const auto text = words(out, thought, rules);
+    expect_contains(text, "2 nodes, 8 GPUs, 8 given away");
+    expect_contains(text, "         1 basic     runs        8       2-8   100.0   100.0         0      0\n");
+    expect_contains(text, "job 2 (basic) waits: even its smallest size is more than the cluster has");
+    const auto page = metrics(out, thought, Done{}, rules);
+    expect_contains(page, "singularity_planner_gpus{tier=\"basic\"} 8\n");
+    expect_contains(page, "singularity_planner_job_gpu_fraction{job=\"1\",tier=\"basic\"} 1\n");
+    expect_contains(page, "singularity_planner_looks_total 3\n");
+}
+
+} // namespace
+
+int main() {
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_at_which_jobs_run),
+        cmocka_unit_test(tiers_and_movability),
+        cmocka_unit_test(priorities_of_jobs_that_wait),
+        cmocka_unit_test(ledgers_live_on),
+        cmocka_unit_test(pools_are_what_partitions_share),
+        cmocka_unit_test(what_is_left_alone),
+        cmocka_unit_test(moving_jobs_are_where_they_will_be),
+        cmocka_unit_test(words_and_metrics),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
