@@ -65,6 +65,14 @@ def test_elastic_jobs_are_requeued_whatever_the_default(ours, job_requeue):
     assert accepted(ours, "--singularity-off", script=script)["Requeue"] == job_requeue
 
 
+def test_the_range_is_noted(ours):
+    """For the planner, before the job has run; what the site writes there is left alone."""
+    noted = accepted(ours, "--singularity-elastic=2-8")
+    assert (noted["AdminComment"], noted["elastic"]) == ("singularity:", "2-8")
+    for options in ((), ("--singularity-elastic",), ("--singularity-elastic=2-8", "--singularity-off")):
+        assert "AdminComment" not in accepted(ours, *options)
+
+
 def test_no_requeue_is_refused(ours):
     before = queue(ours)
     refused(ours, "--singularity-elastic=2-8", "--no-requeue", words=["singularity: ", "leave out --no-requeue", "--singularity-off"])

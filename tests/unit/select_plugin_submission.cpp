@@ -103,6 +103,22 @@ void what_the_user_says_is_kept_or_refused(void ** /*state*/) {
                     "leave out --no-requeue, or submit it with --singularity-off\nsingularity: with");
 }
 
+void the_range_is_noted(void ** /*state*/) {
+    const auto note = [](const std::string &value, bool batch = true, std::string taken = {}) {
+        Description description({kElastic + value});
+        if (!batch)
+            description.value.script = nullptr;
+        description.value.admin_comment = taken.data();
+        return examine(description.value).note;
+    };
+    expect_equal(note("2-8"), "singularity: elastic=2-8");
+    expect_equal(note("(null)"), "");
+    expect_equal(note("8-2"), "");
+    expect_equal(note("2-"), "");
+    expect_equal(note("2-8", false), "");
+    expect_equal(note("2-8", true, "the site's"), "");
+}
+
 void jobs_without_a_script_have_no_output_file(void ** /*state*/) {
     Description description({kElastic + "2-8"});
     description.value.script = nullptr;
@@ -214,6 +230,7 @@ int main() {
         cmocka_unit_test(others_pass_as_they_are),
         cmocka_unit_test(a_batch_job_is_requeued_and_its_output_goes_on),
         cmocka_unit_test(what_the_user_says_is_kept_or_refused),
+        cmocka_unit_test(the_range_is_noted),
         cmocka_unit_test(jobs_without_a_script_have_no_output_file),
         cmocka_unit_test(components_of_a_batch_job_are_requeued_together),
         cmocka_unit_test(tasks_have_cpus_at_min),
