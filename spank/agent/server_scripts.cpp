@@ -74,6 +74,7 @@ bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Pa
                         .begins = false,
                         .was_begun = false,
                         .reminds = false,
+                        .ended = false,
                         .over = false});
     return true;
 }
@@ -156,6 +157,10 @@ void Server::slurm_has_told(Script &script, const SlurmJob &about) {
         }
         const bool ended = about.fate != Fate::stays && about.fate != Fate::preempted &&
                            about.fate != Fate::requeued && !about.completing;
+        if (ended && about.known && !std::exchange(script.ended, true)) {
+            script.ask_again = Deadline::after(kUntilWritten);
+            return;
+        }
         script.over = ended;
         if (ended && about.known)
             forget(script);

@@ -10,6 +10,7 @@ import time
 import pytest
 from conftest import elastic_up
 from elastic import PATIENCE, TIME_TO_SAVE, assert_clean
+from faults import agent_log
 from test_lifecycle import COUNT as COUNT_TO
 from test_lifecycle import output, script
 from test_lifecycle_moves import COUNT
@@ -33,6 +34,7 @@ CONF = {**TIME_TO_SAVE, "PreemptType": "preempt/none", "PreemptMode": "OFF", "Pr
 PLANNER = "singularity-planner"
 GPUS = 8
 LOAD = 40  # jobs
+ENDS = ("COMPLETED", "NODE_FAIL", "FAILED", "CANCELLED", "TIMEOUT")
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,19 @@ def counted(cluster, job):
     for rank, number in re.findall(r"^rank (\d+) (\d+)$", output(cluster, job), re.MULTILINE):
         out.setdefault(int(rank), []).append(int(number))
     return out
+
+
+def breaks_of(numbers):
+    """What does not come after its predecessor."""
+    return [one for before, one in zip([-1, *numbers], numbers) if one != before + 1]
+
+
+def said_of(cluster, job):
+    """By the agents, slurmctld and the planner."""
+    logs = [agent_log(cluster, host.name) for host in cluster.nodes]
+    logs.append(cluster.controller.run(["cat", "/var/log/slurm/slurmctld.log", f"/var/log/{PLANNER}.log"]).stdout)
+    about = re.compile(rf"\b(job |JobId=|s){job}\b|\b{job}\.\d")
+    return [line for log in logs for line in log.splitlines() if about.search(line)]
 
 
 def wait_goes_on(cluster, job, more=5):
@@ -159,24 +174,34 @@ def test_a_mixed_load(cluster):
     seed = int(os.environ.get("SINGULARITY_TEST_SEED", time.time_ns()))
     print("seed", seed)
     draw = random.Random(seed)
-    numbers = {}
+    jobs = {}
     for _ in range(LOAD):
         tier, gpus = draw.choice(["premium", "standard", "basic"]), draw.choice([1, 2, 2, 4, 4, 8])
         elastic = f"{draw.randint(1, gpus)}-{gpus}" if draw.random() < 0.75 else None
         number = draw.randint(20, 120)
-        numbers[submit(cluster, tier, gpus, elastic, number=number)] = number, gpus
+        jobs[submit(cluster, tier, gpus, elastic, number=number)] = number, gpus, elastic
     for name, host, victim in (("slurmctld", "ctl", "slurmctld"), (PLANNER, "ctl", PLANNER), ("slurmctld", "ctl", "slurmctld")):
         time.sleep(draw.uniform(5, 15))
         cluster.stop_daemon(host, victim, "KILL")
         cluster.start_daemon(host, name)
         if name == "slurmctld":
             cluster.wait_controller()
-    for job, (number, gpus) in numbers.items():
-        cluster.wait_job(job, seconds=10 * PATIENCE)
+    anew, wrong = [], {}
+    for job, (number, gpus, elastic) in jobs.items():
+        record = cluster.wait_job(job, ENDS, seconds=10 * PATIENCE)
         shown = counted(cluster, job)
-        assert shown == {rank: list(range(number)) for rank in range(gpus)}, (job, output(cluster, job), cluster.job(job))
-    moved = sum(int(cluster.job(job)["Restarts"]) for job in numbers)
-    print(moved, "moves of", LOAD, "jobs")
+        breaks = {at for one in shown.values() for at in breaks_of(one)}
+        # What slurmctld heard in the seconds before it was killed it does not know: that a job had begun, which then begins
+        # once more, or that it had ended, which its nodes do not confirm. What is not elastic may not be run again then.
+        state = {"COMPLETED"} if elastic else {"COMPLETED", "NODE_FAIL"}
+        if record["JobState"] not in state or breaks > {0} or {rank: one[-1] for rank, one in shown.items()} != dict.fromkeys(range(gpus), number - 1):
+            wrong[job] = {rank: (breaks_of(one), one[-1]) for rank, one in shown.items()}, number, gpus, record, said_of(cluster, job)
+        elif breaks:
+            anew.append(job)
+    assert not wrong, wrong
+    assert len(anew) <= 2 * GPUS, anew  # that were running when it was killed
+    moved = sum(int(cluster.job(job)["Restarts"]) for job in jobs)
+    print(moved, "moves of", LOAD, "jobs,", len(anew), "begun anew")
     assert moved > 0
 
 
