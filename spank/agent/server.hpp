@@ -91,7 +91,7 @@ class Server : private NodeKeeper {
         bool begins = false;          // it is run again, and slurmctld is asked to do so at once
         bool was_begun = false;       // it has been asked so
         bool reminds = false;         // slurmctld is asked once more to run it again
-        bool ended = false;           // slurmctld has said that its job has; killed now, it would not know
+        bool ended = false;           // slurmctld said so of its job; killed just then, it would not know
         bool over = false;
     };
     // A job that ends with its client, or after an agent's death if he does not come again.

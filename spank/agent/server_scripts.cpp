@@ -157,7 +157,8 @@ void Server::slurm_has_told(Script &script, const SlurmJob &about) {
         }
         const bool ended = about.fate != Fate::stays && about.fate != Fate::preempted &&
                            about.fate != Fate::requeued && !about.completing;
-        if (ended && about.known && !std::exchange(script.ended, true)) {
+        const bool said_before = std::exchange(script.ended, ended);
+        if (ended && about.known && !said_before) {
             script.ask_again = Deadline::after(kUntilWritten);
             return;
         }

@@ -281,26 +281,52 @@ def test_agents_that_die_are_not_noticed(cluster):
     assert_whole(cluster, job, 200)
 
 
-def test_a_controller_that_forgets_a_requeue(cluster):
-    """What a slurmctld that dies has not written yet. It hears of the script's end as of that of the job."""
+def keep_state(cluster, job):
+    """What slurmctld has written of the running job. What it is made to believe once more: a function."""
     state = "/var/lib/slurm/slurmctld"
-    job = submit(cluster, count(300))
-    wait_counted(cluster, job, 20, 4)
     cluster.slurm("scontrol", "update", f"JobId={job}", f"Comment=runs-{job}")
     wait_for(lambda: cluster.controller.run(["grep", "-q", f"runs-{job}", f"{state}/job_state"], check=False).returncode == 0,
              PATIENCE, "slurmctld to write that the job runs")
     cluster.controller.run(["cp", f"{state}/job_state", "/tmp/job_state"])
+
+    def forget():
+        cluster.controller.run(f"cp /tmp/job_state {state}/job_state && cp /tmp/job_state {state}/job_state.old")
+        cluster.start_daemon("ctl", "slurmctld")
+        cluster.wait_controller()
+
+    return forget
+
+
+def test_a_controller_that_forgets_a_requeue(cluster):
+    """What a slurmctld that dies has not written yet. It hears of the script's end as of that of the job."""
+    job = submit(cluster, count(300))
+    wait_counted(cluster, job, 20, 4)
+    forget = keep_state(cluster, job)
     batch_host = cluster.job(job)["BatchHost"]
     requeue(cluster, job)
     wait_for(lambda: f"-s{job}-0: saved in" in agent_log(cluster, batch_host), PATIENCE, "its checkpoint")
     cluster.stop_daemon("ctl", "slurmctld", "KILL")
     wait_for(lambda: not any(left(cluster).values()), PATIENCE, "the end of its step")
-    cluster.controller.run(f"cp /tmp/job_state {state}/job_state && cp /tmp/job_state {state}/job_state.old")
-    cluster.start_daemon("ctl", "slurmctld")
-    cluster.wait_controller()
+    forget()
     wait_for(lambda: cluster.job(job)["Restarts"] == "1", PATIENCE, "the job to be run again")
     cluster.wait_job(job, seconds=PATIENCE)
     assert_whole(cluster, job, 300)
+
+
+def test_a_controller_that_forgets_an_end(cluster):
+    """The job is run again, as Slurm does when no node has it any more. Its step has ended, and is not."""
+    job = submit(cluster, count(200))
+    wait_counted(cluster, job, 5, 4)
+    forget = keep_state(cluster, job)
+    cluster.wait_job(job, seconds=PATIENCE)
+    time.sleep(2)  # the agents have heard of the end
+    cluster.stop_daemon("ctl", "slurmctld", "KILL")
+    forget()
+    assert cluster.job(job)["JobState"] == "RUNNING"
+    requeue(cluster, job)
+    wait_for(lambda: cluster.job(job)["Restarts"] == "1", PATIENCE, "the job to be run again")
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert_whole(cluster, job, 200)
 
 
 def test_a_controller_that_cannot_be_asked(cluster):
