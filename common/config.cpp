@@ -2,7 +2,7 @@
 #include "common/config.hpp"
 
 #include "common/settings.hpp"
-#include "common/unique_fd.hpp"
+#include "common/trusted_file.hpp"
 #include "yaml.hpp"
 
 #include <algorithm>
@@ -12,10 +12,8 @@
 #include <initializer_list>
 #include <tuple>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 namespace singularity {
 namespace {
@@ -179,54 +177,6 @@ std::unexpected<Error> refuse(const std::filesystem::path &path, std::string why
     return failure("read", path.native(), std::move(why), code);
 }
 
-Expected<void> check_file(const UniqueFd &file, const std::filesystem::path &path) {
-    struct stat status{};
-    if (::fstat(file.get(), &status) != 0)
-        return std::unexpected(errno_error("read", path.native()));
-    if (!S_ISREG(status.st_mode)) {
-        return refuse(path,
-                      fmt::format("expected a regular file, found {}",
-                                  S_ISDIR(status.st_mode) ? "a directory" : "a device, socket or pipe"),
-                      S_ISDIR(status.st_mode) ? EISDIR : EINVAL);
-    }
-    if (status.st_uid != 0 && status.st_uid != ::geteuid()) {
-        return refuse(
-            path,
-            fmt::format("expected a file of root or of user {}, found one of user {}; fix: chown root {}",
-                        ::geteuid(), status.st_uid, path.native()),
-            EPERM);
-    }
-    if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-        return refuse(
-            path,
-            fmt::format(
-                "expected a file that only its owner may write, found mode {:04o}; fix: chmod go-w {}",
-                status.st_mode & 07777U, path.native()),
-            EPERM);
-    }
-    if (std::cmp_greater(status.st_size, yaml::kMaxBytes)) {
-        return refuse(
-            path, fmt::format("expected at most {} bytes, found {}", yaml::kMaxBytes, status.st_size), EFBIG);
-    }
-    return {};
-}
-
-// To the end, though never much more than is allowed: the file may grow.
-Expected<std::string> read_all(const UniqueFd &file, const std::filesystem::path &path) {
-    std::string text;
-    char part[16384];
-    while (text.size() <= yaml::kMaxBytes) {
-        const ssize_t got = ::read(file.get(), part, sizeof part);
-        if (got == 0)
-            break;
-        if (got > 0)
-            text.append(part, static_cast<std::size_t>(got));
-        else if (errno != EINTR)
-            return std::unexpected(errno_error("read", path.native()));
-    }
-    return text;
-}
-
 } // namespace
 
 Config::Config() { settings::set_defaults(kKeys, *this); }
@@ -244,20 +194,13 @@ Expected<Config> parse(std::string_view text, std::string_view file_name) {
 }
 
 Expected<Config> load(const std::filesystem::path &path) {
-    // O_NONBLOCK: opening a pipe would wait for a writer.
-    auto file = open_file(path, O_RDONLY | O_NOCTTY | O_NONBLOCK);
-    if (!file) {
-        if (file.error().code != ENOENT)
-            return propagate(file);
+    auto text = read_trusted_file(path, yaml::kMaxBytes);
+    if (!text && text.error().code == ENOENT)
         return refuse(
             path,
             "there is no such file; fix: create it (every key has a default, an empty file will do), or set "
             "SINGULARITY_CONF to where it is",
             ENOENT);
-    }
-    if (auto checked = check_file(*file, path); !checked)
-        return propagate(checked);
-    auto text = read_all(*file, path);
     if (!text)
         return propagate(text);
     return parse(*text, path.native());

@@ -8,11 +8,14 @@
 #include "common/slurm/note.hpp"
 #include "common/slurm/placement.hpp"
 #include "common/slurm/plan_file.hpp"
+#include "common/trusted_file.hpp"
 #include "common/unique_fd.hpp"
+#include "cover.hpp"
 #include "hands.hpp"
 #include "outlook.hpp"
 #include "records.hpp"
 #include "report.hpp"
+#include "select-plugin/protection.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -37,6 +40,9 @@ namespace {
 
 constexpr log::Channel kLog("planner");
 constexpr const char *kStateFile = "singularity-planner";
+// What may go wrong before Slurm's own preemption does without the planner.
+constexpr int kLooksMissed = 3;
+constexpr std::chrono::seconds kLongLook(10);
 // More than a million jobs' records are no file of ours.
 constexpr std::size_t kMostState = std::size_t{1} << 31U;
 
@@ -61,20 +67,7 @@ Expected<std::string> read_file(const std::filesystem::path &path) {
     auto file = open_file(path, O_RDONLY | O_NOFOLLOW);
     if (!file)
         return propagate(file);
-    std::string out;
-    std::string part(1U << 20U, '\0');
-    while (true) {
-        const auto got = ::read(file->get(), part.data(), part.size());
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return std::unexpected(errno_error("read", path.native()));
-        if (got == 0)
-            return out;
-        out.append(part, 0, static_cast<std::size_t>(got));
-        if (out.size() > kMostState)
-            return failure("read", path.native(), "it is too large", EFBIG);
-    }
+    return read_to_end(*file, path, kMostState);
 }
 
 // slurmctld lets root and SlurmUser change what there is to change.
@@ -144,8 +137,18 @@ class Service {
             std::cout << words(outlook, thought_, planner_.rules()) << std::flush;
             return {};
         }
+        const auto acting = std::chrono::steady_clock::now();
         carry_out(outlook, *jobs, now);
-        return tell(outlook);
+        thought_.acting_us = microseconds_since(acting);
+        return tell(outlook, *jobs);
+    }
+
+    // Slurm's own preemption is as ever from now on.
+    [[nodiscard]] Expected<void> end() const {
+        std::error_code error;
+        if (!options_.dry_run && !options_.once)
+            std::filesystem::remove(kProtectionFile, error);
+        return error ? failure("remove", kProtectionFile, error.message(), error.value()) : Expected<void>();
     }
 
   private:
@@ -180,10 +183,19 @@ class Service {
             hands.carry_out(outlook.pools[i], thought_.plans[i]);
     }
 
-    Expected<void> tell(const Outlook &outlook) {
+    // How long a plan is believed by those who do not hear of the next one.
+    [[nodiscard]] std::time_t until() const {
+        const auto every = std::chrono::ceil<std::chrono::seconds>(config_.planner.every);
+        return thought_.when + (kLooksMissed * (every + kLongLook)).count();
+    }
+
+    Expected<void> tell(const Outlook &outlook, std::span<const slurm::Job> jobs) {
         // What was decided is known to whoever comes after this process before it is told to people.
         if (auto saved = replace_file(state_, records_.write(), 0600, Durable::kYes); !saved)
             return saved;
+        const auto covered = cover(outlook, thought_.plans, jobs, planner_.rules(), until());
+        if (auto told = replace_file(kProtectionFile, covered.write(), 0644, Durable::kNo); !told)
+            return told;
         if (auto told = replace_file(slurm::kPlanFile, words(outlook, thought_, planner_.rules()), 0644,
                                      Durable::kNo);
             !told)
@@ -254,6 +266,8 @@ int run(int argc, char **argv) {
             kLog.error("{}; it is not said again while that lasts", now);
         trouble = now;
     } while (!options.once && wait(config->planner.every, signals));
+    if (auto ended = service.end(); !ended)
+        return fail(ended.error());
     return EXIT_SUCCESS;
 }
 

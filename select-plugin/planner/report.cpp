@@ -196,6 +196,9 @@ std::string metrics(const Outlook &outlook, const Thought &thought, const Done &
     page.sample("", static_cast<double>(thought.asking_us) / 1e6);
     page.family("singularity_planner_planning_seconds", "gauge", "What the last plan took.");
     page.sample("", static_cast<double>(thought.planning_us) / 1e6);
+    page.family("singularity_planner_acting_seconds", "gauge",
+                "What slurmctld took to be told of what the last plan decided.");
+    page.sample("", static_cast<double>(thought.acting_us) / 1e6);
     page.family("singularity_planner_looked_timestamp_seconds", "gauge", "When it last looked.");
     page.sample("", thought.when);
     page.family("singularity_planner_actions_total", "counter",

@@ -24,6 +24,7 @@ struct Thought {
     std::uint64_t looks = 0;
     std::uint64_t asking_us = 0;     // slurmctld, for all that was looked at
     std::uint64_t planning_us = 0;   // all pools together
+    std::uint64_t acting_us = 0;     // slurmctld again, for what was decided
     std::vector<policy::Plan> plans; // of the outlook's pools, in their order
 };
 

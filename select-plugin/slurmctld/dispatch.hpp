@@ -44,13 +44,17 @@ inline constexpr int kSuccess = 0; // SLURM_SUCCESS
 
 } // namespace detail
 
-template <std::invocable Forward>
+// forward: is called with the jobs that may be preempted.
+template <std::invocable<hooks::List *> Forward>
 [[nodiscard]] int job_test(Shared *shared, const hooks::JobTest &test, Forward &&forward) noexcept {
     const auto answer = detail::ask(shared, "before_job_test", std::optional<int>(),
                                     [&](hooks::Hooks &policy) { return policy.before_job_test(test); });
     if (answer)
         return *answer;
-    const int forwarded = std::forward<Forward>(forward)();
+    const auto candidates =
+        detail::ask(shared, "candidates", hooks::Candidates(test.preemption_candidates, [](hooks::List *) {}),
+                    [&](hooks::Hooks &policy) { return policy.candidates(test); });
+    const int forwarded = std::forward<Forward>(forward)(candidates.get());
     return detail::ask(shared, "after_job_test", forwarded,
                        [&](hooks::Hooks &policy) { return policy.after_job_test(test, forwarded); });
 }

@@ -67,6 +67,21 @@ Expected<PluginLoader> find_plugin_loader() {
     return loader;
 }
 
+Expected<Lists> find_lists() {
+    Lists lists;
+    if (!find("slurm_list_create", lists.create))
+        return missing("slurm_list_create");
+    if (!find("slurm_list_destroy", lists.destroy))
+        return missing("slurm_list_destroy");
+    if (!find("slurm_list_append", lists.append))
+        return missing("slurm_list_append");
+    if (!find("slurm_list_count", lists.count))
+        return missing("slurm_list_count");
+    if (!find("slurm_list_for_each", lists.for_each))
+        return missing("slurm_list_for_each");
+    return lists;
+}
+
 Expected<std::optional<Slurmctld>> find_slurmctld() {
     Slurmctld slurmctld;
     if (!find("lock_slurmctld", slurmctld.lock) || !find("job_list", slurmctld.job_list))

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "common/error.hpp"
+#include "select-plugin/hooks.hpp"
 
 #include <optional>
 
@@ -44,6 +45,18 @@ struct Slurmctld {
 
 // Nothing where the program is not slurmctld; an error where it is, but lacks something.
 [[nodiscard]] Expected<std::optional<Slurmctld>> find_slurmctld();
+
+// Slurm's lists, which every program that loads plugins has. A list without `destroy_element` only refers to
+// what it holds.
+struct Lists {
+    hooks::List *(*create)(void (*destroy_element)(void *)) = nullptr;
+    void (*destroy)(hooks::List *list) = nullptr;
+    void (*append)(hooks::List *list, void *element) = nullptr;
+    int (*count)(hooks::List *list) = nullptr;
+    // visit: a negative value ends it
+    int (*for_each)(hooks::List *list, int (*visit)(void *element, void *argument), void *argument) = nullptr;
+};
+[[nodiscard]] Expected<Lists> find_lists();
 
 // A symbol of the program or the libraries it was linked with, or nullptr.
 [[nodiscard]] void *find_symbol(const char *name) noexcept;

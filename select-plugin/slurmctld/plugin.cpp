@@ -3,6 +3,7 @@
 
 #include "common/config.hpp"
 #include "common/log.hpp"
+#include "shield.hpp"
 #include "slurm_controller.hpp"
 #include "verification.hpp"
 
@@ -132,28 +133,49 @@ int Plugin::unload() noexcept {
 }
 
 int SelectPlugin::fini() noexcept {
-    verification_.stop(Deadline::after(kMostForStop));
+    const auto deadline = Deadline::after(kMostForStop);
+    verification_.stop(deadline);
+    protection_.stop(deadline);
     return unload();
 }
 
-void SelectPlugin::start_verification() noexcept {
+void SelectPlugin::only_forward(const Error &why) noexcept {
+    if (shared_.withdraw())
+        kLog.error("only forwarding: {}", why.message());
+}
+
+void SelectPlugin::start() noexcept {
     if (verification_.started())
         return;
     try {
         auto slurmctld = host::find_slurmctld();
         if (!slurmctld) {
-            if (shared_.withdraw())
-                kLog.error("only forwarding: {}", slurmctld.error().message());
+            only_forward(slurmctld.error());
             return;
         }
         const auto &found = *slurmctld;
         if (!found || (found->test_config != nullptr && *found->test_config))
             return;
+        const auto lists = host::find_lists();
+        if (!lists) {
+            only_forward(lists.error());
+            return;
+        }
+        // Never destroyed: slurmctld's threads may ask it until the process is gone.
+        auto &shield = *new Shield(*lists);
+        shared_.install(&shield);
+        auto reader = std::make_shared<ProtectionReader>(kProtectionFile, shield);
         auto thread = std::make_shared<VerificationThread>(shared_, *found);
+        if (auto started = protection_.start("protection", ProtectionReader::kEvery,
+                                             [reader] { return reader->step(); });
+            !started) {
+            only_forward(started.error());
+            return;
+        }
         if (auto started =
                 verification_.start("singularity", Verification::kSoon, [thread] { return thread->step(); });
-            !started && shared_.withdraw())
-            kLog.error("only forwarding: {}", started.error().message());
+            !started)
+            only_forward(started.error());
     } catch (const std::exception &exception) {
         if (shared_.withdraw())
             kLog.error("only forwarding: {}", exception.what());

@@ -50,7 +50,7 @@ class SelectPlugin : public Plugin {
     template <class Forward>
     [[nodiscard]] int node_init(Forward &&forward) noexcept {
         const int answer = dispatch::nodes_change(&shared_, std::forward<Forward>(forward));
-        start_verification();
+        start();
         return answer;
     }
     template <class Forward>
@@ -60,10 +60,14 @@ class SelectPlugin : public Plugin {
     template <class Forward>
     [[nodiscard]] int job_test(hooks::JobRecord *job, hooks::Bitmap *nodes, std::uint32_t min_nodes,
                                std::uint32_t max_nodes, std::uint32_t wanted_nodes, std::uint16_t mode,
-                               hooks::List *candidates, hooks::List **preempted, Forward &&forward) noexcept {
+                               hooks::List *&candidates, hooks::List **preempted,
+                               Forward &&forward) noexcept {
         return dispatch::job_test(
             &shared_, {job, nodes, min_nodes, max_nodes, wanted_nodes, mode, candidates, preempted},
-            std::forward<Forward>(forward));
+            [&](hooks::List *allowed) {
+                candidates = allowed; // which is what `forward` hands on
+                return std::forward<Forward>(forward)();
+            });
     }
     template <class Forward>
     [[nodiscard]] int job_begin(hooks::JobRecord *job, Forward &&forward) noexcept {
@@ -75,10 +79,12 @@ class SelectPlugin : public Plugin {
     }
 
   private:
-    void start_verification() noexcept;
+    void start() noexcept;
+    void only_forward(const Error &why) noexcept;
 
     Shared &shared_;
     Background verification_;
+    Background protection_;
 };
 
 class PriorityPlugin : public Plugin {

@@ -21,7 +21,7 @@ enum class Trust : std::uint8_t {
 class Shared {
   public:
     // Changes with the layout of this class or of Hooks: the two plugins are installed as separate files.
-    static constexpr std::uint32_t kVersion = 1;
+    static constexpr std::uint32_t kVersion = 2;
 
     [[nodiscard]] bool compatible() const noexcept { return version_ == kVersion; }
     [[nodiscard]] Trust trust() const noexcept { return trust_.load(std::memory_order_acquire); }

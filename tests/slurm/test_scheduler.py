@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """singularity-planner beside slurmctld: jobs shrink for others and grow again, and lose nothing by it, whoever dies."""
 
+import contextlib
 import os
 import random
 import re
@@ -54,12 +55,32 @@ def planner(cluster):
     wait_for(lambda: cluster.slurm("squeue", "-h") == "", PATIENCE, "all jobs to be gone")
 
 
-def submit(cluster, tier, gpus, elastic=None, number=None):
+def submit(cluster, tier, gpus, elastic=None, number=None, nodes=None):
     """A job that counts until it is told to end, or to a number; its ranks are as many as its GPUs."""
     counting = COUNT if number is None else COUNT_TO.format(numbers=number, pause=0.1)
     program = f"srun --ntasks={gpus} /usr/bin/python3 -c {shlex.quote(counting)}"
     options = [f"--singularity-elastic={elastic}"] if elastic else ["--singularity-off", "--no-requeue"]
+    options += [f"--nodes={nodes}"] if nodes else []
     return cluster.submit(*options, f"--qos={tier}", f"--gpus={gpus}", f"--ntasks={gpus}", script=script(program))
+
+
+@contextlib.contextmanager
+def settings(cluster, **conf):
+    """slurm.conf has them meanwhile; in slurmctld the select plugin has a say."""
+    before = {key: cluster.spec.conf.get(key) for key in conf}
+
+    def restart(changed):
+        cluster.write_conf(**changed)
+        cluster.stop_daemon("ctl", "slurmctld")
+        cluster.start_daemon("ctl", "slurmctld")
+        cluster.wait_controller()
+
+    cluster.controller.run(["truncate", "-s", "0", "/var/log/slurm/slurmctld.log"])
+    restart(conf)
+    try:
+        yield
+    finally:
+        restart(before)
 
 
 def breaks_of(numbers):
@@ -118,6 +139,71 @@ def test_training_shrinks_for_others_and_grows_again(cluster):
     wait_goes_on(cluster, training)
     assert cluster.job(training)["Restarts"] == "2"
     end(cluster, training)
+
+
+def test_a_burst_is_made_room_for(cluster):
+    """Of small premium jobs, as those that answer requests: training gives GPU by GPU, and has them all again afterwards."""
+    training = submit(cluster, "basic", GPUS, "2-8")
+    wait_gpus(cluster, training, GPUS)
+    wait_goes_on(cluster, training)
+    burst = [submit(cluster, "premium", 1) for _ in range(4)]
+    for job in burst:
+        wait_gpus(cluster, job, 1)
+    wait_gpus(cluster, training, 4)
+    wait_goes_on(cluster, training)
+    end(cluster, *burst)
+    wait_gpus(cluster, training, GPUS)
+    wait_goes_on(cluster, training)
+    end(cluster, training)
+
+
+def test_a_large_job_gets_in_by_defragmentation(cluster):
+    """Four GPUs are free, two of each node: it needs those of one."""
+    one, filler, other = (submit(cluster, "basic", 2, "2-2", nodes=1) for _ in range(3))
+    for job in (one, filler, other):
+        wait_gpus(cluster, job, 2)
+    assert cluster.job(one)["NodeList"] == cluster.job(filler)["NodeList"] != cluster.job(other)["NodeList"]
+    end(cluster, filler)
+    large = submit(cluster, "premium", 4, nodes=1)
+    wait_gpus(cluster, large, 4)
+    for job in (one, other):
+        wait_gpus(cluster, job, 2)
+        wait_goes_on(cluster, job)
+    assert sorted(cluster.job(job)["Restarts"] for job in (one, other)) == ["0", "1"]
+    assert cluster.job(one)["NodeList"] == cluster.job(other)["NodeList"] != cluster.job(large)["NodeList"]
+    end(cluster, one, other, large)
+
+
+def test_slurms_own_preemption_waits_for_the_planner(cluster):
+    """It takes whom the planner cannot move, and whom it likes when there is no planner."""
+    def preempted(job):
+        return re.search(rf"[Pp]reempted JobId={job}\b", cluster.log("ctl", "slurmctld"))
+
+    with settings(cluster, PreemptType="preempt/qos", PreemptMode="REQUEUE"):
+        training = submit(cluster, "basic", GPUS, "2-8")
+        wait_gpus(cluster, training, GPUS)
+        wait_goes_on(cluster, training)
+        wait_for(lambda: "slurmctld's records are read correctly" in cluster.log("ctl", "slurmctld"), PATIENCE, "the select plugin to have a say")
+        premium = submit(cluster, "premium", 4)
+        wait_gpus(cluster, premium, 4)
+        wait_gpus(cluster, training, 4)
+        wait_goes_on(cluster, training)
+        end(cluster, premium, training)
+        assert not preempted(training)
+        fixed = submit(cluster, "basic", GPUS)
+        wait_gpus(cluster, fixed, GPUS)
+        premium = submit(cluster, "premium", 4)
+        wait_gpus(cluster, premium, 4)
+        assert preempted(fixed)
+        end(cluster, premium)
+        training = submit(cluster, "basic", GPUS, "2-8")
+        wait_gpus(cluster, training, GPUS)
+        wait_goes_on(cluster, training)
+        cluster.stop_daemon("ctl", PLANNER)
+        premium = submit(cluster, "premium", GPUS)
+        wait_gpus(cluster, premium, GPUS)
+        assert preempted(training)
+        end(cluster, premium, training)
 
 
 def test_jobs_begin_with_what_there_is(cluster):

@@ -102,8 +102,8 @@ def test_jobs_survive_the_change_to_the_plugins_and_back(make, release):
         assert cluster.job(running)["JobState"] in going_on
         assert cluster.job(waiting)["JobState"] == "PENDING"
     cluster.controller.run(["touch", "/shared/go"])
-    cluster.wait_job(running)
-    cluster.wait_job(waiting)
+    cluster.wait_job(running, seconds=200)  # one that was requeued begins again after a while
+    cluster.wait_job(waiting, seconds=200)
 
 
 def test_slurmctld_ends_quickly_with_the_plugins(make):

@@ -11,7 +11,7 @@ set(generated ${CMAKE_CURRENT_BINARY_DIR}/select-plugin)
 singularity_slurmctld_library(singularity_slurmctld_tested ${generated}/tested
     ${PROJECT_SOURCE_DIR}/select-plugin/slurm-abi/24.11.5.json)
 
-foreach(subject IN ITEMS records verifier dispatch background)
+foreach(subject IN ITEMS records verifier dispatch shield background)
     singularity_unit_test(select_plugin_${subject}
         SOURCES ${PROJECT_SOURCE_DIR}/tests/unit/select_plugin_${subject}.cpp
         USES singularity_slurmctld_tested singularity_common)

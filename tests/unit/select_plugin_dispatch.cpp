@@ -32,6 +32,12 @@ class Policy final : public hooks::Hooks {
         return computed + 1000;
     }
 
+    hooks::Candidates candidates(const hooks::JobTest &test) override {
+        note("candidates");
+        return spare ? hooks::Candidates(nullptr, [](hooks::List *) {}) : Hooks::candidates(test);
+    }
+
+    bool spare = false;
     std::optional<int> refuse;
     int add = 0;
     bool broken = false;
@@ -50,6 +56,9 @@ struct Plugin {
     Shared shared;
     Policy policy;
     int forwarded = 0;
+    int owned = 0;
+    hooks::List *own = reinterpret_cast<hooks::List *>(&owned);
+    hooks::List *told = nullptr;
 
     explicit Plugin(Trust trust) {
         shared.install(&policy);
@@ -60,10 +69,12 @@ struct Plugin {
     }
 
     int job_test() {
-        return dispatch::job_test(&shared, {nullptr, nullptr, 3, 4, 4, 0, nullptr, nullptr}, [this] {
-            ++forwarded;
-            return 5;
-        });
+        return dispatch::job_test(&shared, {nullptr, nullptr, 3, 4, 4, 0, own, nullptr},
+                                  [this](hooks::List *candidates) {
+                                      ++forwarded;
+                                      told = candidates;
+                                      return 5;
+                                  });
     }
 };
 
@@ -73,6 +84,7 @@ void without_trust_nobody_is_asked(void ** /*state*/) {
         plugin.policy.refuse = 1;
         assert_int_equal(plugin.job_test(), 5);
         assert_int_equal(plugin.forwarded, 1);
+        assert_ptr_equal(plugin.told, plugin.own);
         assert_int_equal(dispatch::job_begin(&plugin.shared, nullptr, [] { return 0; }), 0);
         assert_int_equal(dispatch::job_fini(&plugin.shared, nullptr, [] { return 0; }), 0);
         assert_int_equal(dispatch::nodes_change(&plugin.shared, [] { return 0; }), 0);
@@ -84,10 +96,10 @@ void without_trust_nobody_is_asked(void ** /*state*/) {
 void without_a_policy_all_is_forwarded(void ** /*state*/) {
     Shared shared;
     shared.grant();
-    assert_int_equal(dispatch::job_test(&shared, {}, [] { return 5; }), 5);
+    assert_int_equal(dispatch::job_test(&shared, {}, [](hooks::List *) { return 5; }), 5);
     assert_int_equal(dispatch::priority_set(&shared, nullptr, [] { return 9U; }), 9);
     // As in the priority plugin where the select plugin is not loaded.
-    assert_int_equal(dispatch::job_test(nullptr, {}, [] { return 5; }), 5);
+    assert_int_equal(dispatch::job_test(nullptr, {}, [](hooks::List *) { return 5; }), 5);
     assert_int_equal(dispatch::priority_set(nullptr, nullptr, [] { return 9U; }), 9);
 }
 
@@ -105,7 +117,16 @@ void policy_may_change_the_answer_of_a_job_test(void ** /*state*/) {
     plugin.policy.add = 7;
     assert_int_equal(plugin.job_test(), 12);
     assert_int_equal(plugin.forwarded, 1);
-    assert_true((plugin.policy.asked == std::vector<std::string>{"before", "after"}));
+    assert_true((plugin.policy.asked == std::vector<std::string>{"before", "candidates", "after"}));
+}
+
+void policy_may_spare_candidates(void ** /*state*/) {
+    Plugin plugin(Trust::kTrusted);
+    assert_int_equal(plugin.job_test(), 5);
+    assert_ptr_equal(plugin.told, plugin.own);
+    plugin.policy.spare = true;
+    assert_int_equal(plugin.job_test(), 5);
+    assert_null(plugin.told);
 }
 
 void policy_hears_of_what_has_happened_only(void ** /*state*/) {
@@ -153,6 +174,7 @@ int main() {
         cmocka_unit_test(without_a_policy_all_is_forwarded),
         cmocka_unit_test(policy_may_answer_a_job_test_itself),
         cmocka_unit_test(policy_may_change_the_answer_of_a_job_test),
+        cmocka_unit_test(policy_may_spare_candidates),
         cmocka_unit_test(policy_hears_of_what_has_happened_only),
         cmocka_unit_test(policy_adjusts_a_priority),
         cmocka_unit_test(broken_policy_is_logged_and_never_asked_again),

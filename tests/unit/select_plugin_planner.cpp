@@ -2,6 +2,7 @@
 // What the planner makes of slurmctld's jobs and nodes: sizes, ledgers that live on, pools, and targets of
 // jobs that move.
 #include "cmocka.hpp"
+#include "cover.hpp"
 #include "outlook.hpp"
 #include "records.hpp"
 #include "report.hpp"
@@ -233,6 +234,29 @@ void moving_jobs_are_where_they_will_be(void **) {
     assert_int_equal(records.find(1)->moving_until, 0);
 }
 
+void whom_slurm_does_not_preempt(void **) {
+    const auto nodes = two_nodes();
+    std::vector jobs{running(1, "gres/gpu:4", "singularity: elastic=2-4 ranks=4", {{"n1", 4}}),
+                     running(2, "gres/gpu:1", "", {{"n2", 1}}),
+                     running(3, "gres/gpu:1", "", {{"n2", 1}}),
+                     pending(4, "gres/gpu:2"),
+                     pending(5, "gres/gpu:8"),
+                     pending(6, "gres/gpu:1"),
+                     pending(7, "")};
+    jobs[2].qos = "premium";
+    jobs[2].eligible = kStart - 3600; // for an hour it has had nothing
+    jobs[5].waiting = slurm::Waiting::kForOther;
+    Records records;
+    records.look(std::vector{pending(3, "gres/gpu:1")}, kNow - (60 * policy::kMinute));
+    const auto out = looked(nodes, jobs, records);
+    const policy::Rules rules;
+    const std::vector plans{policy::plan(out.pools[0].snapshot, rules)};
+    const auto protection = cover(out, plans, jobs, rules, kStart + 90);
+    expect_equal(protection.write(), fmt::format("singularity-planner protection 1\nuntil {}\nnewest 7\n"
+                                                 "served 4\nwaiting 5\ncovered 1 3\n",
+                                                 kStart + 90));
+}
+
 void words_and_metrics(void **) {
     const auto nodes = two_nodes();
     const std::vector jobs{
@@ -266,6 +290,7 @@ int main() {
         cmocka_unit_test(pools_are_what_partitions_share),
         cmocka_unit_test(what_is_left_alone),
         cmocka_unit_test(moving_jobs_are_where_they_will_be),
+        cmocka_unit_test(whom_slurm_does_not_preempt),
         cmocka_unit_test(words_and_metrics),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 namespace singularity::hooks {
@@ -29,9 +30,17 @@ struct JobTest {
     List **preempted;
 };
 
+// The jobs that a job_test may preempt: null, slurmctld's own list, or another one that ends with this.
+using Candidates = std::unique_ptr<List, void (*)(List *)>;
+
 class Hooks {
   public:
     virtual ~Hooks() = default;
+
+    // Of the candidates of a job_test those that select/cons_tres is told of.
+    virtual Candidates candidates(const JobTest &test) {
+        return {test.preemption_candidates, [](List *) {}};
+    }
 
     // A value is returned to slurmctld instead of asking select/cons_tres: ESLURM_NODES_BUSY defers the job.
     virtual std::optional<int> before_job_test(const JobTest &) { return std::nullopt; }
