@@ -40,17 +40,29 @@ std::optional<Counted> counted(std::string_view part) {
     return error == std::errc() && end == number.end() ? std::optional(out) : std::nullopt;
 }
 
-// Which they are, and on which sockets, as in "gpu:2(IDX:0,3)" and "gpu:4(S:0-1)", is no part of the list.
+// Which they are, and on which sockets, as in "gpu:2(IDX:0,3)" and "gpu:4(S:0-1)", is no part of the list. Of
+// GPUs that are only counted, as those of a node that has not registered yet, it is "gpu(CNT:8)".
 std::string without_brackets(std::string_view gres) {
+    constexpr std::string_view kCount = "(CNT:";
     std::string out;
     int depth = 0;
-    for (const char c : gres) {
+    while (!gres.empty()) {
+        const char c = gres.front();
+        if (depth == 0 && gres.starts_with(kCount)) {
+            const auto end = std::min(gres.find(')'), gres.size());
+            out += ':';
+            out += gres.substr(kCount.size(), end - kCount.size());
+            gres.remove_prefix(end);
+            ++depth;
+            continue;
+        }
         if (c == '(')
             ++depth;
         else if (c == ')')
             --depth;
         else if (depth == 0)
             out += c;
+        gres.remove_prefix(1);
     }
     return out;
 }

@@ -28,7 +28,7 @@ CONF = {
     "ResumeProgram": "/bin/true",
     "SuspendProgram": "/bin/true",
     "SuspendTime": "86400",
-    "ResumeTimeout": "86400",
+    "ResumeTimeout": "65000",
     "SlurmdTimeout": "0",
 }
 STOCK = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
@@ -41,6 +41,7 @@ OURS = {
 LINES = [
     f"NodeName=c[1-{NODES}] CPUs=16 RealMemory=8000 Gres=gpu:{GPUS} State=CLOUD",
     f"PartitionName=basic Nodes=c[1-{NODES}] Default=YES PriorityTier=1 MaxTime=INFINITE State=UP",
+    "PartitionName=real Nodes=n1",  # the one that is there, without GPUs
     f"PartitionName=premium Nodes=c[1-{NODES}] PriorityTier=10 MaxTime=INFINITE State=UP",
 ]
 YAML = "basic:\n  least_run: 1s\nplanner:\n  metrics: /run/singularity-planner/planner.prom\n"
@@ -108,7 +109,7 @@ def cycles(cluster):
 
 
 def running(cluster):
-    return int(cluster.slurm("sh", "-c", "squeue -h -t R -o %i | wc -l", timeout=PATIENCE))
+    return int(cluster.slurm("sh", "-c", "squeue -h -t R,CF -o %i | wc -l", timeout=PATIENCE))
 
 
 def submit_all(cluster, sizes, options, say):
@@ -160,7 +161,7 @@ def gang(cluster, say):
 
 
 def up(conf, **spec):
-    return Cluster.up(owner=os.getpid(), nodes=1, conf={**CONF, **conf}, partitions=LINES, **spec)
+    return Cluster.up(owner=os.getpid(), nodes=1, gpus=0, conf={**CONF, **conf}, partitions=LINES, **spec)
 
 
 class Metrics:
@@ -189,10 +190,10 @@ def ours(sizes, say):
         submitted = submit_all(cluster, sizes, lambda nodes: f"-p basic --singularity-elastic={nodes * GPUS}-{nodes * GPUS}", say)
         placing = place_all(cluster, len(sizes), say)
         # What the node agents write when the ranks of a job have begun; here there are none.
-        jobs = cluster.slurm("squeue", "-h", "-t", "R", "-o", "%i %D", timeout=PATIENCE).splitlines()
-        words = "".join(f"update JobId={job} AdminComment='singularity: elastic={gpus}-{gpus} ranks={gpus}'\n"
+        jobs = cluster.slurm("squeue", "-h", "-t", "R,CF", "-o", "%i %D", timeout=PATIENCE).splitlines()
+        words = "".join(f"scontrol update JobId={job} AdminComment='singularity: elastic={gpus}-{gpus} ranks={gpus}'\n"
                         for job, gpus in ((line.split()[0], int(line.split()[1]) * GPUS) for line in jobs))
-        cluster.controller.run(["scontrol"], stdin=words, timeout=PATIENCE)
+        cluster.controller.run(["sh", "-s"], stdin="set -e\n" + words, timeout=PATIENCE)
         cluster.start_daemon("ctl", PLANNER)
         metrics = Metrics(cluster)
         wait_for(lambda: metrics.look() or metrics.largest.get("looks_total", 0) >= 2, 120, "the planner to have looked twice", interval=1)

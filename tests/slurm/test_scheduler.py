@@ -174,8 +174,10 @@ def test_a_large_job_gets_in_by_defragmentation(cluster):
     end(cluster, one, other, large)
 
 
-def test_slurms_own_preemption_waits_for_the_planner(cluster):
+def test_slurms_own_preemption_waits_for_the_planner(cluster, version, has_table):
     """It takes whom the planner cannot move, and whom it likes when there is no planner."""
+    if not has_table:
+        pytest.skip(f"the select plugin only forwards in Slurm {version}: where things lie in its records is not known")
     def preempted(job):
         return re.search(rf"[Pp]reempted JobId={job}\b", cluster.log("ctl", "slurmctld"))
 

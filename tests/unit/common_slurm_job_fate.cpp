@@ -117,6 +117,9 @@ void gpus(void **) {
     using singularity::slurm::gpus_of;
     assert_int_equal(*gpus_of(""), 0);
     assert_int_equal(*gpus_of("gpu:8"), 8);
+    assert_int_equal(*gpus_of("gpu(CNT:8)"), 8); // nobody knows which
+    assert_int_equal(*gpus_of("gpu:a100(CNT:4),shard(CNT:2),gpu:v100:1(IDX:3)"), 5);
+    assert_false(gpus_of("gpu(CNT:)").has_value());
     assert_int_equal(*gpus_of("gpu:a100:2,gpu:1,nic:4,gpus:3"), 3);
     assert_int_equal(*gpus_of("nic:4"), 0);
     for (const auto *const wrong : {"gpu", "gpu:", "gpu:x", "gpu:99999999999", "gpu:8,,"})
