@@ -145,7 +145,7 @@ void SelectPlugin::only_forward(const Error &why) noexcept {
 }
 
 void SelectPlugin::start() noexcept {
-    if (verification_.started())
+    if (protection_.started())
         return;
     try {
         auto slurmctld = host::find_slurmctld();
