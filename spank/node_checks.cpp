@@ -3,8 +3,8 @@
 
 #include "common/config.hpp"
 #include "common/proc.hpp"
+#include "common/program_output.hpp"
 #include "peers/credential.hpp"
-#include "program_output.hpp"
 
 #include <array>
 #include <charconv>

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "common/slurm/controller.hpp"
 
+#include "common/deadline.hpp"
+#include "common/program_output.hpp"
 #include "common/slurm/gres.hpp"
 #include "common/slurm/job_fate.hpp"
+#include "common/slurm/topology.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -31,6 +36,7 @@ namespace singularity::slurm {
 
 namespace {
 
+constexpr std::chrono::seconds kPatience(30); // with scontrol, which itself waits for MessageTimeout
 // Without SHOW_LOCAL a federation would be asked.
 constexpr std::uint16_t kShow = SHOW_ALL | SHOW_DETAIL | SHOW_LOCAL;
 
@@ -192,7 +198,20 @@ Node node_of(const node_info_t &record) {
                 .reason = text_or_empty(record.reason),
                 .name = text_or_empty(record.name),
                 .gpus = gpus_of(text_or_empty(record.gres)).value_or(0),
+                .leaf = {},
                 .partitions = split(text_or_empty(record.partitions))};
+}
+
+// By node. Not by the API: topology/tree of 24.11 does not load into programs that only have libslurm.
+Expected<std::map<std::string, std::string>> load_leaves() {
+    auto printed = answer_of({"scontrol", "show", "topology"}, Deadline::after(kPatience));
+    if (!printed)
+        return propagate(printed);
+    std::map<std::string, std::string> out;
+    for (const auto &leaf : leaves_of(*printed))
+        for (auto &node : names_of(leaf.nodes))
+            out.emplace(std::move(node), leaf.name);
+    return out;
 }
 
 using NodeMessage = std::unique_ptr<node_info_msg_t, decltype(&slurm_free_node_info_msg)>;
@@ -296,10 +315,17 @@ Expected<std::vector<Node>> load_nodes() {
     }
     slurm_populate_node_partitions(loaded, partitions);
     slurm_free_partition_info_msg(partitions);
+    auto leaves = load_leaves();
+    if (!leaves)
+        return propagate(leaves);
     std::vector<Node> out;
-    for (const auto &record : std::span(message->node_array, message->record_count))
-        if (record.name != nullptr) // of one that was deleted
-            out.push_back(node_of(record));
+    for (const auto &record : std::span(message->node_array, message->record_count)) {
+        if (record.name == nullptr) // of one that was deleted
+            continue;
+        out.push_back(node_of(record));
+        if (const auto leaf = leaves->find(record.name); leaf != leaves->end())
+            out.back().leaf = leaf->second;
+    }
     return out;
 }
 

@@ -71,8 +71,15 @@ class Pools {
         auto &pool = outlook_.pools[entry->second];
         places_[node.name] = {.pool = entry->second, .node = static_cast<std::uint32_t>(pool.nodes.size())};
         pool.nodes.push_back(&node);
-        pool.snapshot.nodes.push_back(
-            {.gpus = node.down ? 0 : node.gpus, .leaf = 0, .draining = node.leaves});
+        pool.snapshot.nodes.push_back({.gpus = node.down ? 0 : node.gpus,
+                                       .leaf = leaf_of(entry->second, node),
+                                       .draining = node.leaves});
+    }
+    // Numbered within its pool.
+    std::uint32_t leaf_of(std::uint32_t pool, const slurm::Node &node) {
+        leaves_.resize(outlook_.pools.size());
+        auto &known = leaves_[pool];
+        return known.emplace(node.leaf, static_cast<std::uint32_t>(known.size())).first->second;
     }
 
     Outlook &outlook_;
@@ -80,6 +87,7 @@ class Pools {
     std::vector<std::uint32_t> above_;         // union-find over them
     std::map<std::uint32_t, std::uint32_t> pools_;
     std::map<std::string, Place> places_;
+    std::vector<std::map<std::string, std::uint32_t>> leaves_; // by pool and name
 };
 
 // Nothing: they lie in several pools, or on nodes without GPUs.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "slurm_job.hpp"
 
+#include "common/program_output.hpp"
 #include "common/text.hpp"
-#include "program_output.hpp"
 
 #include <array>
 #include <charconv>
@@ -84,7 +84,7 @@ Expected<SlurmErrand> SlurmErrand::send(const Libraries &libraries, std::vector<
     auto errand = peers::Errand::send(
         std::move(name),
         [words = std::move(words)] {
-            auto answer = spank::answer_of(words, Deadline::after(kPatience));
+            auto answer = answer_of(words, Deadline::after(kPatience));
             return answer ? kGood + *answer : kBad + answer.error().message();
         },
         Deadline::after(kPatience + 1s));

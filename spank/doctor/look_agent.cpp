@@ -4,9 +4,9 @@
 #include "agent/surroundings.hpp"
 #include "common/installation.hpp"
 #include "common/proc.hpp"
+#include "common/program_output.hpp"
 #include "common/unix_socket.hpp"
 #include "gather.hpp"
-#include "program_output.hpp"
 
 #include <algorithm>
 #include <array>
@@ -108,7 +108,7 @@ Fact<AgentProgram> look_at_agent_program(const Where &where) {
         out.file.resize(out.file.size() - kDeleted.size());
         out.replaced = true;
     }
-    auto version = spank::answer_of({link, "--version"}, Deadline::after(kPatience));
+    auto version = answer_of({link, "--version"}, Deadline::after(kPatience));
     if (!version)
         return not_seen(version.error());
     out.version = *std::move(version);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a node has: cgroups, CRIU, a driver.
 #include "common/proc.hpp"
+#include "common/program_output.hpp"
 #include "gather.hpp"
 #include "node_checks.hpp"
-#include "program_output.hpp"
 #include "slurm_text.hpp"
 
 #include <algorithm>
@@ -56,7 +56,7 @@ Fact<Criu> look_at_criu() {
 Fact<CriuKernel> look_at_criu_kernel() {
     if (geteuid() != 0)
         return not_seen(Unseen::kNeedsRoot, "`criu check` tries out the kernel");
-    auto output = spank::output_of({"criu", "check"}, Deadline::after(kPatience));
+    auto output = output_of({"criu", "check"}, Deadline::after(kPatience));
     if (!output)
         return not_seen(output.error());
     CriuKernel out;

@@ -3,9 +3,9 @@
 // library's name change with every release, and singularityctl must start where another release, or none, is
 // installed.
 #include "common/proc.hpp"
+#include "common/program_output.hpp"
 #include "gather.hpp"
 #include "peers/handshake.hpp"
-#include "program_output.hpp"
 #include "slurm_text.hpp"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ constexpr const char *kJobSubmit = "job_submit_singularity.so";
 constexpr int kDeepest = 8; // includes of includes
 
 Expected<std::string> ask(std::vector<std::string> command) {
-    return spank::answer_of(std::move(command), Deadline::after(kPatience));
+    return answer_of(std::move(command), Deadline::after(kPatience));
 }
 
 std::string host_name() {

@@ -3,7 +3,7 @@
 
 #include "allocation.hpp"
 #include "common/deadline.hpp"
-#include "program_output.hpp"
+#include "common/program_output.hpp"
 
 #include <cerrno>
 #include <chrono>
@@ -31,7 +31,7 @@ Expected<std::uint32_t> gpus_of_job() {
     if (error)
         return failure("find", "singularity-slurm", error.message(), error.value());
     const auto program = self.parent_path() / "singularity-slurm";
-    auto told = spank::answer_of({program.native(), "job", job}, Deadline::after(kPatience));
+    auto told = answer_of({program.native(), "job", job}, Deadline::after(kPatience));
     if (!told)
         return propagate(told);
     const auto gpus = gpus_in(*told);

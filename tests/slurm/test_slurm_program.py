@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""singularity-slurm: what it says of jobs in every state that matters, as root on a node and as a user."""
+"""singularity-slurm: what it says of jobs in every state that matters, as root on a node and as a user; and what
+singularity-planner reads of the topology."""
 
 import pytest
 import scenarios
@@ -9,7 +10,8 @@ from virtualcluster.errors import wait_for
 PROGRAM = "/usr/lib/singularity/singularity-slurm"
 PATIENCE = 60
 # Long enough for a test to see what happens within them.
-CONF = {"KillWait": "120"}
+CONF = {"KillWait": "120", "TopologyPlugin": "topology/tree"}
+TOPOLOGY = "SwitchName=s1 Nodes=n1\nSwitchName=s2 Nodes=n2\nSwitchName=s0 Switches=s[1-2]\n"
 PARTITIONS = [
     "PartitionName=low Nodes=ALL Default=YES PriorityTier=1 GraceTime=120 MaxTime=INFINITE State=UP",
     "PartitionName=high Nodes=ALL PriorityTier=10 MaxTime=INFINITE State=UP",
@@ -19,7 +21,7 @@ STUBBORN = f"trap '' TERM; echo start >> /shared/start-$SLURM_JOB_ID; {scenarios
 
 @pytest.fixture(scope="module")
 def cluster(release):
-    with up(release, True, CONF, partitions=PARTITIONS) as made:
+    with up(release, True, CONF, partitions=PARTITIONS, topology=TOPOLOGY) as made:
         yield made
 
 
@@ -223,3 +225,8 @@ def test_no_slurmctld(cluster):
 def test_a_broken_slurm_conf(cluster):
     answer = cluster.host("n1").run([PROGRAM, "job", "1"], check=False, env={"SLURM_CONF": "/etc/hosts"})
     assert (answer.returncode, answer.stdout) == (1, "") and "/etc/hosts" in answer.stderr
+
+
+def test_topology(cluster):
+    shown = cluster.controller.run(["singularity-planner", "--once", "--dry-run"], user="alice")
+    assert "2 nodes under 2 leaf switches, 8 GPUs" in shown.stdout, shown

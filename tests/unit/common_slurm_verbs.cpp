@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What comments of jobs ask for, what is kept in an AdminComment, and what becomes of a job's wishes.
+// What comments of jobs ask for, what is kept in an AdminComment, what becomes of a job's wishes, and what
+// Slurm prints of its topology.
 #include "cmocka.hpp"
 #include "common/slurm/gres.hpp"
 #include "common/slurm/note.hpp"
 #include "common/slurm/placement.hpp"
+#include "common/slurm/topology.hpp"
 #include "common/slurm/verb.hpp"
 
 #include <string>
@@ -169,12 +171,34 @@ void ranges(void **) {
     expect_equal(place(resize, wishes, Note())->change.gpus.per_job.value_or(""), std::string("gres/gpu:16"));
 }
 
+void topologies(void **) {
+    const auto shown = [](std::string_view printed) {
+        std::string out;
+        for (const auto &leaf : leaves_of(printed))
+            out += leaf.name + ":" + leaf.nodes + " ";
+        return out;
+    };
+    expect_equal(shown("SwitchName=s0 Level=1 LinkSpeed=1 Nodes=n[1-4] Switches=s[1-2]\n"
+                       "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[1,3]\n"
+                       "SwitchName=s2 Level=0 LinkSpeed=1 Nodes=n[2,4]\n"),
+                 std::string("s1:n[1,3] s2:n[2,4] "));
+    expect_equal(
+        shown("AggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[1-4] BlockSize=4\n"
+              "BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2\nBlockName=b2 BlockIndex=1 Nodes=n[3-4]"),
+        std::string("b1:n[1-2] b2:n[3-4] "));
+    expect_equal(
+        shown("SwitchName=s1 Level=0 LinkSpeed=1\nSwitchName= Level=0 Nodes=n1\nLevel=0\n\n = =\nNodes=n1"),
+        std::string());
+    expect_equal(shown(""), std::string());
+}
+
 } // namespace
 
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(verbs),      cmocka_unit_test(notes),  cmocka_unit_test(sizes),
         cmocka_unit_test(placements), cmocka_unit_test(ranges), cmocka_unit_test(decisions),
+        cmocka_unit_test(topologies),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

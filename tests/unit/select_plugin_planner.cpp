@@ -182,6 +182,26 @@ void pools_are_what_partitions_share(void **) {
     assert_int_equal(looked(nodes, jobs, records).pools.size(), 1);
 }
 
+void nodes_hang_on_switches(void **) {
+    auto nodes = two_nodes();
+    nodes.push_back(nodes.front());
+    nodes.back().name = "n3";
+    const auto leaves = [&] {
+        Records records;
+        std::string out;
+        for (const auto &pool : looked(nodes, {}, records).pools)
+            for (const auto &node : pool.snapshot.nodes)
+                out += fmt::format("{} ", node.leaf);
+        return out;
+    };
+    expect_equal(leaves(), "0 0 0 ");
+    nodes[0].leaf = nodes[2].leaf = "s7";
+    nodes[1].leaf = "s1";
+    expect_equal(leaves(), "0 1 0 ");
+    nodes[0].partitions = {"other"}; // each pool has numbers of its own
+    expect_equal(leaves(), "0 0 1 ");
+}
+
 void what_is_left_alone(void **) {
     auto nodes = two_nodes();
     nodes[1].down = true;
@@ -288,6 +308,7 @@ int main() {
         cmocka_unit_test(priorities_of_jobs_that_wait),
         cmocka_unit_test(ledgers_live_on),
         cmocka_unit_test(pools_are_what_partitions_share),
+        cmocka_unit_test(nodes_hang_on_switches),
         cmocka_unit_test(what_is_left_alone),
         cmocka_unit_test(moving_jobs_are_where_they_will_be),
         cmocka_unit_test(whom_slurm_does_not_preempt),

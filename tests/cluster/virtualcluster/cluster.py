@@ -38,6 +38,7 @@ class Spec:
     conf: dict = dataclasses.field(default_factory=dict)  # slurm.conf settings over the defaults; None removes one
     partitions: list = dataclasses.field(default_factory=list)  # slurm.conf lines in place of the one partition
     plugstack: str = ""  # content of plugstack.conf
+    topology: str = ""  # content of topology.conf; empty: no file
     singularity_yaml: str = ""  # content of singularity.yaml; empty: no file
     daemons: bool = True  # Slurm's; False: hosts with munge alone
     owner: int = 0  # process whose end is the cluster's end; 0: it stays until `down`
@@ -267,6 +268,7 @@ class Cluster:
             "gres.conf": slurmconf.gres_conf(self.spec),
             "cgroup.conf": slurmconf.CGROUP_CONF,
             "plugstack.conf": self.spec.plugstack,
+            "topology.conf": self.spec.topology or None,
             "singularity.yaml": self.spec.singularity_yaml or None,
         }
         for name, content in files.items():

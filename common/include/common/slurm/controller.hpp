@@ -72,6 +72,7 @@ struct Node {
     std::string reason;  // as whoever did it has given it
     std::string name;
     std::uint32_t gpus = 0;
+    std::string leaf; // the switch or block that it hangs on, of load_nodes; empty: no topology is configured
     std::vector<std::string> partitions;
 };
 

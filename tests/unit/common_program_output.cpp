@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Asking other programs.
 #include "cmocka.hpp"
-#include "program_output.hpp"
+#include "common/program_output.hpp"
 
 #include <cerrno>
 #include <chrono>
@@ -14,9 +14,9 @@
 namespace {
 
 using namespace std::chrono_literals;
+using singularity::answer_of;
 using singularity::Deadline;
-using singularity::spank::answer_of;
-using singularity::spank::output_of;
+using singularity::output_of;
 using singularity::test::expect_contains;
 using singularity::test::expect_equal;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "program_output.hpp"
+#include "common/program_output.hpp"
 
 #include "common/exec.hpp"
 #include "common/text.hpp"
@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace singularity::spank {
+namespace singularity {
 
 namespace {
 
@@ -140,4 +140,4 @@ Expected<std::string> answer_of(std::vector<std::string> command, const Deadline
                    words.empty() ? "it ended with " + end : fmt::format("{} ({})", words, end));
 }
 
-} // namespace singularity::spank
+} // namespace singularity

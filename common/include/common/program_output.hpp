@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace singularity::spank {
+namespace singularity {
 
 struct ProgramOutput {
     int status = 0; // as waitpid(2) gives it
@@ -24,4 +24,4 @@ struct ProgramOutput {
 // The same, and any end but exit 0 is an error with the program's own words. What it wrote to its output.
 [[nodiscard]] Expected<std::string> answer_of(std::vector<std::string> command, const Deadline &deadline);
 
-} // namespace singularity::spank
+} // namespace singularity
