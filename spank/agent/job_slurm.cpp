@@ -239,7 +239,7 @@ void Job::keep_end() {
                                                                  .record = {record.begin(), record.end()},
                                                                  .store = record_.store()});
     if (!worker) {
-        if (worker.error().code != ENOENT) // a build without checkpoints
+        if (worker.error().code != Worker::kNotBuilt)
             kLog.error("{}: its end is not kept: {}", record_.name(), worker.error().message());
         return end({});
     }

@@ -8,7 +8,10 @@
 #include "network/plan.hpp"
 
 #include <algorithm>
+#include <ctime>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -203,8 +206,12 @@ void Job::start() {
         [self = shared_from_this()] {
             if (!self->enter(wire::JobRecord::RUNNING))
                 return;
-            self->note(
-                {fmt::format("ranks={}", self->ranks()), fmt::format("elastic={}", self->record_.elastic())});
+            std::vector<std::string> words{fmt::format("ranks={}", self->ranks()),
+                                           fmt::format("elastic={}", self->record_.elastic())};
+            // A job that was requeued works again from now on, also where its step begins anew.
+            if (self->record_.restarts() > 0)
+                words.push_back(fmt::format("resumed={}", std::time(nullptr)));
+            self->note(std::move(words));
             self->follow_all();
         });
 }

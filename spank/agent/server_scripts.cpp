@@ -216,7 +216,7 @@ void Server::forget(const Script &script) {
                                  .prefix = job_name_of_step(script.uid, fmt::format("{}.", script.job))});
     if (worker)
         forgetting_.push_back(std::move(*worker));
-    else if (worker.error().code != ENOENT) // a build without checkpoints
+    else if (worker.error().code != Worker::kNotBuilt)
         kLog.error("{}", worker.error().message());
 }
 

@@ -164,8 +164,12 @@ void Server::begin_step(const std::shared_ptr<Step> &step) {
     }
     if (step->plan().restarts == 0)
         return start_step(*step, {});
-    if (auto finding = find_saved(step); !finding)
-        fail_step(*step, finding.error().message());
+    auto finding = find_saved(step);
+    if (finding)
+        return;
+    if (finding.error().code != Worker::kNotBuilt)
+        return fail_step(*step, finding.error().message());
+    start_step(*step, fmt::format("the step begins anew: {}", finding.error().message()));
 }
 
 void Server::fail_step(Step &step, const std::string &why) {

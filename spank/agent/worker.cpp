@@ -17,6 +17,11 @@ namespace singularity::agent {
 namespace {
 
 constexpr log::Channel kLog("agent");
+#ifdef SINGULARITY_CHECKPOINTS
+constexpr bool kBuilt = true;
+#else
+constexpr bool kBuilt = false;
+#endif
 
 [[noreturn]] void become_worker(const std::filesystem::path &program, int socket) {
     sigset_t none;
@@ -37,11 +42,13 @@ constexpr log::Channel kLog("agent");
 
 Expected<Worker> Worker::start_process(const Libraries &libraries) {
     const auto program = libraries.worker();
-    if (access(program.c_str(), X_OK) != 0)
+    if (!kBuilt)
         return failure(
             "run", program.native(),
             "this build has no checkpoints: they need CRIU, the checkpoint store and the device proxy",
-            errno);
+            kNotBuilt);
+    if (access(program.c_str(), X_OK) != 0)
+        return std::unexpected(errno_error("run", program.native()));
     std::array<int, 2> ends{};
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
         return std::unexpected(errno_error("make a socket for", program.native()));

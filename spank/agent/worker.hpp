@@ -8,6 +8,7 @@
 #include "surroundings.hpp"
 #include "worker_messages.hpp"
 
+#include <cerrno>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,9 @@ namespace singularity::agent {
 
 class Worker {
   public:
+    // The code of start's error where the build has none: nothing is ever saved, and nothing was.
+    static constexpr int kNotBuilt = ENOTSUP;
+
     template <class Job>
     [[nodiscard]] static Expected<Worker> start(const Libraries &libraries, const Job &job) {
         auto worker = start_process(libraries);

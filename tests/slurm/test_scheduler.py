@@ -55,10 +55,10 @@ def planner(cluster):
     wait_for(lambda: cluster.slurm("squeue", "-h") == "", PATIENCE, "all jobs to be gone")
 
 
-def submit(cluster, tier, gpus, elastic=None, number=None, nodes=None):
-    """A job that counts until it is told to end, or to a number; its ranks are as many as its GPUs."""
+def submit(cluster, tier, gpus, elastic=None, number=None, nodes=None, step=""):
+    """A job that counts until it is told to end, or to a number; its ranks are as many as its GPUs. step: more options of its step."""
     counting = COUNT if number is None else COUNT_TO.format(numbers=number, pause=0.1)
-    program = f"srun --ntasks={gpus} /usr/bin/python3 -c {shlex.quote(counting)}"
+    program = f"srun {step} --ntasks={gpus} /usr/bin/python3 -c {shlex.quote(counting)}"
     options = [f"--singularity-elastic={elastic}"] if elastic else ["--singularity-off", "--no-requeue"]
     options += [f"--nodes={nodes}"] if nodes else []
     return cluster.submit(*options, f"--qos={tier}", f"--gpus={gpus}", f"--ntasks={gpus}", script=script(program))
@@ -103,7 +103,7 @@ def wait_goes_on(cluster, job, more=5):
 
 def gpus_of(cluster, job):
     record = cluster.job(job)
-    found = re.search(r"gres/gpu=(\d+)", record.get("AllocTRES", ""))
+    found = re.search(r"gres/gpu=(\d+)", record.get("AllocTRES", record.get("TRES", "")))  # TRES before 23.02
     return int(found.group(1)) if record["JobState"] == "RUNNING" and found else 0
 
 
@@ -139,6 +139,32 @@ def test_training_shrinks_for_others_and_grows_again(cluster):
     wait_goes_on(cluster, training)
     assert cluster.job(training)["Restarts"] == "2"
     end(cluster, training)
+
+
+@pytest.mark.parametrize("gpus", [4, GPUS])
+def test_without_checkpoints_the_same_is_decided(cluster, release, gpus):
+    """Where there is no CRIU a job that gives way is requeued as stock Slurm requeues it: it begins anew, on what it is given. Its step
+    goes without GPUs there, since there are no device proxies either."""
+    if release != "22.05":
+        pytest.skip("its root has CRIU and device proxies")
+    training = submit(cluster, "basic", GPUS, "2-8", step="--gres=none")
+    wait_gpus(cluster, training, GPUS)
+    wait_goes_on(cluster, training)
+    premium = submit(cluster, "premium", gpus)
+    wait_gpus(cluster, premium, gpus)
+    if gpus < GPUS:
+        wait_gpus(cluster, training, GPUS - gpus)
+    else:
+        assert cluster.job(training)["JobState"] == "PENDING"
+    end(cluster, premium)
+    wait_gpus(cluster, training, GPUS)
+    runs = 3 if gpus < GPUS else 2
+    assert cluster.job(training)["Restarts"] == str(runs - 1)
+    wait_for(lambda: all(one.count(0) == runs for one in counted(cluster, training).values()), PATIENCE, "all ranks to have begun anew")
+    cluster.controller.run(["touch", f"/shared/end-{training}"])
+    cluster.wait_job(training, seconds=PATIENCE)
+    for shown in counted(cluster, training).values():
+        assert breaks_of(shown) == [0] * (runs - 1), shown
 
 
 def test_a_burst_is_made_room_for(cluster):
