@@ -243,6 +243,14 @@ class Acting {
     bool group_ = false;
 };
 
+Expected<void> ask_to_requeue(std::uint32_t id, std::uint32_t flags) {
+    if (const int returned = requeue(slurm_requeue, id, flags); returned != 0) {
+        const int code = error_code(returned);
+        return failure("requeue job", std::to_string(id), with_remedy(slurm_strerror(code), code), code);
+    }
+    return {};
+}
+
 // Texts of a description: Slurm only reads them.
 void put(char *&field, const std::optional<std::string> &text, std::vector<std::string> &kept) {
     if (!text)
@@ -348,19 +356,14 @@ Expected<Node> load_node(const std::string &name) {
 }
 
 Expected<void> requeue_job(std::uint32_t id, bool hold) {
-    const auto refused = [&](const std::string &why, int code) {
-        return failure("requeue job", std::to_string(id), with_remedy(why, code), code);
-    };
     auto before = load_job(id);
     if (!before)
         return propagate(before);
     // Else also one that has ended would be.
     const bool may_have_ended = before->fate == Fate::kTimeout || before->fate == Fate::kTerminated;
     const std::uint32_t flags = (may_have_ended ? 0 : JOB_RUNNING) | (hold ? JOB_REQUEUE_HOLD : 0);
-    if (const int returned = requeue(slurm_requeue, id, flags); returned != 0) {
-        const int code = error_code(returned);
-        return refused(slurm_strerror(code), code);
-    }
+    if (auto asked = ask_to_requeue(id, flags); !asked)
+        return asked;
     // That the job does not run is no error to slurmctld.
     auto after = load_job(id);
     if (!after)
@@ -368,10 +371,15 @@ Expected<void> requeue_job(std::uint32_t id, bool hold) {
     const bool again = after->known && after->restarts != before->restarts;
     if (again || after->fate == Fate::kRequeued)
         return {};
-    return refused("it has ended: only a job that runs, is suspended, has come to its time limit or was "
-                   "ended by SIGTERM can be requeued",
-                   ESLURM_ALREADY_DONE);
+    return failure(
+        "requeue job", std::to_string(id),
+        with_remedy("it has ended: only a job that runs, is suspended, has come to its time limit or "
+                    "was ended by SIGTERM can be requeued",
+                    ESLURM_ALREADY_DONE),
+        ESLURM_ALREADY_DONE);
 }
+
+Expected<void> requeue_running(std::uint32_t id) { return ask_to_requeue(id, JOB_RUNNING); }
 
 Expected<void> update_job(std::uint32_t id, const Change &change, std::optional<User> user) {
     job_desc_msg_t wish;

@@ -7,6 +7,7 @@
 #include "subject.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 #include <set>
 #include <string_view>
@@ -33,11 +34,14 @@ std::string names(std::span<const slurm::GpuShare> shares) {
     return out;
 }
 
-// As it is now, not as it was when the cluster was looked at: agents write there too.
+// As it is now, not as it was when the cluster was looked at: agents write there too. ESRCH: it runs no
+// longer, and nothing was changed.
 Expected<void> change_note(std::uint32_t id, const auto &change) {
     auto job = slurm::load_job(id);
     if (!job)
         return propagate(job);
+    if (!job->running)
+        return failure("write the note of job", std::to_string(id), "it runs no longer", ESRCH);
     auto note = slurm::Note::parse(job->admin_comment);
     if (!note)
         return failure("write the note of job", std::to_string(id),
@@ -129,11 +133,12 @@ void Hands::move(const slurm::Job &job, const policy::Action &action, std::uint3
                                    .nodes = elsewhere ? names(target) : std::string()};
     auto done = change_note(job.id, [&](slurm::Note &note) { return slurm::decide(note, decision); });
     if (done)
-        done = slurm::requeue_job(job.id);
+        done = slurm::requeue_running(job.id);
     if (!done) {
         ++done_.failed;
         kLog.for_job(job.id).error("{}", done.error().message());
-        take_back(job);
+        if (done.error().code != ESRCH)
+            take_back(job);
         return;
     }
     ++done_.actions[static_cast<std::size_t>(action.kind)];

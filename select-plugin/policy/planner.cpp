@@ -93,15 +93,14 @@ void Planner::State::prepare() {
     }
     free_.resize(nodes.size());
     std::ranges::transform(nodes, free_.begin(), &Node::gpus);
-    empty_capacity_.assign(blocks_.size(), 0);
-    for (const Node &node : nodes) {
-        for (std::size_t index = 0; index < blocks_.size() && !node.draining; ++index)
-            empty_capacity_[index] += node.gpus / blocks_[index];
-    }
     working_.resize(jobs.size());
     for (std::uint32_t index = 0; index < jobs.size(); ++index)
         prepare_job(index);
     room_.reset(nodes, blocks_, free_);
+    empty_capacity_.assign(blocks_.size(), 0);
+    for (const Node &node : nodes)
+        if (!node.draining)
+            add_blocks(empty_capacity_, node.gpus);
 
     shrink_release_.assign(snapshot_->shares.size(), 0);
     for (auto &gangs : gangs_)

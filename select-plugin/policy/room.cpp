@@ -19,6 +19,7 @@ void Room::reset(std::span<const Node> nodes, std::span<const std::uint32_t> blo
     block_index_.fill(0);
     for (std::uint32_t index = 0; index < blocks_.size(); ++index)
         block_index_[blocks_[index]] = index;
+    fits_.reset(blocks_);
     std::uint32_t leaves = 0;
     most_ = 0;
     for (const Node &node : nodes) {
@@ -43,10 +44,10 @@ void Room::reset(std::span<const Node> nodes, std::span<const std::uint32_t> blo
         free_[node] = nodes[node].draining ? 0 : free[node];
         idle_ += free_[node];
         link(node);
-        for (std::uint32_t index = 0; index < blocks_.size(); ++index) {
-            const std::uint32_t count = free_[node] / blocks_[index];
-            capacity_[index] += count;
-            trees_[index][width_ + nodes[node].leaf] += count;
+        const auto fit = fits(free_[node]);
+        for (std::size_t index = 0; index < fit.size() && free_[node] > 0; ++index) {
+            capacity_[index] += fit[index];
+            trees_[index][width_ + nodes[node].leaf] += fit[index];
         }
     }
     for (auto &tree : trees_) {
@@ -100,13 +101,13 @@ void Room::set(std::uint32_t node, std::uint32_t gpus) {
     link(node);
     idle_ = idle_ + gpus - before;
     const std::uint32_t leaf = nodes_[node].leaf;
+    const auto had = fits(before);
+    const auto has = fits(gpus);
     for (std::uint32_t index = 0; index < blocks_.size(); ++index) {
-        const std::uint32_t had = before / blocks_[index];
-        const std::uint32_t has = gpus / blocks_[index];
-        if (had == has)
+        if (had[index] == has[index])
             continue;
-        capacity_[index] = capacity_[index] + has - had;
-        set_blocks(index, leaf, trees_[index][width_ + leaf] + has - had);
+        capacity_[index] = capacity_[index] + has[index] - had[index];
+        set_blocks(index, leaf, trees_[index][width_ + leaf] + has[index] - had[index]);
     }
 }
 

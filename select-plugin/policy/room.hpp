@@ -8,6 +8,7 @@
 // whatever is given back there.
 #pragma once
 
+#include "fits.hpp"
 #include "select-plugin/policy/snapshot.hpp"
 
 #include <array>
@@ -33,6 +34,8 @@ class Room {
     [[nodiscard]] std::uint64_t idle() const { return idle_; }
     [[nodiscard]] std::uint64_t capacity(std::uint32_t block) const { return capacity_[block_index_[block]]; }
     [[nodiscard]] std::uint32_t most_gpus() const { return most_; }
+    // How many blocks of each size fit into so many GPUs.
+    [[nodiscard]] std::span<const std::uint32_t> fits(std::uint32_t gpus) const { return fits_.of(gpus); }
 
     // The GPUs become free or cease to be.
     void release(std::uint32_t node, std::uint32_t gpus) { set(node, free_[node] + gpus); }
@@ -73,6 +76,7 @@ class Room {
     std::uint32_t most_ = 0;
     std::uint64_t idle_ = 0;
     std::vector<std::uint32_t> blocks_;
+    Fits fits_;
     std::array<std::uint32_t, kMostGpusOfNode + 1> block_index_{};
     std::vector<std::uint64_t> capacity_; // by block
     std::vector<std::vector<std::uint32_t>>

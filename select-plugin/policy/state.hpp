@@ -125,6 +125,8 @@ class Planner::State {
     [[nodiscard]] bool has_share_of_draining_node(const Job &job) const;
 
     // victims.cpp
+    // To a number of blocks of each size those that fit into a node with so many GPUs.
+    void add_blocks(std::vector<std::uint64_t> &capacity, std::uint32_t gpus) const;
     void set_mode(Mode mode);
     void release(std::uint32_t node, std::uint32_t gpus);
     void occupy(std::uint32_t node, std::uint32_t gpus);

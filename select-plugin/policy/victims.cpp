@@ -58,6 +58,12 @@ std::uint32_t Planner::State::takeable(std::uint32_t job, std::uint32_t share) c
     return may_shrink(working) ? shrink_release_[share] : 0;
 }
 
+void Planner::State::add_blocks(std::vector<std::uint64_t> &capacity, std::uint32_t gpus) const {
+    const auto fit = room_.fits(gpus);
+    for (std::size_t index = 0; index < fit.size(); ++index)
+        capacity[index] += fit[index];
+}
+
 void Planner::State::set_mode(Mode mode) {
     // Offers stay good while no more may be taken than before.
     const bool more =
@@ -71,17 +77,17 @@ void Planner::State::set_mode(Mode mode) {
         for (std::uint32_t at = first_holding_[node]; at < first_holding_[node + 1]; ++at)
             gpus += takeable(holdings_[at].job, holdings_[at].share);
         potential_[node] = gpus;
-        for (std::size_t index = 0; index < blocks_.size(); ++index)
-            potential_capacity_[index] += gpus / blocks_[index];
+        add_blocks(potential_capacity_, gpus);
     }
 }
 
 void Planner::State::set_potential(std::uint32_t node, std::uint32_t gpus) {
     const std::uint32_t before = potential_[node];
     potential_[node] = gpus;
+    const auto fit = room_.fits(gpus);
+    const auto fitted = room_.fits(before);
     for (std::size_t index = 0; index < blocks_.size(); ++index)
-        potential_capacity_[index] =
-            potential_capacity_[index] + (gpus / blocks_[index]) - (before / blocks_[index]);
+        potential_capacity_[index] = potential_capacity_[index] + fit[index] - fitted[index];
     if (is_touched_[node] == 0) {
         is_touched_[node] = 1;
         touched_.push_back(node);

@@ -299,9 +299,10 @@ def test_a_mixed_load(cluster):
         shown = counted(cluster, job)
         breaks = {at for one in shown.values() for at in breaks_of(one)}
         # What slurmctld heard in the seconds before it was killed it does not know: that a job had begun, which then begins
-        # once more as if it never had, or that it had ended; what is not elastic may not be run again then.
+        # once more as if it never had, or that it had ended; what is not elastic may not be run again then. An agent that
+        # is to go on with a job, and cannot, says so.
         state = {"COMPLETED"} if elastic else {"COMPLETED", "NODE_FAIL"}
-        forgotten = {0} if record["Restarts"] == "0" else set()
+        forgotten = {0} if breaks and not any("anew" in line for line in said_of(cluster, job)) else set()
         if record["JobState"] not in state or breaks - forgotten or {rank: one[-1] for rank, one in shown.items()} != dict.fromkeys(range(gpus), number - 1):
             wrong[job] = {rank: (breaks_of(one), one[-1]) for rank, one in shown.items()}, number, gpus, record, said_of(cluster, job)
         elif breaks:

@@ -104,6 +104,9 @@ struct Settings {
 // one that has been cancelled must not come back.
 // hold: it then waits until somebody releases it.
 [[nodiscard]] Expected<void> requeue_job(std::uint32_t id, bool hold = false);
+// The same of one that was just seen running, in one request: one that has ended meanwhile is left as it is,
+// and that is no error.
+[[nodiscard]] Expected<void> requeue_running(std::uint32_t id);
 
 // On whose behalf root changes something: slurmctld decides what that user may.
 struct User {
