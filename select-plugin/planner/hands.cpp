@@ -134,11 +134,14 @@ void Hands::move(const slurm::Job &job, const policy::Action &action, std::uint3
     auto done = change_note(job.id, [&](slurm::Note &note) { return slurm::decide(note, decision); });
     if (done)
         done = slurm::requeue_running(job.id);
+    if (!done && done.error().code == ESRCH) { // it has ended since the look
+        kLog.for_job(job.id).info("{}", done.error().message());
+        return;
+    }
     if (!done) {
         ++done_.failed;
         kLog.for_job(job.id).error("{}", done.error().message());
-        if (done.error().code != ESRCH)
-            take_back(job);
+        take_back(job);
         return;
     }
     ++done_.actions[static_cast<std::size_t>(action.kind)];
