@@ -169,7 +169,7 @@ void Server::begin_step(const std::shared_ptr<Step> &step) {
         return;
     if (finding.error().code != Worker::kNotBuilt)
         return fail_step(*step, finding.error().message());
-    start_step(*step, fmt::format("the step begins anew: {}", finding.error().message()));
+    begin_anew(*step, finding.error());
 }
 
 void Server::fail_step(Step &step, const std::string &why) {
@@ -220,6 +220,10 @@ void Server::find_no_saved(Step &step, const Error &why) {
                    .hold = why_held(trouble)});
         return step.finish("it " + trouble, {.saved = false, .lost = true, .ends = {}});
     }
+    begin_anew(step, why);
+}
+
+void Server::begin_anew(Step &step, const Error &why) {
     kLog.info("step {} of uid {} begins anew: {}", step.name(), step.user().uid, why.message());
     start_step(step, fmt::format("the step begins anew: {}", why.message()));
 }
