@@ -18,12 +18,11 @@
 namespace singularity::policy {
 namespace {
 
-constexpr std::uint32_t kMostLevels = 16;
-
-std::uint8_t level_of(Milliseconds gpu_time, Milliseconds quantum) {
+// Less than `levels`.
+std::uint8_t level_of(Milliseconds gpu_time, Milliseconds quantum, std::uint32_t levels) {
     std::uint8_t level = 0;
-    for (Milliseconds bound = std::max<Milliseconds>(quantum, 1);
-         gpu_time >= bound && level + 1U < kMostLevels; bound *= 4)
+    for (Milliseconds bound = std::max<Milliseconds>(quantum, 1); gpu_time >= bound && level + 1U < levels;
+         bound *= 4)
         ++level;
     return level;
 }
@@ -35,7 +34,7 @@ void Planner::State::prepare_job(std::uint32_t index) {
     const TierRules &tier = rules_.of(job.tier);
     Working &working = working_[index];
     working = {};
-    working.level = level_of(job.gpu_time, rules_.service_quantum);
+    working.level = level_of(job.gpu_time, rules_.service_quantum, kMostLevels);
     working.serves_service = job.tier != Tier::kPremium;
     working.best_effort = tier.guarantee == 0;
     working.running = job.state == JobState::kRunning;
@@ -128,11 +127,16 @@ void Planner::State::prepare() {
             holdings_[--first_holding_[snapshot_->shares[at].node]] = {.job = index, .share = at};
         }
     }
+    first_victim_.fill(0);
+    for (const Working &working : working_)
+        first_victim_[working.level] += working.may_move ? 1 : 0;
+    std::partial_sum(first_victim_.begin(), first_victim_.end(), first_victim_.begin());
+    victims_.resize(first_victim_.back());
+    for (std::uint32_t index = 0; index < jobs.size(); ++index)
+        if (working_[index].may_move)
+            victims_[--first_victim_[working_[index].level]] = index;
     offers_.resize(blocks_.size());
-    is_touched_.assign(nodes.size(), 0);
-    touched_.clear();
-    potential_.resize(nodes.size());
-    set_mode({});
+    reset_potential();
 }
 
 const Plan &Planner::State::make(const Snapshot &snapshot) {

@@ -45,7 +45,7 @@ void Room::reset(std::span<const Node> nodes, std::span<const std::uint32_t> blo
         idle_ += free_[node];
         link(node);
         const auto fit = fits(free_[node]);
-        for (std::size_t index = 0; index < fit.size() && free_[node] > 0; ++index) {
+        for (std::size_t index = 0; index < fit.size(); ++index) {
             capacity_[index] += fit[index];
             trees_[index][width_ + nodes[node].leaf] += fit[index];
         }

@@ -32,6 +32,8 @@ class Planner::State {
     [[nodiscard]] const Rules &rules() const { return rules_; }
 
   private:
+    static constexpr std::uint32_t kMostLevels = 16; // of service
+
     // What is known of a job and decided about it.
     struct Working {
         Fraction shortfall = 0;
@@ -95,6 +97,9 @@ class Planner::State {
         bool operator==(const Mode &) const = default;
     };
 
+    // What a job that may be taken from gives.
+    enum class Giving : std::uint8_t { kNothing, kSurplus, kEverything };
+
     // How far one may go for the job that is being served.
     enum class Means : std::uint8_t { kIdle, kVictims };
 
@@ -127,20 +132,26 @@ class Planner::State {
     // victims.cpp
     // To a number of blocks of each size those that fit into a node with so many GPUs.
     void add_blocks(std::vector<std::uint64_t> &capacity, std::uint32_t gpus) const;
+    void reset_potential();
     void set_mode(Mode mode);
+    void change_potential(std::uint32_t job, Giving from, Giving to);
+    [[nodiscard]] std::span<const std::uint32_t> victims_between(Mode before, Mode after) const;
     void release(std::uint32_t node, std::uint32_t gpus);
     void occupy(std::uint32_t node, std::uint32_t gpus);
     void occupied(std::uint32_t node, std::uint32_t gpus); // in room_ already
     void set_potential(std::uint32_t node, std::uint32_t gpus);
+    void touch(std::uint32_t node);
     void withdraw(std::uint32_t job); // may not be taken from any longer
     void offer_again(std::uint32_t job);
     template <class Function>
     void each_release(std::uint32_t job, std::uint32_t to, Function function) const;
     [[nodiscard]] bool in_place(const Job &job, const Size &size) const;
-    [[nodiscard]] bool may_shrink(const Working &working) const;
+    [[nodiscard]] bool may_shrink(const Working &working) const { return shrinks_in(mode_, working); }
     [[nodiscard]] bool may_yield(const Working &working) const;
-    [[nodiscard]] bool yields_in_mode(const Working &working) const;
-    [[nodiscard]] std::uint32_t takeable(std::uint32_t job, std::uint32_t share) const;
+    [[nodiscard]] static bool shrinks_in(Mode mode, const Working &working);
+    [[nodiscard]] static bool yields_in(Mode mode, const Working &working);
+    [[nodiscard]] static Giving giving_in(Mode mode, const Working &working);
+    [[nodiscard]] std::uint32_t given(Giving giving, std::uint32_t share) const;
     void apply(Pick pick);
     void unapply(Pick pick);
     bool offer(std::uint32_t node, std::uint32_t block, Offer &offer);
@@ -181,6 +192,8 @@ class Planner::State {
     Mode mode_;
     std::vector<std::uint32_t> first_holding_; // by node, in holdings_; one more at the end
     std::vector<Holding> holdings_;
+    std::vector<std::uint32_t> victims_; // jobs that have holdings, by level of service
+    std::array<std::uint32_t, kMostLevels + 1> first_victim_{}; // by level, in victims_
     std::vector<std::uint8_t> shrink_release_; // by share: GPUs that shrinking to shrink_to gives back
     std::vector<std::uint32_t> potential_;     // by node: free and takeable
     std::vector<std::uint64_t> potential_capacity_;

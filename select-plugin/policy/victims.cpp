@@ -34,28 +34,37 @@ bool Planner::State::in_place(const Job &job, const Size &size) const {
     return blocks >= size.gpus / size.block;
 }
 
-bool Planner::State::may_shrink(const Working &working) const {
+bool Planner::State::shrinks_in(Mode mode, const Working &working) {
     return !working.decided && working.shrink_to != kNobody &&
-           (!mode_.service || (working.serves_service && working.level >= mode_.shrink_level));
+           (!mode.service || (working.serves_service && working.level >= mode.shrink_level));
 }
 
-bool Planner::State::yields_in_mode(const Working &working) const {
-    return working.may_yield &&
-           (!mode_.service || (working.best_effort && working.level >= mode_.yield_level));
+bool Planner::State::yields_in(Mode mode, const Working &working) {
+    return working.may_yield && (!mode.service || (working.best_effort && working.level >= mode.yield_level));
 }
 
 bool Planner::State::may_yield(const Working &working) const {
-    return !working.decided && yields_in_mode(working);
+    return !working.decided && yields_in(mode_, working);
 }
 
-std::uint32_t Planner::State::takeable(std::uint32_t job, std::uint32_t share) const {
-    const Working &working = working_[job];
-    const Share &held = snapshot_->shares[share];
-    if (!room_.open(held.node))
+Planner::State::Giving Planner::State::giving_in(Mode mode, const Working &working) {
+    if (working.decided)
+        return Giving::kNothing;
+    if (yields_in(mode, working))
+        return Giving::kEverything;
+    return shrinks_in(mode, working) ? Giving::kSurplus : Giving::kNothing;
+}
+
+std::uint32_t Planner::State::given(Giving giving, std::uint32_t share) const {
+    switch (giving) {
+    case Giving::kNothing:
         return 0;
-    if (may_yield(working))
-        return held.gpus;
-    return may_shrink(working) ? shrink_release_[share] : 0;
+    case Giving::kSurplus:
+        return shrink_release_[share];
+    case Giving::kEverything:
+        return snapshot_->shares[share].gpus;
+    }
+    return 0;
 }
 
 void Planner::State::add_blocks(std::vector<std::uint64_t> &capacity, std::uint32_t gpus) const {
@@ -64,34 +73,70 @@ void Planner::State::add_blocks(std::vector<std::uint64_t> &capacity, std::uint3
         capacity[index] += fit[index];
 }
 
-void Planner::State::set_mode(Mode mode) {
-    // Offers stay good while no more may be taken than before.
-    const bool more =
-        !mode.service || mode.shrink_level < mode_.shrink_level || mode.yield_level < mode_.yield_level;
-    if (more)
-        has_offers_.assign(blocks_.size(), 0);
-    mode_ = mode;
+void Planner::State::reset_potential() {
+    mode_ = {};
+    has_offers_.assign(blocks_.size(), 0);
+    potential_.resize(snapshot_->nodes.size());
     potential_capacity_.assign(blocks_.size(), 0);
+    is_touched_.assign(potential_.size(), 0);
+    touched_.clear();
     for (std::uint32_t node = 0; node < potential_.size(); ++node) {
-        std::uint32_t gpus = room_.free(node);
-        for (std::uint32_t at = first_holding_[node]; at < first_holding_[node + 1]; ++at)
-            gpus += takeable(holdings_[at].job, holdings_[at].share);
-        potential_[node] = gpus;
-        add_blocks(potential_capacity_, gpus);
+        potential_[node] = room_.free(node);
+        for (std::uint32_t at = first_holding_[node]; at < first_holding_[node + 1] && room_.open(node); ++at)
+            potential_[node] += given(giving_in(mode_, working_[holdings_[at].job]), holdings_[at].share);
+        add_blocks(potential_capacity_, potential_[node]);
+    }
+}
+
+// Those who may give more or less after the change than before, and perhaps some more.
+std::span<const std::uint32_t> Planner::State::victims_between(Mode before, Mode after) const {
+    if (before.service != after.service)
+        return victims_;
+    const auto [least, most] =
+        std::minmax({before.shrink_level, before.yield_level, after.shrink_level, after.yield_level});
+    const std::uint32_t first = first_victim_[std::min(least, kMostLevels)];
+    return std::span(victims_).subspan(first, first_victim_[std::min(most, kMostLevels)] - first);
+}
+
+void Planner::State::set_mode(Mode mode) {
+    if (mode.service != mode_.service) // who may yield may shrink as well now, or no longer
+        has_offers_.assign(blocks_.size(), 0);
+    for (const std::uint32_t job : victims_between(mode_, mode))
+        change_potential(job, giving_in(mode_, working_[job]), giving_in(mode, working_[job]));
+    mode_ = mode;
+}
+
+void Planner::State::change_potential(std::uint32_t job, Giving from, Giving to) {
+    if (from == to)
+        return;
+    const Job &record = snapshot_->jobs[job];
+    for (std::uint32_t share = record.first_share; share < record.first_share + record.shares; ++share) {
+        const std::uint32_t node = snapshot_->shares[share].node;
+        if (!room_.open(node))
+            continue;
+        set_potential(node, potential_[node] + given(to, share) - given(from, share));
+        // More that yield are more to choose from, even where they give no more than by shrinking.
+        touch(node);
+    }
+}
+
+void Planner::State::touch(std::uint32_t node) {
+    if (is_touched_[node] == 0) {
+        is_touched_[node] = 1;
+        touched_.push_back(node);
     }
 }
 
 void Planner::State::set_potential(std::uint32_t node, std::uint32_t gpus) {
     const std::uint32_t before = potential_[node];
+    if (gpus == before)
+        return;
     potential_[node] = gpus;
     const auto fit = room_.fits(gpus);
     const auto fitted = room_.fits(before);
     for (std::size_t index = 0; index < blocks_.size(); ++index)
         potential_capacity_[index] = potential_capacity_[index] + fit[index] - fitted[index];
-    if (is_touched_[node] == 0) {
-        is_touched_[node] = 1;
-        touched_.push_back(node);
-    }
+    touch(node);
 }
 
 void Planner::State::release(std::uint32_t node, std::uint32_t gpus) {
@@ -113,23 +158,13 @@ void Planner::State::occupied(std::uint32_t node, std::uint32_t gpus) {
 }
 
 void Planner::State::withdraw(std::uint32_t job) {
-    const Job &record = snapshot_->jobs[job];
-    for (std::uint32_t share = record.first_share; share < record.first_share + record.shares; ++share) {
-        const std::uint32_t node = snapshot_->shares[share].node;
-        if (const std::uint32_t gpus = takeable(job, share); gpus > 0)
-            set_potential(node, potential_[node] - gpus);
-    }
+    change_potential(job, giving_in(mode_, working_[job]), Giving::kNothing);
     working_[job].decided = true;
 }
 
 void Planner::State::offer_again(std::uint32_t job) {
     working_[job].decided = false;
-    const Job &record = snapshot_->jobs[job];
-    for (std::uint32_t share = record.first_share; share < record.first_share + record.shares; ++share) {
-        const std::uint32_t node = snapshot_->shares[share].node;
-        if (const std::uint32_t gpus = takeable(job, share); gpus > 0)
-            set_potential(node, potential_[node] + gpus);
-    }
+    change_potential(job, Giving::kNothing, giving_in(mode_, working_[job]));
 }
 
 void Planner::State::apply(Pick pick) {
@@ -285,7 +320,7 @@ bool Planner::State::take_whole_gang(std::uint64_t lacking, std::uint32_t block,
 // rest_ has them in order, the next one last; who comes to trial_ meanwhile is in the next list.
 bool Planner::State::take_the_rest() {
     const auto may_yield_too = [this](const Trial &trial) {
-        return trial.to != kNobody && yields_in_mode(working_[trial.job]);
+        return trial.to != kNobody && yields_in(mode_, working_[trial.job]);
     };
     if (rest_.empty()) {
         for (std::uint32_t at = 0; at < trial_.size(); ++at) {
