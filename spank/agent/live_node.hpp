@@ -32,9 +32,13 @@
 
 namespace singularity::agent {
 
-// What tasks of a restored node get in place of the streams that its record names, by their number: of each
-// task, or, as number 0, of all.
-using GivenStreams = std::map<std::uint32_t, node::Descriptors>;
+// What a task of a restored node gets in place of what it had.
+struct GivenTask {
+    node::Descriptors streams; // those that its record names
+    std::vector<char> cpus;    // as of node::Program
+};
+// By the tasks' numbers, or, as number 0, for all.
+using GivenTasks = std::map<std::uint32_t, GivenTask>;
 
 // An answer to one request. The descriptors are the caller's to keep open until it returns.
 using Answer = std::function<void(const std::string &packet, std::span<const int> descriptors)>;
@@ -68,7 +72,7 @@ class LiveNode {
         ProxyShare share;
         std::optional<Meeting> meeting; // of its proxies with those of other nodes
         Worker worker;
-        GivenStreams given;
+        GivenTasks given;
     };
     [[nodiscard]] static Expected<LiveNode> restore(RestorePlan plan, const Surroundings &surroundings,
                                                     Asker asker);
@@ -163,6 +167,7 @@ class LiveNode {
     void take_hello(const node::InitHello &hello);
     void take_end(const node::InitEnded &ended);
     void open_log(std::uint32_t task, int descriptor);
+    void bind_tasks();
     // One of the two is called, at once or later.
     template <class Body>
     void ask(const Body &body, std::function<void(const node::Packet &)> on_reply,
@@ -222,9 +227,10 @@ class LiveNode {
     std::optional<Work> counted_;       // as what: not parts of a job, which its coordinator counts
     unsigned recoveries_ = 0;           // one after the other, without one that has come to its end
     std::optional<Deadline> next_save_;
-    OnStep on_step_;           // of a part of a checkpoint
-    std::optional<bool> part_; // the worker is at one; whether the node goes on
-    GivenStreams given_;       // for a restore
+    OnStep on_step_;                                  // of a part of a checkpoint
+    std::optional<bool> part_;                        // the worker is at one; whether the node goes on
+    GivenTasks given_;                                // for a restore
+    std::map<std::uint32_t, std::vector<char>> cpus_; // of tasks that are still to be bound to theirs
     std::optional<node::Making> making_;
     std::optional<Asker> maker_;       // hears how the making went
     std::optional<Deadline> patience_; // for making, joining, ending

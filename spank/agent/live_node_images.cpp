@@ -149,8 +149,8 @@ Expected<void> LiveNode::begin_restoring() {
         auto found = given_.find(given.task);
         if (found == given_.end())
             found = given_.find(0);
-        return found != given_.end() && given.stream < found->second.size()
-                   ? found->second.all()[given.stream]
+        return found != given_.end() && given.stream < found->second.streams.size()
+                   ? found->second.streams.all()[given.stream]
                    : -1;
     };
     std::map<std::string, int> by_key; // output and errors may go into one pipe
@@ -182,7 +182,9 @@ Expected<void> LiveNode::begin_restoring() {
                            EINVAL);
         given.key = fmt::format("pipe:[{}]", about.st_ino);
     }
-    given_.clear();
+    for (auto &[task, given] : std::exchange(given_, {}))
+        if (!given.cpus.empty())
+            cpus_.emplace(task, std::move(given.cpus));
     state_ = State::restoring;
     return {};
 }

@@ -6,6 +6,7 @@
 #include "task_error.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <utility>
 
@@ -134,6 +135,7 @@ void LiveNode::take_hello(const node::InitHello &hello) {
                 },
                 [](const Error & /*the next connection asks again*/) {});
     }
+    bind_tasks();
     if (auto maker = std::exchange(maker_, std::nullopt))
         maker->tell(Created{.name = record_.spec.name, .pid = record_.init.pid});
     std::vector<std::uint32_t> waited;
@@ -143,6 +145,27 @@ void LiveNode::take_hello(const node::InitHello &hello) {
     for (const auto task : waited)
         answer_waiters(task);
     answer_imager();
+}
+
+// Once: what an init cannot do now, it could not do later.
+void LiveNode::bind_tasks() {
+    for (auto &[id, cpus] : std::exchange(cpus_, {})) {
+        const auto found = tasks_.find(id);
+        if (found == tasks_.end() || found->second.phase != Phase::running)
+            continue;
+        const auto complain = [name = task_name(record_.spec.name, id)](const Error &why) {
+            kLog.warning("{} runs wherever its node may, not on the processors of its task: {}", name,
+                         why.message());
+        };
+        ask(
+            node::InitBind{.task = id, .cpus = std::move(cpus)},
+            [complain, on = task_name(record_.spec.name, id)](const node::Packet &packet) {
+                const auto failed = node::decode<node::InitFailed>(packet.bytes);
+                if (failed && failed->code != ESRCH)
+                    complain(task_error(*failed, on));
+            },
+            complain);
+    }
 }
 
 void LiveNode::take_end(const node::InitEnded &ended) {

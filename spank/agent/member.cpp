@@ -382,7 +382,7 @@ void Member::restored(const wire::JobNode &one) {
     }
 }
 
-Expected<GivenStreams> Member::take_ranks(const wire::JobNode &one, const std::vector<char> &ranks) {
+Expected<GivenTasks> Member::take_ranks(const wire::JobNode &one, const std::vector<char> &ranks) {
     wire::NodeRanks saved;
     if (!saved.ParseFromArray(ranks.data(), static_cast<int>(ranks.size())) || saved.tasks().empty())
         return failure("restore", one.name(), "it has no record of its ranks", EBADMSG);
@@ -403,16 +403,16 @@ Expected<GivenStreams> Member::take_ranks(const wire::JobNode &one, const std::v
             found->second.status = end.status();
             *record_.add_ends() = end;
         }
-    GivenStreams streams;
+    GivenTasks all;
     if (step_)
         for (const auto &task : saved.tasks()) {
-            auto given = step_->streams(task_of_rank_.at(task.rank()));
+            auto given = step_->give_again(task_of_rank_.at(task.rank()));
             if (!given)
                 return propagate(given);
-            streams[task.task()] = std::move(*given);
+            all[task.task()] = std::move(*given);
         }
     auto written = write();
-    return written ? Expected<GivenStreams>(std::move(streams)) : propagate(written);
+    return written ? Expected<GivenTasks>(std::move(all)) : propagate(written);
 }
 
 std::optional<Meeting> Member::meeting_of(const wire::JobNode &one) const {

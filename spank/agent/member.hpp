@@ -38,7 +38,7 @@ class NodeKeeper {
         std::string cgroups;
         ProxyShare share;
         std::optional<Meeting> meeting;
-        std::function<Expected<GivenStreams>(const std::vector<char> &)> on_found;
+        std::function<Expected<GivenTasks>(const std::vector<char> &)> on_found;
     };
     virtual void restore_node(Restoring restoring, const Asker &asker) = 0;
     // Whether nothing of the batch script of this step's job can run on. stop: it is to be stopped for that.
@@ -121,8 +121,8 @@ class Member : public std::enable_shared_from_this<Member> {
     void signal_held(const Answer &answer);
     void set_cut(bool cut, std::function<void(Expected<void>)> done);
     void restore(const peers::wire::JobNode &one, std::function<void(Expected<void>)> then);
-    [[nodiscard]] Expected<GivenStreams> take_ranks(const peers::wire::JobNode &one,
-                                                    const std::vector<char> &ranks);
+    [[nodiscard]] Expected<GivenTasks> take_ranks(const peers::wire::JobNode &one,
+                                                  const std::vector<char> &ranks);
     void restored(const peers::wire::JobNode &one);
     void bind_tasks();
     // member_save.cpp

@@ -202,7 +202,7 @@ Expected<void> Server::restore_found(Finding &finding, WorkFound &&found) {
     node::Spec &spec = found.record.spec;
     // A program that nobody has waited for does not begin to be waited for.
     spec.tied = spec.tied && finding.given.size() != 0;
-    GivenStreams given;
+    GivenTasks given;
     ProxyShare share{.count = finding.request.proxies, .first = 0};
     if (finding.of_job) {
         auto taken = finding.of_job->on_found(found.ranks);
@@ -211,7 +211,7 @@ Expected<void> Server::restore_found(Finding &finding, WorkFound &&found) {
         given = std::move(*taken);
         share = finding.of_job->share;
     } else if (finding.given.size() != 0) {
-        given.emplace(0, std::move(finding.given));
+        given.emplace(0, GivenTask{.streams = std::move(finding.given), .cpus = {}});
     }
     if (share.count == 0)
         share.count = spec.devices;

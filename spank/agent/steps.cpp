@@ -255,16 +255,16 @@ void Step::bind(const std::map<std::uint32_t, std::uint32_t> &task_of_rank) {
         tasks_[task].ranks.push_back(rank);
 }
 
-Expected<node::Descriptors> Step::streams(std::uint32_t task) const {
+Expected<GivenTask> Step::give_again(std::uint32_t task) const {
     const auto found = tasks_.find(task);
     if (found == tasks_.end() || !found->second.brought)
         return failure("give streams to", fmt::format("task {}", task), "it has left", ECHILD);
-    node::Descriptors out;
+    GivenTask out{.streams = {}, .cpus = found->second.brought->program.cpus};
     for (const int fd : found->second.brought->descriptors.all()) {
         const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
         if (copy < 0)
             return std::unexpected(errno_error("give streams to", fmt::format("task {}", task)));
-        out.add(copy);
+        out.streams.add(copy);
     }
     return out;
 }

@@ -123,8 +123,8 @@ class Step {
     // The task that stands for each rank here. One that stands for none runs as long as the job does.
     void bind(const std::map<std::uint32_t, std::uint32_t> &task_of_rank);
     [[nodiscard]] Expected<Brought> take(std::uint32_t task);
-    // Its streams again, for a rank that has been restored.
-    [[nodiscard]] Expected<node::Descriptors> streams(std::uint32_t task) const;
+    // What it has brought for a rank that has been restored; for as many ranks as it stands for.
+    [[nodiscard]] Expected<GivenTask> give_again(std::uint32_t task) const;
     void start_idle();
     void started(std::uint32_t rank, Place place);
     void failed(std::uint32_t rank, const Error &why);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "init.hpp"
 
+#include "processors.hpp"
+
 #include <cerrno>
 #include <csignal>
 #include <utility>
@@ -109,6 +111,9 @@ void Init::read_requests() {
             break;
         case InitMessage::acknowledge:
             serve_one(&Init::acknowledge);
+            break;
+        case InitMessage::bind:
+            serve_one(&Init::bind);
             break;
         default:
             agent_ = Fd();
@@ -219,6 +224,20 @@ void Init::attach(const node::InitAttach &request, std::uint32_t token) {
     }
     const int outer = found->second.outer.get();
     send(node::InitLent{}, token, std::span(&outer, 1));
+}
+
+void Init::bind(const node::InitBind &request, std::uint32_t token) {
+    const auto found = tasks_.find(request.task);
+    if (found == tasks_.end() || found->second.phase != Phase::running) {
+        refuse({Step::find, found == tasks_.end() ? ENOENT : ESRCH}, token);
+        return;
+    }
+    // EINVAL, as for a new task: the node's cgroup has none of these processors.
+    if (const int code = bind_task(found->second.pid, request.cpus); code != 0 && code != EINVAL) {
+        refuse({Step::processors, code}, token);
+        return;
+    }
+    send(node::InitDone{}, token);
 }
 
 void Init::acknowledge(const node::InitAcknowledge &request, std::uint32_t token) {

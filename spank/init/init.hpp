@@ -38,6 +38,7 @@ class Init {
     void start(node::Packet &packet, std::uint32_t token);
     void signal(const node::InitSignal &request, std::uint32_t token);
     void attach(const node::InitAttach &request, std::uint32_t token);
+    void bind(const node::InitBind &request, std::uint32_t token);
     void acknowledge(const node::InitAcknowledge &request, std::uint32_t token);
 
     template <class Body>

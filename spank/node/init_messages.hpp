@@ -18,6 +18,7 @@ enum class InitMessage : std::uint16_t { // NOLINT(performance-enum-size): as on
     failed,
     ended, // a task
     hello, // the first message of a connection: all tasks
+    bind,  // -> done
 };
 
 // A node remembers so many tasks, ended ones included.
@@ -102,6 +103,15 @@ struct InitAcknowledge {
     static constexpr auto kType = InitMessage::acknowledge;
     std::uint32_t task = 0;
     static void fields(auto &self, auto &visit) { visit(self.task); }
+};
+
+// On which processors a task's processes run from now on: a restored one is where its checkpoint was not
+// made.
+struct InitBind {
+    static constexpr auto kType = InitMessage::bind;
+    std::uint32_t task = 0;
+    std::vector<char> cpus; // as of Program
+    static void fields(auto &self, auto &visit) { visit(self.task, self.cpus); }
 };
 
 struct InitStarted {

@@ -4,6 +4,7 @@
 from virtualcluster.errors import wait_for
 
 ELASTIC = "--singularity-elastic"
+WRAPPER = "/usr/lib/singularity/singularity-task"
 INIT = "singularity-ini"  # as comm has it
 PATIENCE = 120
 # The harness' own 5 s are not enough for a checkpoint on a machine that is busy.

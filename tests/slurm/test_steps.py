@@ -8,13 +8,12 @@ import subprocess
 
 import pytest
 from conftest import up
-from elastic import ELASTIC, INIT, assert_clean, left
+from elastic import ELASTIC, INIT, WRAPPER, assert_clean, left
 from virtualcluster.cluster import CHECKOUT
 
 BUILD = os.path.abspath(os.environ.get("CTEST_BINARY_DIR", os.path.join(CHECKOUT, "build", "release")))
 PATIENCE = 60
 BOTH = ["-N2", "--ntasks-per-node=2"]
-WRAPPER = "/usr/lib/singularity/singularity-task"
 
 
 @pytest.fixture
