@@ -176,4 +176,21 @@ Expected<Coordinator::Decision> Coordinator::decide(std::span<const Report> repo
     return decision;
 }
 
+Total total_of(std::span<const Report> reports) {
+    std::map<Line, std::uint64_t> lines; // processes report in any order
+    Total out;
+    for (const auto &report : reports)
+        for (const auto &[line, number] : report.issued) {
+            lines[line] += number;
+            out.operations += number;
+        }
+    for (const auto &[line, number] : lines)
+        for (const std::uint64_t word :
+             {line.communicator.words[0], line.communicator.words[1], std::uint64_t{line.rank},
+              std::uint64_t{line.peer}, static_cast<std::uint64_t>(line.kind)})
+            out.lines =
+                (out.lines ^ word) * 0x100000001b3; // FNV-1a's prime: no secret, no collisions by chance
+    return out;
+}
+
 } // namespace singularity::barrier

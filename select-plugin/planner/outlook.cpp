@@ -193,7 +193,7 @@ class Look {
     }
 
     void add_pending(const slurm::Job &job, const Record *record) {
-        const auto sizes = sizes_of(job);
+        const auto sizes = sizes_of(job, record == nullptr ? Speeds() : record->speeds);
         if (sizes.empty())
             return;
         auto why = against(job, record, now_);
@@ -209,7 +209,7 @@ class Look {
     void add_placed(const slurm::Job &job, const Record *record, std::span<const slurm::GpuShare> shares,
                     policy::JobState state = policy::JobState::kRunning) {
         const auto where = placed(shares, pools_);
-        const auto sizes = sizes_of(job);
+        const auto sizes = sizes_of(job, record == nullptr ? Speeds() : record->speeds);
         const auto gpus =
             std::accumulate(shares.begin(), shares.end(), 0U,
                             [](std::uint32_t sum, const slurm::GpuShare &share) { return sum + share.gpus; });

@@ -23,7 +23,7 @@ static_assert(std::is_trivially_copyable_v<Record>);
 // In front of the records. Another layout has another size or version: what it says is not used.
 struct Heading {
     std::array<char, 8> magic{'s', 'i', 'n', 'g', 'p', 'l', 'a', 'n'};
-    std::uint32_t version = 1;
+    std::uint32_t version = 2;
     std::uint32_t size_of_record = sizeof(Record);
     std::uint64_t records = 0;
     std::uint64_t sum = 0;
@@ -54,9 +54,9 @@ policy::Milliseconds ready(const slurm::Job &job, policy::Milliseconds now) {
     return when < started ? now : when;
 }
 
-policy::Fraction speed_now(const slurm::Job &job) {
+policy::Fraction speed_now(const slurm::Job &job, const Speeds &speeds) {
     const auto has = gpus_of(job);
-    for (const auto &size : sizes_of(job))
+    for (const auto &size : sizes_of(job, speeds))
         if (size.gpus == has)
             return size.speed;
     return policy::kOne;
@@ -71,7 +71,7 @@ void advance(Record &record, const slurm::Job &job, policy::Milliseconds now) {
     const auto gpus = gpus_of(job);
     if (record.ledger.until() < from)
         record.ledger.advance(from, 0, gpus);
-    record.ledger.advance(now, speed_now(job), gpus);
+    record.ledger.advance(now, speed_now(job, record.speeds), gpus);
 }
 
 void see_to_move(Record &record, const slurm::Job &job, policy::Milliseconds now) {
@@ -111,6 +111,7 @@ void Records::look(std::span<const slurm::Job> jobs, policy::Milliseconds now) {
                     .first;
         }
         auto &record = found->second;
+        record.speeds.look(job);
         advance(record, job, now);
         see_to_move(record, job, now);
         if (job.running) {

@@ -7,6 +7,7 @@
 #include "common/slurm/controller.hpp"
 #include "select-plugin/policy/ledger.hpp"
 #include "select-plugin/policy/units.hpp"
+#include "speeds.hpp"
 
 #include <cstdint>
 #include <map>
@@ -22,6 +23,7 @@ namespace singularity::planner {
 struct Record {
     std::uint64_t job = 0;
     policy::Ledger ledger;
+    Speeds speeds = {};
     // It has been told to move or to yield, and is taken to be doing it until then or until it runs again; 0:
     // it has not.
     policy::Milliseconds moving_until = 0;

@@ -80,7 +80,7 @@ std::uint32_t gpus_of(const slurm::Job &job) {
     return job.pending ? slurm::gpus_wished(job.wishes.gpus, job.tasks) : sum;
 }
 
-std::vector<policy::Size> sizes_of(const slurm::Job &job) {
+std::vector<policy::Size> sizes_of(const slurm::Job &job, const Speeds &speeds) {
     const auto has = gpus_of(job);
     if (has == 0)
         return {};
@@ -115,6 +115,7 @@ std::vector<policy::Size> sizes_of(const slurm::Job &job) {
     const auto full = out.back().speed;
     for (auto &size : out)
         size.speed = size.speed * policy::kOne / full;
+    speeds.correct(out);
     return out;
 }
 

@@ -6,6 +6,7 @@
 #include "common/slurm/controller.hpp"
 #include "select-plugin/policy/snapshot.hpp"
 #include "select-plugin/policy/tier.hpp"
+#include "speeds.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -30,9 +31,9 @@ struct Range {
 // From the smallest to the one that was asked for; more than kMostSizes of them are thinned out. Of sizes at
 // which as many ranks share the busiest GPU only the smallest is there: the others would be no faster. A job
 // that is not elastic has one, that which it has or asks for; one without GPUs none. A running job's present
-// size is always there.
+// size is always there. Speeds are those that were measured, or else assumed: the ranks of a GPU take turns.
 constexpr std::size_t kMostSizes = 64;
-[[nodiscard]] std::vector<policy::Size> sizes_of(const slurm::Job &job);
+[[nodiscard]] std::vector<policy::Size> sizes_of(const slurm::Job &job, const Speeds &speeds = {});
 
 // What the planner adds to the priority of a job that waits: `weight` for each tier above basic, and up to
 // half of it for a job below its guarantee, in steps of a tenth: each change is a request to slurmctld.

@@ -153,6 +153,7 @@ class Job : public std::enable_shared_from_this<Job> {
     void save_at_last();
     void note(std::vector<std::string> words) const;
     void answer_comment(std::string_view words);
+    [[nodiscard]] std::string work_done() const; // for note()
     void keep_end();
     void handle_keeper();
 
@@ -177,6 +178,11 @@ class Job : public std::enable_shared_from_this<Job> {
     std::map<std::string, Offer> offers_;            // of hosts of a step that is restored
     std::vector<Watcher> watchers_;
     std::vector<Asker> destroyers_;
+    struct Stop {
+        barrier::Total issued;
+        std::time_t when = 0;
+    };
+    Stop last_stop_; // of its ranks, to be saved
     std::shared_ptr<JobSave> saving_;
     Work saved_as_ = Work::asked;       // how that is counted
     std::optional<Asker> imager_;       // hears of a checkpoint, or a restore

@@ -88,6 +88,11 @@ JobSave::Owner Job::save_owner(bool go_on, bool periodic) {
                     return failure("save", job->record_.name(), "its record could not be written", EIO);
                 return {};
             },
+            .on_stopped =
+                [self = weak_from_this()](const barrier::Total &total) {
+                    if (const auto job = self.lock())
+                        job->last_stop_ = {.issued = total, .when = std::time(nullptr)};
+                },
             .outputs =
                 [self = weak_from_this()] {
                     std::vector<std::uint64_t> out;
@@ -138,7 +143,7 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
               record_.name(), outcome->checkpoint, mebibytes(outcome->host_bytes),
               mebibytes(outcome->devices_bytes), mebibytes(outcome->stored_bytes), seconds(outcome->total_us),
               seconds(outcome->pause_us));
-    note({"checkpoints=+1", fmt::format("saved={}", std::time(nullptr))});
+    note({"checkpoints=+1", fmt::format("saved={}", std::time(nullptr)), work_done()});
     answer_comment(fmt::format("saved as {}", outcome->checkpoint));
     // What the next agent finds is a job that is still to be looked after as a saved one.
     if (!go_on && !record_.step().empty()) {
@@ -157,6 +162,16 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
     if (yield_ == Yield::doubting)
         return go_on_to_end(doubt_);
     save_again_later();
+}
+
+// For who compares how fast it is on how many GPUs: of two such notes of one step with the same lines, the
+// operations and the time between them.
+std::string Job::work_done() const {
+    const auto step = record_.step().substr(record_.step().find('.') + 1);
+    const auto &[issued, when] = last_stop_;
+    return issued.operations == 0
+               ? std::string("work=")
+               : fmt::format("work={}:{}:{:x}:{}", step, issued.operations, issued.lines, when);
 }
 
 // An earlier agent has died while it made a checkpoint. What the nodes are to do depends on whether it

@@ -213,6 +213,7 @@ void JobSave::decide() {
     if (next->complete) {
         kLog.debug("{}: {} processes stopped between collectives in {} rounds", plan_.begin.job,
                    reports_.size(), coordinator_->round() - 1);
+        owner_.on_stopped(barrier::total_of(reports_));
         return hold();
     }
     if (barrier_deadline_.expired()) {

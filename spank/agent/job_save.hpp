@@ -40,6 +40,8 @@ class JobSave : public std::enable_shared_from_this<JobSave> {
     struct Owner {
         // Before any node is touched: an agent that comes again must know of it.
         std::function<Expected<void>(const std::string &checkpoint)> on_begun;
+        // All ranks have come to the gates, having issued so much.
+        std::function<void(const barrier::Total &)> on_stopped;
         // How much of each rank's output is written down.
         std::function<std::vector<std::uint64_t>()> outputs;
         std::function<void(const Progress &)> on_progress;

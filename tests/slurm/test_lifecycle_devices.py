@@ -13,7 +13,7 @@ from virtualcluster.errors import wait_for
 BUILD = os.path.abspath(os.environ.get("CTEST_BINARY_DIR", os.path.join(CHECKOUT, "build", "release")))
 TRAINING = f"""#!/bin/bash
 export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-srun --ntasks=8 {os.path.join(BUILD, "workloads", "train_data")} 600
+srun --ntasks=8 {os.path.join(BUILD, "workloads", "train_data")} 1000
 """
 # The first run waits to be requeued; the second shows what it would have been told, and what srun makes of that.
 SHOW = """#!/bin/bash
@@ -54,18 +54,29 @@ def results(text):
     return [line for line in text.splitlines() if re.match("step|parameters|losses|all|PASSED", line)]
 
 
-def wait_steps(cluster, job, number):
-    wait_for(lambda: len(steps(output(cluster, job))) >= number, PATIENCE, f"{number} steps of job {job}")
+def wait_more_steps(cluster, job, number=30):
+    least = len(steps(output(cluster, job))) + number
+    wait_for(lambda: len(steps(output(cluster, job))) >= least, PATIENCE, f"{least} steps of job {job}")
+
+
+def work_done(cluster, job):
+    """(collective operations, which communicators), as its last checkpoint has told."""
+    found = re.fullmatch(r"0:(\d+):([0-9a-f]+):\d+", cluster.job(job).get("work", ""))  # a word of its AdminComment
+    return (int(found[1]), found[2]) if found else (0, None)
 
 
 def test_a_training_on_fewer_and_more_gpus(cluster):
-    """8, 4, 2, and 8 again. Nothing is done twice."""
+    """8, 4, 2, and 8 again. Nothing is done twice, and it is known how much was done on how many GPUs."""
+    done = []
     job = submit(cluster, "--gpus=8", "--ntasks=8", script=TRAINING)
-    for number, gpus in ((50, 4), (150, 2), (250, 8)):
-        wait_steps(cluster, job, number)
+    for gpus in (4, 2, 8):
+        wait_more_steps(cluster, job)
+        done.append(work_done(cluster, job))
         resize(cluster, job, f"TresPerJob=gres/gpu:{gpus}")
-        wait_steps(cluster, job, number + 50)
+        wait_more_steps(cluster, job)
         assert f"gres/gpu={gpus}" in cluster.job(job)["AllocTRES"].split(",")
+    before, after_one, after_two = done
+    assert before == (0, None) and 0 < after_one[0] < after_two[0] and after_one[1] == after_two[1], done
     cluster.wait_job(job, seconds=PATIENCE)
     undisturbed = submit(cluster, "--gpus=8", "--ntasks=8", script=TRAINING)
     cluster.wait_job(undisturbed, seconds=PATIENCE)

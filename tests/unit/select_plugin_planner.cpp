@@ -51,9 +51,9 @@ slurm::Job running(std::uint32_t id, const std::string &gpus, const std::string 
     return job;
 }
 
-std::string sizes(const slurm::Job &job) {
+std::string sizes(const slurm::Job &job, const Speeds &speeds = {}) {
     std::string out;
-    for (const auto &size : sizes_of(job))
+    for (const auto &size : sizes_of(job, speeds))
         out += fmt::format("{}{}/{}:{}", out.empty() ? "" : " ", size.gpus, size.block,
                            size.speed * 100 / policy::kOne);
     return out;
@@ -81,6 +81,72 @@ void sizes_at_which_jobs_run(void **) {
     expect_equal(sizes(pending(1, "gres/gpu:8", "project elastic=2-8")), "8/1:100");
     const auto many = sizes_of(pending(1, "gres/gpu:1000", "singularity: elastic=1-1000 ranks=1000000"));
     assert_true(many.size() <= kMostSizes + 1 && many.back().gpus == 1000);
+}
+
+// A job with 8 ranks that runs on so many GPUs, of whose step 0 these checkpoints tell.
+slurm::Job working(std::uint32_t gpus, const std::string &work, std::time_t resumed = 0) {
+    return running(1, "gres/gpu:8",
+                   fmt::format("singularity: elastic=2-8 ranks=8 resumed={} work={}", kStart + resumed, work),
+                   {{"n1", gpus}});
+}
+std::string work(std::uint64_t operations, std::time_t when, const std::string &lines = "abc", int step = 0) {
+    return fmt::format("{}:{}:{}:{}", step, operations, lines, kStart + when);
+}
+
+void speeds_are_measured(void **) {
+    Speeds speeds;
+    speeds.look(working(8, work(1000, 100)));
+    assert_int_equal(speeds.rate(8), 0); // what it did before is unknown
+    speeds.look(working(8, work(2000, 200)));
+    assert_int_equal(speeds.rate(8), 10000);
+    expect_equal(sizes(working(8, ""), speeds), "2/1:25 3/1:33 4/1:50 8/1:100"); // one is none
+    // Four are seen, then what they have done since it went on.
+    speeds.look(working(4, work(2000, 200), 250));
+    speeds.look(working(4, work(2800, 350), 250));
+    assert_int_equal(speeds.rate(4), 8000);
+    expect_equal(sizes(working(4, ""), speeds), "2/1:25 3/1:33 4/1:80 8/1:100");
+    // What is noted when it was moved already belongs to where it was; whatever it says, it is not believed
+    // to be slower than half of what is assumed, nor faster than twice, nor than a larger size.
+    speeds.look(working(2, work(3120, 390), 500));
+    assert_int_equal(speeds.rate(4), 8000);
+    speeds.look(working(2, work(3150, 530), 500));
+    assert_int_equal(speeds.rate(2), 1000);
+    expect_equal(sizes(working(2, ""), speeds), "2/1:12 3/1:33 4/1:80 8/1:100");
+    speeds.look(working(2, work(1ULL << 40U, 560), 500));
+    expect_equal(sizes(working(2, ""), speeds), "2/1:50 3/1:50 4/1:80 8/1:100");
+}
+
+void speeds_of_other_work_are_not_compared(void **) {
+    const auto rate = [](const std::string &first, const std::string &second) {
+        Speeds speeds;
+        speeds.look(working(8, first));
+        speeds.look(working(8, second));
+        return speeds.rate(8);
+    };
+    assert_int_equal(rate(work(0, 100), work(100, 200)), 1000);
+    assert_int_equal(rate(work(0, 100), work(100, 200, "abd")), 0);    // another communicator
+    assert_int_equal(rate(work(0, 100), work(100, 200, "abc", 1)), 0); // another step
+    assert_int_equal(rate(work(0, 100), work(100, 129)), 0);           // too short
+    assert_int_equal(rate(work(0, 100), work(29, 200)), 0);            // too few
+    assert_int_equal(rate(work(100, 100), work(50, 200)), 0);
+    assert_int_equal(rate(work(0, 200), work(100, 100)), 0);
+    for (const auto *const garbage :
+         {"", "0", "0:1:x:5", "0:1:a:5:6", "0:1:a:", "-1:1:a:5", "0:99999999999999999999:a:5"})
+        assert_int_equal(rate(garbage, work(100, 200)) + rate(work(0, 100), garbage), 0);
+    // Another step's speeds say nothing of this one's.
+    Speeds speeds;
+    for (const auto &text : {work(0, 100), work(100, 200), work(0, 300, "abc", 1)})
+        speeds.look(working(8, text));
+    assert_int_equal(speeds.rate(8), 0);
+    // More sizes than are remembered: the oldest goes.
+    std::uint64_t operations = 0;
+    std::time_t when = 300;
+    for (std::uint32_t gpus = 1; gpus <= 9; ++gpus) {
+        speeds.look(working(gpus, work(operations, when, "abc", 1)));
+        speeds.look(working(gpus, work(operations += 100, when += 100, "abc", 1)));
+    }
+    assert_int_equal(speeds.rate(1), 0);
+    assert_int_equal(speeds.rate(9), 1000);
 }
 
 void tiers_and_movability(void **) {
@@ -304,6 +370,8 @@ void words_and_metrics(void **) {
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(sizes_at_which_jobs_run),
+        cmocka_unit_test(speeds_are_measured),
+        cmocka_unit_test(speeds_of_other_work_are_not_compared),
         cmocka_unit_test(tiers_and_movability),
         cmocka_unit_test(priorities_of_jobs_that_wait),
         cmocka_unit_test(ledgers_live_on),

@@ -132,6 +132,24 @@ void contradictions_are_refused(void ** /*state*/) {
     assert_true(decision->complete);
 }
 
+void totals_are_compared_where_the_lines_are_the_same(void ** /*state*/) {
+    const auto total = [](std::vector<Report> reports) { return barrier::total_of(reports); };
+    const auto before = total({report(0, 2, 1, 5), report(1, 2, 1, 5)});
+    assert_int_equal(before.operations, 10);
+    // Whoever reports first.
+    assert_true(before == total({report(1, 2, 3, 5), report(0, 2, 3, 5)}));
+    const auto later = total({report(0, 2, 1, 9), report(1, 2, 1, 8)});
+    assert_true(later.lines == before.lines && later.operations == 17);
+    // A rank sends for the first time; a rank has left; another communicator.
+    auto sender = report(0, 2, 1, 5);
+    sender.issued.push_back({.line = line(0, Kind::send, 1), .number = 1});
+    auto elsewhere = report(1, 2, 1, 5);
+    elsewhere.issued[0].line.communicator = {.words = {7, 8}};
+    for (const auto &others : {total({sender, report(1, 2, 1, 5)}), total({report(0, 2, 1, 5)}),
+                               total({report(0, 2, 1, 5), elsewhere}), total({})})
+        assert_true(others.lines != before.lines);
+}
+
 } // namespace
 
 int main() {
@@ -143,6 +161,7 @@ int main() {
         cmocka_unit_test(the_unsettled_are_waited_for),
         cmocka_unit_test(those_who_stand_may_step_when_nothing_moves),
         cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(totals_are_compared_where_the_lines_are_the_same),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -14,6 +14,15 @@
 
 namespace singularity::barrier {
 
+// What all processes have issued. Of two totals with the same lines the difference is what was done
+// meanwhile.
+struct Total {
+    std::uint64_t operations = 0;
+    std::uint64_t lines = 0; // a digest of which were counted
+    auto operator<=>(const Total &) const = default;
+};
+[[nodiscard]] Total total_of(std::span<const Report> reports);
+
 class Coordinator {
   public:
     // barrier: a random number that no earlier one had.

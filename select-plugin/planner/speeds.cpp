@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "speeds.hpp"
+
+#include "common/slurm/note.hpp"
+#include "subject.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+namespace singularity::planner {
+
+namespace {
+
+constexpr std::uint64_t kPer = 1000;                   // seconds
+constexpr std::uint64_t kMostOperations = 1ULL << 50U; // between two checkpoints
+
+template <class Number>
+bool take_number(std::string_view &text, Number &number, int base = 10) {
+    const auto word = text.substr(0, text.find(':'));
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number, base);
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    return error == std::errc() && end == word.data() + word.size();
+}
+
+} // namespace
+
+std::optional<Speeds::Work> Speeds::work_in(const slurm::Job &job) {
+    const auto note = slurm::Note::parse(job.admin_comment);
+    const auto value = note ? note->get("work") : std::string();
+    std::string_view text = value;
+    Work work;
+    constexpr int kHexadecimal = 16;
+    if (take_number(text, work.step) && take_number(text, work.operations) &&
+        take_number(text, work.lines, kHexadecimal) && take_number(text, work.when) && text.empty())
+        return work;
+    return std::nullopt;
+}
+
+void Speeds::look(const slurm::Job &job) {
+    if (const auto now = work_in(job); now && *now != last_) {
+        // While it stood still or waited it did not work. What it was on since is what the last look has
+        // seen.
+        const auto seconds = now->when - std::max(last_.when, resumed_);
+        const bool comparable = last_.when != 0 && now->step == last_.step && now->lines == last_.lines &&
+                                now->operations > last_.operations;
+        const auto done = now->operations - last_.operations;
+        if (comparable && seconds >= kLeastMeasured && done >= kLeastOperations && done <= kMostOperations &&
+            gpus_ != 0)
+            measured(gpus_, done * kPer / static_cast<std::uint64_t>(seconds));
+        if (now->step != last_.step)
+            rates_ = {};
+        last_ = *now;
+    }
+    if (!job.running)
+        return;
+    const auto note = slurm::Note::parse(job.admin_comment);
+    resumed_ = static_cast<std::int64_t>(note ? note->number("resumed").value_or(0) : 0);
+    gpus_ = gpus_of(job);
+}
+
+void Speeds::measured(std::uint32_t gpus, std::uint64_t rate) {
+    auto *at = std::ranges::find(rates_, gpus, &Rate::gpus);
+    if (at == rates_.end())
+        at = std::ranges::find(rates_, 0U, &Rate::gpus);
+    if (at == rates_.end())
+        at = rates_.begin() + (next_++ % rates_.size());
+    *at = {.gpus = gpus, .rate = std::max<std::uint64_t>(rate, 1)};
+}
+
+std::uint64_t Speeds::rate(std::uint32_t gpus) const {
+    const auto *const found = std::ranges::find(rates_, gpus, &Rate::gpus);
+    return found == rates_.end() || gpus == 0 ? 0 : found->rate;
+}
+
+void Speeds::correct(std::span<policy::Size> sizes) const {
+    const policy::Size *largest = nullptr;
+    for (const auto &size : sizes)
+        if (rate(size.gpus) != 0)
+            largest = &size;
+    if (largest == nullptr)
+        return;
+    const auto at_largest = largest->speed;
+    const auto best = rate(largest->gpus);
+    policy::Fraction least = 1; // a larger size is not slower than a smaller one
+    for (auto &size : sizes) {
+        if (const auto own = rate(size.gpus); own != 0 && &size != largest) {
+            // Few bits each: no product is too large. More than twice the correction changes nothing.
+            const auto scale = 1 + (best >> 32U);
+            const auto whole = std::max<std::uint64_t>(1, best / scale);
+            const auto part = std::min(own / scale, whole * 2 * kMostCorrection);
+            const auto measured =
+                at_largest * static_cast<policy::Fraction>(part) / static_cast<policy::Fraction>(whole);
+            size.speed = std::clamp(measured, size.speed / kMostCorrection, size.speed * kMostCorrection);
+        }
+        size.speed = least = std::clamp(size.speed, least, policy::kOne);
+    }
+    sizes.back().speed = policy::kOne;
+}
+
+} // namespace singularity::planner
