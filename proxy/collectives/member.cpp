@@ -113,15 +113,21 @@ void Member::abort(const std::string &why) {
     std::shared_ptr<Group> group;
     {
         const std::scoped_lock lock(lock_);
-        if (std::exchange(aborted_, true) || over_)
+        if (aborted_ || over_)
             return;
         // One that has left with nothing to do any more is not missed by the others.
         if (!leaving_ || completed_ != issued_)
             group = group_;
-        ring();
     }
+    // Before anybody can see that it has left.
     if (group != nullptr)
         group->fail({.remote = true, .text = fmt::format("rank {} {}", place_.rank, why)});
+    {
+        const std::scoped_lock lock(lock_);
+        if (std::exchange(aborted_, true))
+            return;
+        ring();
+    }
     // A thread that carries out something lets go when no copy is under way any more.
     bool running = false;
     {
