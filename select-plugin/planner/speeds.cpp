@@ -48,7 +48,7 @@ void Speeds::look(const slurm::Job &job) {
         if (comparable && seconds >= kLeastMeasured && done >= kLeastOperations && done <= kMostOperations &&
             gpus_ != 0)
             measured(gpus_, done * kPer / static_cast<std::uint64_t>(seconds));
-        if (now->step != last_.step)
+        if (now->step != last_.step || now->lines != last_.lines) // a rate of others is none of these
             rates_ = {};
         last_ = *now;
     }

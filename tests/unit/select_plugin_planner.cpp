@@ -133,7 +133,11 @@ void speeds_of_other_work_are_not_compared(void **) {
     for (const auto *const garbage :
          {"", "0", "0:1:x:5", "0:1:a:5:6", "0:1:a:", "-1:1:a:5", "0:99999999999999999999:a:5"})
         assert_int_equal(rate(garbage, work(100, 200)) + rate(work(0, 100), garbage), 0);
-    // Another step's speeds say nothing of this one's.
+    // Speeds of another step, or of other communicators, say nothing of these.
+    Speeds other;
+    for (const auto &text : {work(0, 100), work(100, 200), work(0, 300, "abd")})
+        other.look(working(8, text));
+    assert_int_equal(other.rate(8), 0);
     Speeds speeds;
     for (const auto &text : {work(0, 100), work(100, 200), work(0, 300, "abc", 1)})
         speeds.look(working(8, text));
