@@ -13,6 +13,7 @@
 #include "common/unique_fd.hpp"
 #include "metrics.hpp"
 #include "node/make.hpp"
+#include "node/process.hpp"
 #include "node/seqpacket.hpp"
 #include "proxies.hpp"
 #include "removal.hpp"
@@ -79,6 +80,8 @@ class LiveNode {
 
     [[nodiscard]] const node::Record &record() const { return record_; }
     [[nodiscard]] State state() const { return state_; }
+    // As the kernel tells: there may not have been time to see to its end.
+    [[nodiscard]] bool lives() const { return pidfd_ && !node::has_ended(pidfd_); }
     // What went wrong first, of that which ends it; empty: nothing.
     [[nodiscard]] const std::string &trouble() const { return trouble_; }
     [[nodiscard]] NodeLine line() const;

@@ -614,11 +614,12 @@ void Member::look_at_following() {
             trouble_ = node->trouble();
     if (!following_)
         return;
-    // It ends with the last of its nodes, and those of a step of Slurm's when all of its tasks here have
-    // ended.
-    const bool rests =
-        step_ && std::ranges::all_of(ranks_, [](const auto &rank) { return rank.second.status.has_value(); });
-    if (network_.lost() && !rests) // whatever its ranks wait for does not come
+    // It ends with the last of its nodes, and what ended with them is told as the end of ranks.
+    const bool runs = std::ranges::any_of(ranks_, [this](const auto &rank) {
+        const LiveNode *const node = nodes_->look_at_node(rank.second.node);
+        return !rank.second.status && node != nullptr && node->lives();
+    });
+    if (network_.lost() && runs) // whatever its ranks wait for does not come
         return std::exchange(following_, std::nullopt)
             ->answer(fault(trouble_.empty() ? Error{"use", "the network of " + job(),
                                                     "the process that holds it has ended", EPIPE}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Who dies when: the job goes on where it can, and else ends everywhere, with a word and in time; nothing is left of it."""
 
+import contextlib
 import os
 import signal
 import time
@@ -17,6 +18,8 @@ def make_gate(hosts, request):
     """A file that ranks wait for, opened by the test."""
     name = f"go-{request.node.name.replace('[', '-').replace(']', '')}"
     path = os.path.join(hosts.cluster.directory, "shared", name)
+    with contextlib.suppress(FileNotFoundError):  # of a first try
+        os.unlink(path)
 
     def let_go():
         with open(path, "w", encoding="ascii"):
@@ -167,6 +170,22 @@ def test_a_node_dies(hosts, gate):
     hosts.ctl("n2", "destroy", f"{job}-1")
     line = ended(hosts, "n1", job)
     assert "rank 1 on n2 has ended with signal 9" in line and f"exit {128 + signal.SIGKILL}" in line
+
+
+def test_a_node_dies_unseen(hosts, gate):
+    """The agent finds it dead and its network gone at once: the network's end is no fault, it has ended with its node."""
+    job = hosts.detach("n1", "n1,n2", "sh", "-c", gate.script)
+    wait_up(hosts, "n1", job, 2)
+    host, agent = hosts.host("n2"), hosts.agent_pid("n2")
+    host.run(["kill", "-STOP", agent])
+    try:
+        host.run(["sh", "-c", "kill -KILL $(grep -l '^singularity-ini' /proc/[0-9]*/comm | cut -d/ -f3)"])
+        # Whatever ends remains a zombie, of which there is no program.
+        wait_for(lambda: "singularity-network" not in host.run(["sh", "-c", "readlink /proc/[0-9]*/exe"], check=False).stdout,
+                 PATIENCE_OF_AGENTS / 2, "the network to end")
+    finally:
+        host.run(["kill", "-CONT", agent])
+    assert f"rank 1 on n2 has ended with signal {signal.SIGKILL:d}" in ended(hosts, "n1", job)
 
 
 def test_an_agent_dies_while_a_job_is_made(hosts):
