@@ -21,6 +21,8 @@ namespace {
 
 // criu's processes wait for each other for moments.
 constexpr std::chrono::seconds kStandstill{20};
+// criu's last stage in which it undoes everything when it is refused, or has nobody left to ask.
+constexpr std::string_view kHeld = "post-restore";
 // criu's last stage in which all processes are stopped.
 constexpr std::string_view kBeforeItRuns = "pre-resume";
 
@@ -89,9 +91,23 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
     if (!criu)
         return propagate(criu);
     std::optional<Error> refused;
+    Deadline left = deadline;
+    Standstill standstill(kStandstill);
+    const auto hold = [&]() -> Expected<void> {
+        const auto before = std::chrono::ceil<std::chrono::milliseconds>(left.remaining());
+        auto held = wanted.hold();
+        left = Deadline::after(before);
+        standstill = Standstill(kStandstill);
+        return held;
+    };
     const Notify notify = [&](const std::string &stage, pid_t) -> Expected<void> {
-        if (deadline.expired())
-            return std::unexpected(timeout_error(deadline, "the restore"));
+        if (left.expired())
+            return std::unexpected(timeout_error(left, "the restore"));
+        if (stage == kHeld && wanted.hold)
+            if (auto held = hold(); !held) {
+                refused = held.error();
+                return held;
+            }
         if (stage == kBeforeItRuns)
             if (auto verified = verify_new_ones(context, wanted, *children, *criu); !verified) {
                 refused = verified.error();
@@ -99,7 +115,6 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
             }
         return context.progress ? context.progress(stage) : Expected<void>();
     };
-    Standstill standstill(kStandstill);
     const Doubt doubt = [&]() -> Expected<void> {
         auto made = children->new_ones();
         if (!made)
@@ -111,7 +126,7 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
                                ECHILD);
         return standstill.look(*made);
     };
-    auto reply = criu->ask(*request, notify, deadline, doubt);
+    auto reply = criu->ask(*request, notify, left, doubt);
     const auto ended = reply ? criu->finish(Deadline::after(kToEnd)) : Expected<void>();
     criu->kill_and_reap();
     if (reply && reply->success && ended)

@@ -120,6 +120,7 @@ class Job : public std::enable_shared_from_this<Job> {
     [[nodiscard]] bool has_devices() const;
     void connect();
     void start();
+    void has_been_started();
     void keep_members();
 
     // job_run.cpp

@@ -184,17 +184,16 @@ void Job::connect() {
             return request;
         },
         [](const std::string & /*host*/, const wire::Envelope & /*reply*/) {},
-        [self = shared_from_this()] {
-            if (self->record_.restore().empty())
-                self->start();
-            else
-                self->has_been_restored();
-        });
+        [self = shared_from_this()] { self->start(); });
 }
 
+// Nodes that are restored stand still until all of them are there: where one cannot be, nothing is done
+// twice.
 void Job::start() {
+    const bool restored = !record_.restore().empty();
     ask_all(
-        "start tasks on", wire::JobRecord::STARTING, kStartPatience,
+        restored ? "let nodes go on on" : "start tasks on", wire::JobRecord::STARTING,
+        restored ? kRestorePatience : kStartPatience,
         [this](const std::string & /*host*/) {
             wire::Envelope request;
             auto &start = *request.mutable_start_job();
@@ -203,17 +202,24 @@ void Job::start() {
             return request;
         },
         [](const std::string & /*host*/, const wire::Envelope & /*reply*/) {},
-        [self = shared_from_this()] {
-            if (!self->enter(wire::JobRecord::RUNNING))
-                return;
-            std::vector<std::string> words{fmt::format("ranks={}", self->ranks()),
-                                           fmt::format("elastic={}", self->record_.elastic())};
-            // A job that was requeued works again from now on, also where its step begins anew.
-            if (self->record_.restarts() > 0)
-                words.push_back(fmt::format("resumed={}", std::time(nullptr)));
-            self->note(std::move(words));
-            self->follow_all();
+        [self = shared_from_this(), restored] {
+            if (restored)
+                self->has_been_restored();
+            else
+                self->has_been_started();
         });
+}
+
+void Job::has_been_started() {
+    if (!enter(wire::JobRecord::RUNNING))
+        return;
+    std::vector<std::string> words{fmt::format("ranks={}", ranks()),
+                                   fmt::format("elastic={}", record_.elastic())};
+    // A job that was requeued works again from now on, also where its step begins anew.
+    if (record_.restarts() > 0)
+        words.push_back(fmt::format("resumed={}", std::time(nullptr)));
+    note(std::move(words));
+    follow_all();
 }
 
 } // namespace singularity::agent

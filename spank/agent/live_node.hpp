@@ -74,6 +74,7 @@ class LiveNode {
         std::optional<Meeting> meeting; // of its proxies with those of other nodes
         Worker worker;
         GivenTasks given;
+        std::function<void()> on_held; // it stands still from now on, until go_on()
     };
     [[nodiscard]] static Expected<LiveNode> restore(RestorePlan plan, const Surroundings &surroundings,
                                                     Asker asker);
@@ -118,6 +119,9 @@ class LiveNode {
     void step(PartStep step, OnStep on_step);
     // It runs as before, whatever has been done.
     void let_go(OnStep on_step);
+
+    // It has been restored, and held.
+    [[nodiscard]] Expected<void> go_on();
 
     // Its network namespace and its init, for who connects it.
     struct Ends {
@@ -233,6 +237,7 @@ class LiveNode {
     OnStep on_step_;                                  // of a part of a checkpoint
     std::optional<bool> part_;                        // the worker is at one; whether the node goes on
     GivenTasks given_;                                // for a restore
+    std::function<void()> on_held_;                   // of a restore
     std::map<std::uint32_t, std::vector<char>> cpus_; // of tasks that are still to be bound to theirs
     std::optional<node::Making> making_;
     std::optional<Asker> maker_;       // hears how the making went

@@ -128,6 +128,7 @@ Expected<LiveNode> LiveNode::restore(RestorePlan plan, const Surroundings &surro
     LiveNode out(std::move(plan.room), std::move(plan.record), surroundings);
     out.worker_ = std::make_unique<Worker>(std::move(plan.worker));
     out.given_ = std::move(plan.given);
+    out.on_held_ = std::move(plan.on_held);
     if (plan.share.count != 0) {
         if (auto started = out.start_proxies(plan.cgroups, plan.share, std::move(plan.meeting)); !started)
             return propagate(started);
@@ -187,6 +188,13 @@ Expected<void> LiveNode::begin_restoring() {
             cpus_.emplace(task, std::move(given.cpus));
     state_ = State::restoring;
     return {};
+}
+
+Expected<void> LiveNode::go_on() {
+    if (state_ != State::restoring || on_held_ || !worker_)
+        return failure("go on with", record_.spec.name,
+                       fmt::format("it is {}, and not held after a restore", words(state_)), EAGAIN);
+    return worker_->tell(WorkStep{.step = PartStep::resume});
 }
 
 void LiveNode::read_worker() {
@@ -254,6 +262,10 @@ bool LiveNode::take_news(node::Packet &packet) {
     if (node::decode<WorkRunning>(packet.bytes) && state_ == State::saving) {
         state_ = State::joining;
         retry_ = Deadline::after(0s);
+        return true;
+    }
+    if (node::decode<WorkStepped>(packet.bytes) && state_ == State::restoring && on_held_) {
+        std::exchange(on_held_, {})();
         return true;
     }
     if (const auto born = node::decode<WorkBorn>(packet.bytes);

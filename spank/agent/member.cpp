@@ -318,11 +318,7 @@ void Member::make_nodes(const Answer &answer) {
         return answer(fault({"make the nodes of", job(), "it is ending", ECHILD}));
     const auto own = own_nodes();
     bind_tasks();
-    auto all = when_all(own.size(), [self = shared_from_this(), answer](const Expected<void> &outcome) {
-        if (outcome && self->step_ && !self->record_.connect().checkpoint().empty())
-            self->step_->start_idle();
-        answer(done(outcome));
-    });
+    auto all = when_all(own.size(), [answer](const Expected<void> &outcome) { answer(done(outcome)); });
     for (const auto *const one : own) {
         if (record_.connect().checkpoint().empty())
             nodes_->make_node(
@@ -352,6 +348,7 @@ void Member::bind_tasks() {
 // Its peers are not connected before it has all of its sockets: nothing that they send is refused.
 void Member::restore(const wire::JobNode &one, std::function<void(Expected<void>)> then) {
     const auto &connect = record_.connect();
+    coming_[one.name()].then = std::move(then);
     nodes_->restore_node(
         {.checkpoint = connect.checkpoint(),
          .store = connect.store(),
@@ -360,13 +357,41 @@ void Member::restore(const wire::JobNode &one, std::function<void(Expected<void>
          .share = {.count = one.proxies(), .first = one.first_device()},
          .meeting = meeting_of(one),
          .on_found = [self = shared_from_this(),
-                      &one](const std::vector<char> &ranks) { return self->take_ranks(one, ranks); }},
-        asker_for<Imaged>([self = shared_from_this(), &one, then = std::move(then)](Expected<Imaged> imaged) {
+                      &one](const std::vector<char> &ranks) { return self->take_ranks(one, ranks); },
+         .on_held = [self = shared_from_this(), &one] { self->tell(one.name(), {}); }},
+        asker_for<Imaged>([self = shared_from_this(), &one](Expected<Imaged> imaged) {
             if (!imaged)
-                return then(propagate(imaged));
+                return self->tell(one.name(), propagate(imaged));
             self->restored(one);
-            self->attach(one, then);
+            self->attach(one,
+                         [self, &one](const Expected<void> &attached) { self->tell(one.name(), attached); });
         }));
+}
+
+void Member::tell(const std::string &node, const Expected<void> &outcome) {
+    auto &one = coming_[node];
+    if (const auto then = std::exchange(one.then, {}))
+        then(outcome);
+    else if (!outcome)
+        one.failed = outcome.error();
+}
+
+void Member::go_on(const Answer &answer) {
+    auto all = when_all(coming_.size(), [self = shared_from_this(), answer](const Expected<void> &outcome) {
+        if (outcome && self->step_)
+            self->step_->start_idle();
+        answer(done(outcome));
+    });
+    for (auto &[name, one] : coming_) {
+        one.then = all;
+        LiveNode *const node = nodes_->find_node(name);
+        if (one.failed)
+            tell(name, std::unexpected(*one.failed));
+        else if (node == nullptr)
+            tell(name, failure("go on with", quote(name), "there is no such node", ENOENT));
+        else if (auto going = node->go_on(); !going)
+            tell(name, going);
+    }
 }
 
 void Member::restored(const wire::JobNode &one) {
@@ -449,6 +474,8 @@ void Member::start(const wire::StartJob &request, const Answer &answer) {
     if (auto checked = check_start(request); !checked)
         return answer(fault(checked.error()));
     *record_.mutable_start() = request;
+    if (!record_.connect().checkpoint().empty())
+        return go_on(answer);
     const auto own = own_nodes();
     std::size_t count = 0;
     for (const auto *const one : own)

@@ -39,6 +39,7 @@ class NodeKeeper {
         ProxyShare share;
         std::optional<Meeting> meeting;
         std::function<Expected<GivenTasks>(const std::vector<char> &)> on_found;
+        std::function<void()> on_held; // before the asker hears that it runs: it waits for LiveNode::go_on()
     };
     virtual void restore_node(Restoring restoring, const Asker &asker) = 0;
     // Whether nothing of the batch script of this step's job can run on. stop: it is to be stopped for that.
@@ -120,7 +121,11 @@ class Member : public std::enable_shared_from_this<Member> {
     void signal(const peers::wire::SignalJob &request, const Answer &answer);
     void signal_held(const Answer &answer);
     void set_cut(bool cut, std::function<void(Expected<void>)> done);
+    // Restored nodes are held until those of all hosts are there.
     void restore(const peers::wire::JobNode &one, std::function<void(Expected<void>)> then);
+    void go_on(const Answer &answer);
+    // How far a node of these has come.
+    void tell(const std::string &node, const Expected<void> &outcome);
     [[nodiscard]] Expected<GivenTasks> take_ranks(const peers::wire::JobNode &one,
                                                   const std::vector<char> &ranks);
     void restored(const peers::wire::JobNode &one);
@@ -143,6 +148,11 @@ class Member : public std::enable_shared_from_this<Member> {
     Deadline heard_; // of the coordinator
     std::map<std::uint32_t, Rank> ranks_;
     std::map<std::uint32_t, std::uint32_t> task_of_rank_; // Slurm's, if it is a step of that
+    struct Coming {
+        std::function<void(Expected<void>)> then; // whoever waits for its next step
+        std::optional<Error> failed;              // while nobody did
+    };
+    std::map<std::string, Coming> coming_; // nodes that are restored
     std::optional<Following> following_;
     std::string trouble_;      // of its first node that has some
     bool told_to_end_ = false; // tasks here, and the coordinator knows

@@ -19,7 +19,8 @@ inline constexpr int kWorkerSocket = 3; // the worker's descriptor of it
 
 enum class WorkMessage : std::uint16_t { // NOLINT(performance-enum-size): as on the wire
     save = 128,                          // -> progress..., [running], finished or failed
-    restore, // -> progress..., found; after `go` progress..., born; after `keep` finished or failed
+    restore, // -> progress..., found; after `go` progress..., born; after `keep` finished or failed. Of a
+             // node of a job: before it is born stepped, and it is held until `step` resume
     recover, // -> finished or failed
     go,
     keep,

@@ -35,6 +35,7 @@ using Clock = Deadline::Clock;
 constexpr auto kAgentPatience = 120s; // for proxies to start
 constexpr auto kDevicesPatience = 1800s;
 constexpr auto kRestorePatience = 600s;
+constexpr auto kHoldPatience = 1h; // for the job's other nodes; its coordinator waits less
 
 struct Choice {
     uid_t uid = 0;
@@ -109,8 +110,8 @@ std::unexpected<Error> other_words() {
 }
 
 template <class Body>
-Expected<Body> await(AgentLink &agent) {
-    auto packet = agent.receive(Deadline::after(kAgentPatience));
+Expected<Body> await(AgentLink &agent, std::chrono::seconds patience = kAgentPatience) {
+    auto packet = agent.receive(Deadline::after(patience));
     if (!packet)
         return propagate(packet);
     auto body = node::decode<Body>(packet->bytes);
@@ -133,6 +134,17 @@ Expected<agent::WorkGo> await_go(AgentLink &agent, Streams &streams) {
         for (std::size_t at = 0; at < given->keys.size(); ++at)
             streams[given->keys[at]] = UniqueFd(packet->descriptors.take(at));
     }
+}
+
+// Until all of its job's nodes are restored: none of them does anything if one cannot be.
+Expected<void> hold(AgentLink &agent) {
+    agent.progress("waiting for the job's other nodes");
+    if (auto told = agent.tell(agent::WorkStepped{}); !told)
+        return told;
+    auto step = await<agent::WorkStep>(agent, kHoldPatience);
+    if (!step)
+        return propagate(step);
+    return step->step == agent::PartStep::resume ? Expected<void>() : other_words();
 }
 
 // Only what the agent does not know yet is ours to end.
@@ -243,13 +255,14 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
         descriptors.push_back({.key = key, .fd = stream.get()});
     const auto context = context_of(record.spec, agent, "restoring processes");
     const auto stopped = Clock::now();
-    auto init = host::restore(context,
-                              {.images = staging->directory(),
-                               .network = network->get(),
-                               .root = "/",
-                               .descriptors = std::move(descriptors),
-                               .mounts = mounts_from(record, room)},
-                              Deadline::after(kRestorePatience));
+    host::RestoreRequest request{.images = staging->directory(),
+                                 .network = network->get(),
+                                 .root = "/",
+                                 .descriptors = std::move(descriptors),
+                                 .mounts = mounts_from(record, room)};
+    if (!job.node.empty())
+        request.hold = [&agent] { return hold(agent); };
+    auto init = host::restore(context, request, Deadline::after(kRestorePatience));
     if (!init)
         return propagate(init);
     NewNode made(*init);

@@ -222,6 +222,48 @@ def test_restored_where_the_old_part_still_is(hosts):
     assert run.output() == wanted_of(hosts, "relay")
 
 
+STOP_WORKER = """until pid=$(grep -l '^singularity-wor' /proc/[0-9]*/comm | cut -d/ -f3) && kill -STOP $pid; do :; done; echo $pid"""
+
+
+def test_no_rank_goes_on_before_all_can(hosts):
+    """One node is restored, the other cannot be: neither does anything, so that nothing is done twice when the job goes on later."""
+    file = os.path.join(hosts.cluster.directory, "shared", f"counted-{time.monotonic_ns()}")
+    shared = f"/shared/{os.path.basename(file)}"
+    with open(file, "w", encoding="ascii"):
+        os.chmod(file, 0o666)
+    count = f"n=0; while [ ! -e {shared}-end ]; do n=$((n + 1)); echo $RANK $n >>{shared}; sleep 0.02; done 2>/dev/null"
+    job = hosts.detach("n1", "n1,n2", "sh", "-c", count)
+
+    def counted():
+        with open(file, encoding="ascii") as lines:
+            return sorted(tuple(map(int, line.split())) for line in lines)
+
+    wait_for(lambda: len(counted()) > 50, PATIENCE, "both ranks to count")
+    hosts.ctl("n1", "checkpoint", job)
+    saved = counted()
+    line = hosts.host("n2").command(["timeout", str(PATIENCE), "sh", "-c", STOP_WORKER])
+    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, preexec_fn=hosts.host("n2").join_cgroups) as stopper:
+        process = begun(hosts, "restore", "--hosts", "n1,n2", "--detach", job)
+        pid = stopper.communicate(timeout=2 * PATIENCE)[0].strip()
+    find = ["sh", "-c", "grep -l '^singularity-ini' /proc/[0-9]*/comm"]
+    wait_for(lambda: hosts.host("n1").run(find, check=False).stdout, PATIENCE, f"the node on n1 to be restored: {hosts.log('n1')}")
+    time.sleep(1)  # it would have counted on by now
+    hosts.host("n2").run(["kill", "-KILL", pid])
+    _, errors = end(process)
+    assert process.returncode == 1 and "cannot restore nodes on 'n2'" in errors, errors
+    hosts.assert_clean(detached=[job])
+    assert counted() == saved
+    hosts.ctl("n1", "restore", "--hosts", "n1,n3", "--detach", job)
+    wait_for(lambda: len(counted()) > len(saved) + 50, PATIENCE, "both ranks to count on")
+    with open(f"{file}-end", "w", encoding="ascii"):
+        pass
+    ended(hosts, "n1", job)
+    for rank in range(2):
+        numbers = [number for one, number in counted() if one == rank]
+        assert numbers == list(range(1, len(numbers) + 1))
+    hosts.ctl("n1", "destroy", job)
+
+
 def test_a_coordinator_dies_while_it_saves_by_itself(hosts):
     """Of checkpoints that nobody has asked for the newest stays, also where the one before it was committed by an agent that has died."""
     chance = random.Random(f"{SEED} periodic")

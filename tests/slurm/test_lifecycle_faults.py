@@ -284,8 +284,8 @@ def is_not_saved_in_time(cluster, chance):
     go_on = stop_worker(cluster, hosts[0])
     yield job.until("PENDING", restarts=1)
     go_on()
-    assert re.search(rf"-s{job.number}-.* what it has done since \S+ is lost", agent_log(cluster, hosts[0])), job.story()
     yield job.until("COMPLETED", restarts=1)
+    assert re.search(rf"-s{job.number}-.* what it has done since \S+ is lost", agent_log(cluster, hosts[0])), job.story()
     job.assert_sound()
     again = [numbers[at] for numbers in job.counted().values() for at in range(1, len(numbers)) if numbers[at] <= numbers[at - 1]]
     assert len(again) == 4 and all(0 < one <= before + 1 for one in again), again
