@@ -18,6 +18,11 @@ namespace {
 
 constexpr std::uint32_t kNone = policy::kNobody;
 
+// With the speeds that were measured. record: nullptr, nobody has.
+std::vector<policy::Size> sizes_of(const slurm::Job &job, const Record *record) {
+    return planner::sizes_of(job, record == nullptr ? Speeds() : record->speeds);
+}
+
 // Which nodes are one pool, by union of the partitions that share one.
 class Pools {
   public:
@@ -193,7 +198,7 @@ class Look {
     }
 
     void add_pending(const slurm::Job &job, const Record *record) {
-        const auto sizes = sizes_of(job, record == nullptr ? Speeds() : record->speeds);
+        const auto sizes = sizes_of(job, record);
         if (sizes.empty())
             return;
         auto why = against(job, record, now_);
@@ -209,7 +214,7 @@ class Look {
     void add_placed(const slurm::Job &job, const Record *record, std::span<const slurm::GpuShare> shares,
                     policy::JobState state = policy::JobState::kRunning) {
         const auto where = placed(shares, pools_);
-        const auto sizes = sizes_of(job, record == nullptr ? Speeds() : record->speeds);
+        const auto sizes = sizes_of(job, record);
         const auto gpus =
             std::accumulate(shares.begin(), shares.end(), 0U,
                             [](std::uint32_t sum, const slurm::GpuShare &share) { return sum + share.gpus; });

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "speeds.hpp"
 
-#include "common/slurm/note.hpp"
 #include "subject.hpp"
 
 #include <algorithm>
@@ -25,9 +24,8 @@ bool take_number(std::string_view &text, Number &number, int base = 10) {
 
 } // namespace
 
-std::optional<Speeds::Work> Speeds::work_in(const slurm::Job &job) {
-    const auto note = slurm::Note::parse(job.admin_comment);
-    const auto value = note ? note->get("work") : std::string();
+std::optional<Speeds::Work> Speeds::work_in(const slurm::Note &note) {
+    const auto value = note.get("work");
     std::string_view text = value;
     Work work;
     constexpr int kHexadecimal = 16;
@@ -38,7 +36,8 @@ std::optional<Speeds::Work> Speeds::work_in(const slurm::Job &job) {
 }
 
 void Speeds::look(const slurm::Job &job) {
-    if (const auto now = work_in(job); now && *now != last_) {
+    const auto note = slurm::Note::parse(job.admin_comment).value_or(slurm::Note());
+    if (const auto now = work_in(note); now && *now != last_) {
         // While it stood still or waited it did not work. What it was on since is what the last look has
         // seen.
         const auto seconds = now->when - std::max(last_.when, resumed_);
@@ -54,8 +53,7 @@ void Speeds::look(const slurm::Job &job) {
     }
     if (!job.running)
         return;
-    const auto note = slurm::Note::parse(job.admin_comment);
-    resumed_ = static_cast<std::int64_t>(note ? note->number("resumed").value_or(0) : 0);
+    resumed_ = static_cast<std::int64_t>(note.number("resumed").value_or(0));
     gpus_ = gpus_of(job);
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "common/slurm/controller.hpp"
+#include "common/slurm/note.hpp"
 #include "select-plugin/policy/snapshot.hpp"
 
 #include <array>
@@ -43,7 +44,7 @@ class Speeds {
         std::uint32_t gpus = 0; // 0: nothing is here
         std::uint64_t rate = 0;
     };
-    [[nodiscard]] static std::optional<Work> work_in(const slurm::Job &job);
+    [[nodiscard]] static std::optional<Work> work_in(const slurm::Note &note);
     void measured(std::uint32_t gpus, std::uint64_t rate);
 
     Work last_;
