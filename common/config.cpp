@@ -86,6 +86,7 @@ constexpr std::tuple kKeys{
     Key{"agents.patience",            Duration{2s, 10min},  30s,               [](auto &c) -> auto & { return c.agents.patience; }},
     Key{"agents.munge_socket",        AbsolutePath{},       kMunge,            [](auto &c) -> auto & { return c.agents.munge_socket; }},
     Key{"agents.metrics",             AbsolutePath{true},   "",                [](auto &c) -> auto & { return c.agents.metrics; }},
+    Key{"agents.nccl",                AbsolutePath{true},   "",                [](auto &c) -> auto & { return c.agents.nccl; }},
 };
 // clang-format on
 

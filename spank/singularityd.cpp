@@ -52,6 +52,7 @@ int serve(agent::ServerOptions options) {
     if (auto watched = agent::watch_health(); !watched)
         return give_up(watched.error());
     options.agents = settings->agents;
+    options.places.libraries.nccl = settings->agents.nccl;
     options.look_every = settings->elastic.look_every;
     auto server = agent::Server::open(std::move(options));
     if (!server)

@@ -43,6 +43,7 @@ Expected<void> Core::start() {
             return std::unexpected(errno_error("ask for", "the host's name"));
         options_.host = name.data();
     }
+    me_.links = options_.links ? 1 : 0;
     stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
     if (!stop_)
         return std::unexpected(errno_error("make", "an event"));
@@ -268,6 +269,13 @@ std::shared_ptr<Device> Core::device_of(const Record &record) {
     return shared ? device : nullptr;
 }
 
+// A process has one device: two members of it cannot be linked.
+bool Core::may_link(const Record &record) const {
+    const std::set<ProcessId> processes(record.owners.begin(), record.owners.end());
+    return options_.links && processes.size() > 1 && processes.size() == record.owners.size() &&
+           std::ranges::all_of(record.others, [](const auto &other) { return other.second.links == 1; });
+}
+
 void Core::finish(Record &record) {
     if (record.over || !record.missing.empty() || !record.missing_areas.empty() || record.members.empty())
         return;
@@ -278,7 +286,8 @@ void Core::finish(Record &record) {
                 return fail(record, {.remote = true, .text = "a connection was lost at once"}, true);
             record.places[rank].outlet = connection->second;
         }
-    const auto group = std::make_shared<Group>(record.instance, std::move(record.places), device_of(record));
+    const auto group = std::make_shared<Group>(record.instance, std::move(record.places), device_of(record),
+                                               may_link(record));
     group->on_failure(
         [this, instance = record.instance](const std::string &text) { tell_failed(instance, text); });
     record.group = group;

@@ -78,6 +78,7 @@ class Core final : public Receiver, public RendezvousLine::Listener {
     void take_early(Record &record);
     void take_area(Record &record, const ProcessId &from, std::uint32_t rank, UniqueFd memory);
     [[nodiscard]] static std::shared_ptr<Device> device_of(const Record &record);
+    [[nodiscard]] bool may_link(const Record &record) const;
     void finish(Record &record);
     void fail(Record &record, const Failure &failure, bool tell);
     void tell_others(const Record &record, const std::string &text);

@@ -18,7 +18,8 @@ struct ProcessInfo {
     ProcessId id{};
     std::array<char, 64> host{};     // the host's name: with the same name, memory is shared
     std::array<char, 128> beside{};  // address for processes of that host
-    std::array<char, 304> distant{}; // for others; empty: it has none
+    std::array<char, 296> distant{}; // for others; empty: it has none
+    std::uint64_t links = 0;         // 1: its device can be linked to others'
 };
 static_assert(sizeof(ProcessInfo) == 512);
 

@@ -20,8 +20,8 @@ constexpr std::array<PartName, 2> kParts{{{"collectives", "collectives go"}, {"s
 
 } // namespace
 
-Group::Group(Instance instance, std::vector<Place> places, std::shared_ptr<Device> device)
-    : instance_(instance), places_(std::move(places)), device_(std::move(device)) {
+Group::Group(Instance instance, std::vector<Place> places, std::shared_ptr<Device> device, bool may_link)
+    : instance_(instance), places_(std::move(places)), device_(std::move(device)), may_link_(may_link) {
     for (const auto &place : places_)
         if (place.outlet != nullptr && !std::ranges::contains(outlets_, place.outlet))
             outlets_.push_back(place.outlet);

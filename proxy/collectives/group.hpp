@@ -50,14 +50,16 @@ class Group {
         Where where = Where::here;
         std::shared_ptr<Outlet> outlet; // to distant ones
     };
-    // device: on which all members are; nullptr: there is none.
-    Group(Instance instance, std::vector<Place> places, std::shared_ptr<Device> device = nullptr);
+    // device: on which all members are; nullptr: there is none. may_link: all their processes have links.
+    Group(Instance instance, std::vector<Place> places, std::shared_ptr<Device> device = nullptr,
+          bool may_link = false);
 
     [[nodiscard]] Instance instance() const { return instance_; }
     [[nodiscard]] const Shape &shape() const { return places_.front().area->shape(); }
     [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(places_.size()); }
     [[nodiscard]] Area &area(std::uint32_t rank) { return *places_[rank].area; }
     [[nodiscard]] Where where(std::uint32_t rank) const { return places_[rank].where; }
+    [[nodiscard]] bool may_link() const { return may_link_; }
 
     [[nodiscard]] std::uint64_t read(std::uint32_t rank, std::uint32_t counter) const {
         return places_[rank].area->read(counter);
@@ -110,6 +112,7 @@ class Group {
     std::function<void(const std::string &text)> tell_;
     std::atomic<bool> failed_ = false;
     std::shared_ptr<Device> device_;
+    bool may_link_;
     std::array<Staged, 2> staged_; // by part
     std::atomic<std::uint32_t> over_ = 0;
 };

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "proxy/collectives/member.hpp"
 
+#include "common/log.hpp"
 #include "group.hpp"
+#include "proxy/collectives/device.hpp"
 #include "task.hpp"
 
 #include <algorithm>
 #include <bit>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,12 +21,17 @@ using protocol::CommunicatorPhase;
 
 // Nobody sleeps longer without looking again: a bell that another process has not rung costs that much.
 constexpr std::chrono::milliseconds kLongestSleep{100};
+// While something is under way of which nobody rings a bell.
+constexpr std::chrono::microseconds kShortSleep{50};
+constexpr std::chrono::milliseconds kBetweenLooks{1};
+constexpr std::chrono::seconds kToMeet{60};
+constexpr log::Channel kLog("collectives");
 
 } // namespace
 
 Member::State Member::state() const {
     const std::scoped_lock lock(lock_);
-    State state{.phase = group_ == nullptr ? CommunicatorPhase::joining : CommunicatorPhase::ready,
+    State state{.phase = group_ == nullptr || !met_ ? CommunicatorPhase::joining : CommunicatorPhase::ready,
                 .issued = issued_,
                 .completed = completed_,
                 .failure = {},
@@ -44,7 +52,7 @@ Member::State Member::wait(std::uint64_t completed, const Deadline &deadline) {
         // A failure may come from the group, which does not know who waits here.
         const auto settled = [&] {
             return failure_ || aborted_ ||
-                   (group_ != nullptr && (group_->failed() || completed_ >= completed));
+                   (group_ != nullptr && (group_->failed() || (met_ && completed_ >= completed)));
         };
         while (!settled() && !deadline.expired())
             changed_.wait_for(lock, std::min<Deadline::Clock::duration>(deadline.remaining(), kLongestSleep));
@@ -148,6 +156,7 @@ void Member::suspend() {
 void Member::ready(std::shared_ptr<Group> group) {
     const std::scoped_lock lock(lock_);
     group_ = std::move(group);
+    met_ = !group_->may_link();
     ring();
 }
 
@@ -188,6 +197,9 @@ std::optional<Member::Work> Member::next(bool &stop) {
     std::unique_lock lock(lock_);
     for (;;) {
         const bool failed = failure_ || (group_ != nullptr && group_->failed());
+        const bool to_meet = !failed && group_ != nullptr && !met_;
+        if (to_meet && !aborted_) // also if it is to leave then: the others count on it
+            return Work{.group = 0, .operations = {}, .exchange = nullptr, .begun = true, .meets = true};
         if (aborted_ || (leaving_ && (failed || queue_.empty()))) {
             over_ = stop = true;
             lock.unlock();
@@ -230,21 +242,22 @@ void Member::run(Mover &mover) {
         auto work = next(stop);
         if (!work)
             break;
-        if (auto done = carry_out(*work, mover, rounds); !done) {
+        auto done = work->meets ? meet(mover, rounds) : carry_out(*work, mover, rounds);
+        if (!done) {
             group_->fail({.remote = done.error().code == ECONNRESET, .text = done.error().message()});
-            // Copies that have begun use memory of members.
-            if (auto mark = mover.mark())
-                static_cast<void>(mover.wait(*mark));
-            continue;
-        } else if (*done) {
+            settle(mover);
+        } else if (*done && !work->meets) {
             complete(*work);
         }
     }
     std::shared_ptr<Group> left;
+    std::shared_ptr<const DeviceMemory> linked;
     {
         const std::scoped_lock lock(lock_);
         rounds_ = rounds;
         running_ = false;
+        if (over_)
+            linked = std::exchange(linked_, nullptr);
         if (over_ && group_ != nullptr) {
             group_->publish(place_.rank, kLeft, 1);
             left = group_;
@@ -255,6 +268,8 @@ void Member::run(Mover &mover) {
     // host function which begins a group here.
     if (left != nullptr)
         left->is_over();
+    if (linked != nullptr && mover.link() != nullptr)
+        mover.link()->leave();
 }
 
 void Member::complete(const Work &work) {
@@ -269,6 +284,89 @@ void Member::complete(const Work &work) {
         events_.completed(work.group);
 }
 
+bool Member::given_up() const {
+    if (group_->failed())
+        return true;
+    const std::scoped_lock lock(lock_);
+    return aborted_;
+}
+
+// Copies that have begun use memory of members, and what goes through links may wait for one that is gone.
+void Member::settle(Mover &mover) const {
+    if (linked_ != nullptr && mover.link() != nullptr)
+        mover.link()->abort();
+    if (auto mark = mover.mark())
+        static_cast<void>(mover.wait(*mark));
+}
+
+// Through the areas.
+Expected<bool> Member::share(std::span<const std::byte> mine, std::span<std::byte> all, Mover &mover,
+                             std::uint64_t &rounds) {
+    const auto exchange = std::make_shared<Exchange>();
+    exchange->mine.assign(mine.begin(), mine.end());
+    exchange->all.resize(all.size());
+    Work work{.group = 0, .operations = {}, .exchange = exchange, .begun = true};
+    auto done = carry_out(work, mover, rounds);
+    if (done && *done)
+        std::ranges::copy(exchange->all, all.begin());
+    return done;
+}
+
+bool Member::make_link(Link &link, std::span<const LinkOffer> offers) {
+    const auto deadline = Deadline::after(kToMeet);
+    auto met = link.meet(offers, place_.rank).transform([] { return false; });
+    while (met && !*met && !given_up() && !deadline.expired()) {
+        std::this_thread::sleep_for(kBetweenLooks);
+        met = link.met();
+    }
+    if (met && *met)
+        return true;
+    kLog.warning("a communicator of {} ranks: rank {} cannot link its device to the others', so they go "
+                 "through memory of the host: {}",
+                 place_.size, place_.rank,
+                 met ? timeout_error(deadline, "the other ranks").message() : met.error().message());
+    link.abort();
+    return false;
+}
+
+// Either all of them are linked, or none is.
+Expected<bool> Member::meet(Mover &mover, std::uint64_t &rounds) {
+    const bool can = place_.device != nullptr && mover.on_device() != nullptr;
+    Link *const link = can ? mover.link() : nullptr;
+    const auto mine = link != nullptr ? link->offer(place_.rank) : LinkOffer{};
+    std::vector<LinkOffer> offers(place_.size);
+    auto shared =
+        share(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(offers)), mover, rounds);
+    if (!shared || !*shared)
+        return shared;
+    std::shared_ptr<const DeviceMemory> memory;
+    if (!std::ranges::contains(offers, LinkOffer{}) && link->fits(offers)) {
+        auto staged = place_.device->stage(linked_memory());
+        if (!staged)
+            kLog.warning("a communicator of {} ranks: {}", place_.size, staged.error().message());
+        else if (make_link(*link, offers))
+            memory = std::move(*staged);
+        const auto has = std::byte(memory != nullptr ? 1 : 0);
+        std::vector<std::byte> all(place_.size);
+        shared = share(std::span(&has, 1), all, mover, rounds);
+        if (!shared || !*shared || std::ranges::contains(all, std::byte{0})) {
+            if (memory != nullptr)
+                link->abort();
+            memory = nullptr;
+        }
+        if (!shared || !*shared)
+            return shared;
+    }
+    if (memory != nullptr)
+        kLog.info("a communicator of {} ranks: rank {} is linked to the others from device to device",
+                  place_.size, place_.rank);
+    const std::scoped_lock lock(lock_);
+    linked_ = std::move(memory);
+    met_ = true;
+    changed_.notify_all();
+    return true;
+}
+
 // false: it was given up, since the communicator has failed or was aborted.
 Expected<bool> Member::carry_out(Work &work, Mover &mover, std::uint64_t &rounds) {
     auto &group = *group_;
@@ -278,6 +376,9 @@ Expected<bool> Member::carry_out(Work &work, Mover &mover, std::uint64_t &rounds
               .rank = place_.rank,
               .rounds = rounds,
               .on_device = work.exchange == nullptr && group.on_device()};
+    Link *const link = work.exchange == nullptr && linked_ != nullptr ? mover.link() : nullptr;
+    if (link != nullptr)
+        desk.linked = {.link = link, .memory = linked_->address(), .given_up = [this] { return given_up(); }};
     if (desk.on_device && mover.on_device() == nullptr)
         return failure("carry out", "a collective", "its mover cannot work on the device that it has named",
                        ENOTSUP);
@@ -289,6 +390,8 @@ Expected<bool> Member::carry_out(Work &work, Mover &mover, std::uint64_t &rounds
                                          .count = exchange.mine.size(),
                                          .input = std::bit_cast<std::uint64_t>(exchange.mine.data()),
                                          .output = std::bit_cast<std::uint64_t>(exchange.all.data())}));
+    } else if (link != nullptr) {
+        tasks = make_linked(desk, work.operations);
     } else {
         for (const auto &operation : work.operations)
             tasks.push_back(make_task(desk, operation));
@@ -310,12 +413,6 @@ Expected<bool> Member::carry_out(Work &work, Mover &mover, std::uint64_t &rounds
         std::erase_if(tasks, [](const auto &task) { return task->done(); });
         return moved;
     };
-    const auto given_up = [&] {
-        if (group.failed())
-            return true;
-        const std::scoped_lock lock(lock_);
-        return aborted_;
-    };
     auto &area = group.area(place_.rank);
     for (;;) {
         auto moved = advance();
@@ -324,10 +421,12 @@ Expected<bool> Member::carry_out(Work &work, Mover &mover, std::uint64_t &rounds
         if (tasks.empty())
             return true;
         if (given_up()) {
-            if (auto mark = desk.mover.mark())
-                static_cast<void>(desk.mover.wait(*mark));
+            settle(desk.mover);
             return false;
         }
+        if (link != nullptr)
+            if (auto good = link->look(); !good)
+                return propagate(good);
         if (*moved)
             continue;
         std::optional<std::uint64_t> mark;
@@ -349,7 +448,7 @@ Expected<bool> Member::carry_out(Work &work, Mover &mover, std::uint64_t &rounds
                 return true;
             continue;
         }
-        area.sleep(seen, kLongestSleep);
+        area.sleep(seen, link != nullptr ? std::chrono::nanoseconds(kShortSleep) : kLongestSleep);
     }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Sends and receives: pieces go through slots of the sender's area, and each side counts its own.
+#include "agreement.hpp"
 #include "proxy/collectives/reduce.hpp"
 #include "stage.hpp"
 #include "task.hpp"

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Collectives, in rounds (shape.hpp). What one stages, who reduces and who takes what is a table; the rest is
-// the same for all. In a round of a reduction each member reduces one segment of what all have staged, in the
-// order of ranks: the result depends on nothing else.
+// Collectives, in rounds (shape.hpp). What one stages, who reduces and who takes what is a table
+// (patterns.hpp); the rest is the same for all. In a round of a reduction each member reduces one segment of
+// what all have staged, in the order of ranks: the result depends on nothing else.
+#include "agreement.hpp"
+#include "patterns.hpp"
 #include "proxy/collectives/reduce.hpp"
+#include "scaling.hpp"
 #include "stage.hpp"
 #include "task.hpp"
 
@@ -21,50 +24,6 @@ namespace {
 using protocol::CollectiveKind;
 using protocol::CollectiveOperation;
 
-enum class Who : std::uint8_t { nobody, root, all };
-enum class Takes : std::uint8_t {
-    nothing,
-    roots,   // what the root has staged
-    blocks,  // of each member one block, one behind the other
-    mine,    // of each member the block that is for me
-    result,  // all reduced segments
-    my_part, // the reduced segment that is mine
-};
-
-struct Pattern {
-    Who stages;
-    bool block_for_each; // the input has a block for each member
-    bool reduces;
-    Who takers;
-    Takes takes;
-};
-
-// In the order of CollectiveKind, up to send.
-constexpr std::array<Pattern, 8> kPatterns{{
-    {Who::root, false, false, Who::all, Takes::roots},  // broadcast
-    {Who::all, false, true, Who::root, Takes::result},  // reduce
-    {Who::all, false, true, Who::all, Takes::result},   // all_reduce
-    {Who::all, false, false, Who::all, Takes::blocks},  // all_gather
-    {Who::all, true, true, Who::all, Takes::my_part},   // reduce_scatter
-    {Who::all, true, false, Who::all, Takes::mine},     // all_to_all
-    {Who::all, false, false, Who::root, Takes::blocks}, // gather
-    {Who::root, true, false, Who::all, Takes::mine},    // scatter
-}};
-static_assert(std::to_underlying(CollectiveKind::send) == kPatterns.size());
-
-// What a member says in front of what it has staged: all must mean the same.
-struct RoundHead {
-    std::uint32_t kind = 0;
-    std::uint32_t type = 0;
-    std::uint32_t reduction = 0;
-    std::uint32_t root = 0;
-    std::uint64_t count = 0;
-    std::uint64_t round = 0;
-    std::uint64_t on_device = 0; // 1: what is staged lies there
-    bool operator==(const RoundHead &) const = default;
-};
-static_assert(sizeof(RoundHead) <= kHead);
-
 class Rounds final : public Task {
   public:
     Rounds(Desk &desk, const CollectiveOperation &operation)
@@ -73,18 +32,8 @@ class Rounds final : public Task {
           members_(desk.group.size()), blocks_(pattern_.block_for_each ? members_ : 1),
           stride_(kRoundBytes / blocks_ / kLine * kLine), most_(stride_ / element_), base_(desk.rounds),
           rounds_((operation.count + most_ - 1) / most_), stages_(is(pattern_.stages)),
-          takes_(is(pattern_.takers) ? pattern_.takes : Takes::nothing) {
+          takes_(is(pattern_.takers) ? pattern_.takes : Takes::nothing), scaling_(operation, members_) {
         desk.rounds += rounds_;
-        if (pattern_.reduces &&
-            adjustment(operation.type, operation.reduction) == Adjustment::scale_operands) {
-            scales_ = true;
-            if (operation.reduction != protocol::kPremultipliedSum)
-                scalar_ = inverse(operation.type, members_);
-            else if (operation.scalar_address == 0)
-                std::memcpy(scalar_.data(), &operation.scalar, sizeof(operation.scalar));
-            else
-                scalar_missing_ = true;
-        }
     }
 
     [[nodiscard]] std::uint32_t lane() const override { return 0; }
@@ -136,19 +85,12 @@ class Rounds final : public Task {
         const auto begin = std::min(whole, member * each);
         return {.at = begin, .size = std::min(whole, begin + each) - begin};
     }
-    // true: the counter is there. An error: it will never be.
-    [[nodiscard]] Expected<bool> has(std::uint32_t member, std::uint32_t counter, std::uint64_t value) const;
-    [[nodiscard]] Expected<bool> all_have(std::uint32_t counter, std::uint64_t value) const;
     [[nodiscard]] RoundHead head(std::uint64_t nth) const {
-        return {.kind = operation_.kind,
-                .type = operation_.type,
-                .reduction = pattern_.reduces ? operation_.reduction : 0,
-                .root = pattern_.stages == Who::root || pattern_.takers == Who::root ? operation_.peer : 0,
-                .count = operation_.count,
-                .round = base_ + nth,
-                .on_device = stage_->on_device() ? 1U : 0U};
+        return head_of(operation_, base_ + nth, stage_->on_device() ? Payload::on_device : Payload::in_areas);
     }
-    [[nodiscard]] Expected<void> same_operation(std::uint32_t member, std::uint64_t nth) const;
+    [[nodiscard]] Expected<void> check_same(std::uint32_t member, std::uint64_t nth) const {
+        return collectives::check_same(desk_.group, desk_.rank, head(nth), member);
+    }
     [[nodiscard]] Expected<void> take(std::uint32_t member, std::size_t at, std::size_t size,
                                       std::uint64_t to);
     void offer(std::uint64_t nth);
@@ -167,9 +109,7 @@ class Rounds final : public Task {
     std::uint64_t rounds_;
     bool stages_;
     Takes takes_;
-    bool scales_ = false;
-    bool scalar_missing_ = false;
-    Scalar scalar_{};
+    Scaling scaling_;
     // How many of the rounds have got so far.
     std::uint64_t staging_ = 0;
     std::uint64_t staged_ = 0;
@@ -182,53 +122,12 @@ class Rounds final : public Task {
     std::deque<std::uint64_t> taking_marks_;
 };
 
-Expected<bool> Rounds::has(std::uint32_t member, std::uint32_t counter, std::uint64_t value) const {
-    const auto &group = desk_.group;
-    // Order: a member that has left has written everything before.
-    const bool left = group.read(member, kLeft) != 0;
-    if (group.read(member, counter) >= value)
-        return true;
-    if (left)
-        return has_left(member);
-    return false;
-}
-
-Expected<bool> Rounds::all_have(std::uint32_t counter, std::uint64_t value) const {
-    for (std::uint32_t member = 0; member < members_; ++member)
-        if (auto there = has(member, counter, value); !there || !*there)
-            return there;
-    return true;
-}
-
-Expected<void> Rounds::same_operation(std::uint32_t member, std::uint64_t nth) const {
-    RoundHead theirs;
-    std::memcpy(&theirs, desk_.group.area(member).bytes(staged_at(nth, 0) - kHead, sizeof(theirs)).data(),
-                sizeof(theirs));
-    const auto mine = head(nth);
-    if (theirs == mine)
-        return {};
-    const auto text = [](const RoundHead &one) {
-        return fmt::format("kind {}, type {}, reduction {}, root {}, count {}{}", one.kind, one.type,
-                           one.reduction, one.root, one.count, one.on_device == 1 ? " on the device" : "");
-    };
-    return failure("carry out", "a collective",
-                   fmt::format("ranks do not agree on it: rank {} has issued {}, rank {} has issued {}",
-                               desk_.rank, text(mine), member, text(theirs)),
-                   EINVAL);
-}
-
 Expected<bool> Rounds::advance() {
     constexpr std::array<Step, 6> kSteps{&Rounds::begin_staging,  &Rounds::end_staging,
                                          &Rounds::begin_reducing, &Rounds::end_reducing,
                                          &Rounds::begin_taking,   &Rounds::end_taking};
-    if (std::exchange(scalar_missing_, false)) {
-        auto fetched = desk_.mover.fetch(operation_.scalar_address, std::span(scalar_).first(element_));
-        if (fetched)
-            if (auto mark = desk_.mover.mark())
-                fetched = desk_.mover.wait(*mark);
-        if (!fetched)
-            return propagate(fetched);
-    }
+    if (auto ready = scaling_.get_ready(desk_.mover); !ready)
+        return propagate(ready);
     bool moved = false;
     for (const auto step : kSteps)
         for (;;) {
@@ -247,15 +146,15 @@ Expected<bool> Rounds::begin_staging() {
         return false;
     const auto round = base_ + staging_;
     if (round >= kDepth)
-        if (auto there = all_have(kConsumed, round - kDepth + 1); !there || !*there)
+        if (auto there = all_have(desk_.group, kConsumed, round - kDepth + 1); !there || !*there)
             return there;
     if (stages_)
         for (std::uint32_t block = 0; block < blocks_; ++block) {
             const auto at = staged_at(staging_, block);
             auto begun =
                 stage_->fetch(in_program(operation_.input, block, staging_), at, length(staging_) * element_);
-            if (begun && scales_ && stage_->on_device())
-                begun = stage_->scale(operation_.type, at, scalar_, length(staging_));
+            if (begun && scaling_.needed() && stage_->on_device())
+                begun = stage_->scale(operation_.type, at, scaling_.scalar(), length(staging_));
             if (!begun)
                 return propagate(begun);
         }
@@ -276,14 +175,13 @@ Expected<bool> Rounds::end_staging() {
     const auto nth = staged_++;
     if (!stages_)
         return true;
-    auto &area = desk_.group.area(desk_.rank);
-    if (scales_ && !stage_->on_device())
+    if (scaling_.needed() && !stage_->on_device())
         for (std::uint32_t block = 0; block < blocks_; ++block)
-            if (auto scaled = stage_->scale(operation_.type, staged_at(nth, block), scalar_, length(nth));
+            if (auto scaled =
+                    stage_->scale(operation_.type, staged_at(nth, block), scaling_.scalar(), length(nth));
                 !scaled)
                 return propagate(scaled);
-    const auto mine = head(nth);
-    std::memcpy(area.bytes(staged_at(nth, 0) - kHead, sizeof(mine)).data(), &mine, sizeof(mine));
+    say(desk_.group, desk_.rank, head(nth));
     offer(nth);
     desk_.group.publish(desk_.rank, kStaged, base_ + staged_);
     return true;
@@ -292,7 +190,6 @@ Expected<bool> Rounds::end_staging() {
 // To distant members: each gets what it will read.
 void Rounds::offer(std::uint64_t nth) {
     auto &group = desk_.group;
-    group.offer(desk_.rank, staged_at(nth, 0) - kHead, kHead, Group::kEverybody);
     const auto whole = length(nth) * element_;
     if (!pattern_.reduces && !pattern_.block_for_each) {
         group.offer(desk_.rank, staged_at(nth, 0), whole,
@@ -312,10 +209,10 @@ Expected<bool> Rounds::begin_reducing() {
     const auto mine = segment(desk_.rank, nth);
     const bool reduces = pattern_.reduces && mine.size != 0;
     if (reduces) {
-        if (auto there = all_have(kStaged, base_ + nth + 1); !there || !*there)
+        if (auto there = all_have(desk_.group, kStaged, base_ + nth + 1); !there || !*there)
             return there;
         for (std::uint32_t member = 0; member < members_; ++member)
-            if (auto same = same_operation(member, nth); !same)
+            if (auto same = check_same(member, nth); !same)
                 return propagate(same);
         if (auto begun = stage_->reduce(operation_.type, operation_.reduction, staged_at(nth, 0) + mine.at,
                                         desk_.group.shape().reduced_at(base_ + nth), mine.size / element_);
@@ -373,9 +270,9 @@ Expected<bool> Rounds::begin_taking() {
     case Takes::nothing:
         break;
     case Takes::roots:
-        if (auto there = has(operation_.peer, kStaged, value); !there || !*there)
+        if (auto there = has(group, operation_.peer, kStaged, value); !there || !*there)
             return there;
-        taken = same_operation(operation_.peer, nth);
+        taken = check_same(operation_.peer, nth);
         if (taken && (!stages_ || operation_.input != operation_.output))
             taken = take(operation_.peer, staged_at(nth, 0), size, to(0));
         break;
@@ -385,11 +282,11 @@ Expected<bool> Rounds::begin_taking() {
         const auto first = of_all ? 0 : operation_.peer;
         const auto last = of_all ? members_ : first + 1;
         for (auto member = first; member < last; ++member)
-            if (auto there = has(member, kStaged, value); !there || !*there)
+            if (auto there = has(group, member, kStaged, value); !there || !*there)
                 return there;
         const auto block = takes_ == Takes::mine ? desk_.rank : 0;
         for (auto member = first; member < last && taken; ++member) {
-            taken = same_operation(member, nth);
+            taken = check_same(member, nth);
             const auto place = to(of_all ? member : 0);
             const bool in_place = member == desk_.rank && place == in_program(operation_.input, block, nth);
             if (taken && !in_place)
@@ -400,7 +297,7 @@ Expected<bool> Rounds::begin_taking() {
     case Takes::result:
         for (std::uint32_t member = 0; member < members_; ++member)
             if (segment(member, nth).size != 0)
-                if (auto there = has(member, kReduced, value); !there || !*there)
+                if (auto there = has(group, member, kReduced, value); !there || !*there)
                     return there;
         for (std::uint32_t member = 0; member < members_ && taken; ++member)
             if (const auto part = segment(member, nth); part.size != 0)
@@ -432,11 +329,6 @@ Expected<bool> Rounds::end_taking() {
 }
 
 } // namespace
-
-std::unexpected<Error> has_left(std::uint32_t rank) {
-    return failure("carry out", "a collective", fmt::format("rank {} has left the communicator", rank),
-                   ECONNRESET);
-}
 
 std::unique_ptr<Task> make_rounds(Desk &desk, const CollectiveOperation &operation) {
     return std::make_unique<Rounds>(desk, operation);

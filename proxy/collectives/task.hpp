@@ -3,12 +3,16 @@
 #pragma once
 
 #include "group.hpp"
+#include "proxy/collectives/link.hpp"
 #include "proxy/collectives/mover.hpp"
 #include "proxy/protocol/collective.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
 namespace singularity::collectives {
 
@@ -19,6 +23,12 @@ struct Desk {
     std::uint32_t rank;
     std::uint64_t rounds = 0; // that earlier collectives have taken
     bool on_device = false;   // what is staged may lie there, and the mover can work there
+    // To all other members' devices; nullptr: there is none.
+    struct Linked {
+        Link *link = nullptr;
+        std::uint64_t memory = 0; // of the device, linked_memory() bytes
+        std::function<bool()> given_up;
+    } linked{};
 };
 
 class Task {
@@ -44,8 +54,9 @@ class Task {
 [[nodiscard]] std::unique_ptr<Task> make_rounds(Desk &desk, const protocol::CollectiveOperation &operation);
 [[nodiscard]] std::unique_ptr<Task> make_send(Desk &desk, const protocol::CollectiveOperation &operation);
 [[nodiscard]] std::unique_ptr<Task> make_receive(Desk &desk, const protocol::CollectiveOperation &operation);
-
-// Progress needs that member's counter, and it has left: nothing will come.
-[[nodiscard]] std::unexpected<Error> has_left(std::uint32_t rank);
+// All of a group, where devices are linked.
+[[nodiscard]] std::vector<std::unique_ptr<Task>>
+make_linked(Desk &desk, std::span<const protocol::CollectiveOperation> operations);
+[[nodiscard]] std::size_t linked_memory();
 
 } // namespace singularity::collectives

@@ -2,6 +2,7 @@
 #include "collective_mover.hpp"
 
 #include "back_end.hpp"
+#include "nccl_link.hpp"
 #include "proxy/collectives/reduce.hpp"
 #include "reduction_kernels.hpp"
 #include "session.hpp"
@@ -14,8 +15,9 @@
 
 namespace singularity::proxyd {
 
-CollectiveMover::CollectiveMover(Session &session, std::shared_ptr<const ReductionKernels> kernels)
-    : session_(session), driver_(session.driver()), kernels_(std::move(kernels)) {}
+CollectiveMover::CollectiveMover(Session &session, std::shared_ptr<const ReductionKernels> kernels,
+                                 std::shared_ptr<NcclLink> link)
+    : session_(session), driver_(session.driver()), kernels_(std::move(kernels)), link_(std::move(link)) {}
 
 CollectiveMover::~CollectiveMover() {
     for (const auto &mark : marks_)
@@ -113,8 +115,16 @@ Expected<void> CollectiveMover::reduce(const collectives::DeviceReduction &reduc
                  reduction.count * collectives::element_size(reduction.type));
 }
 
+collectives::Link *CollectiveMover::link() {
+    if (link_ == nullptr || !get_ready())
+        return nullptr;
+    link_->use(stream_);
+    return link_.get();
+}
+
 Expected<std::uint64_t> CollectiveMover::mark() {
-    if (!std::exchange(copied_, false))
+    const bool may_have_sent = link_ != nullptr && stream_ != nullptr;
+    if (!std::exchange(copied_, false) && !may_have_sent)
         return last_;
     if (spare_.empty()) {
         CUevent made = nullptr;

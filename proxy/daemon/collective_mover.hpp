@@ -14,14 +14,16 @@
 
 namespace singularity::proxyd {
 
+class NcclLink;
 class ReductionKernels;
 class Session;
 
 // On one thread, with its context current. What it has made goes with the context.
 class CollectiveMover final : public collectives::Mover, public collectives::DeviceWork {
   public:
-    // kernels: of that context; nullptr: it does no work on the device.
-    CollectiveMover(Session &session, std::shared_ptr<const ReductionKernels> kernels);
+    // kernels: of that context; nullptr: it does no work on the device. link: nullptr: it has none.
+    CollectiveMover(Session &session, std::shared_ptr<const ReductionKernels> kernels,
+                    std::shared_ptr<NcclLink> link);
     CollectiveMover(const CollectiveMover &) = delete;
     CollectiveMover &operator=(const CollectiveMover &) = delete;
     CollectiveMover(CollectiveMover &&) = delete;
@@ -37,6 +39,7 @@ class CollectiveMover final : public collectives::Mover, public collectives::Dev
     [[nodiscard]] collectives::DeviceWork *on_device() override {
         return kernels_ == nullptr ? nullptr : this;
     }
+    [[nodiscard]] collectives::Link *link() override;
     [[nodiscard]] Expected<void> fetch(std::uint64_t from, std::uint64_t to, std::size_t size) override;
     [[nodiscard]] Expected<void> deliver(std::uint64_t from, std::uint64_t to, std::size_t size) override;
     [[nodiscard]] Expected<void> scale(std::uint32_t type, std::uint64_t values,
@@ -58,6 +61,7 @@ class CollectiveMover final : public collectives::Mover, public collectives::Dev
     Session &session_;
     const driver_api::Backend &driver_;
     std::shared_ptr<const ReductionKernels> kernels_;
+    std::shared_ptr<NcclLink> link_;
     CUstream stream_ = nullptr;
     struct Mark {
         std::uint64_t number;

@@ -3,6 +3,7 @@
 
 #include "collective_mover.hpp"
 #include "common/log.hpp"
+#include "nccl_link.hpp"
 #include "proxy/collectives/operation.hpp"
 #include "proxy/collectives/reduce.hpp"
 #include "reduction_kernels.hpp"
@@ -39,7 +40,7 @@ std::shared_ptr<WaitWords> Communicators::words_of(std::uint64_t context) {
 // Once for each context, with its first communicator: nothing in it waits for a collective yet. Without the
 // lock: a driver may take its time to compile them.
 std::shared_ptr<const ReductionKernels> Communicators::kernels_of(std::uint64_t context) {
-    if (device_ == nullptr || !session_.objects().real(driver_api::kHandleContext, context))
+    if (parts_.device == nullptr || !session_.objects().real(driver_api::kHandleContext, context))
         return nullptr;
     const std::scoped_lock lock(kernels_lock_);
     const auto [known, fresh] = kernels_.try_emplace(context);
@@ -60,7 +61,7 @@ CUresult Communicators::add(const Descriptor &descriptor, std::shared_ptr<const 
     const auto context = descriptor.context;
     auto place = descriptor.place;
     reap();
-    if (engine_ == nullptr)
+    if (parts_.engine == nullptr)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (all_.contains(number)) {
         text = fmt::format("communicator {} is there already", number);
@@ -73,7 +74,9 @@ CUresult Communicators::add(const Descriptor &descriptor, std::shared_ptr<const 
     one = std::make_shared<One>();
     one->number = number;
     one->context = context;
-    place.device = kernels == nullptr ? nullptr : device_;
+    place.device = kernels == nullptr ? nullptr : parts_.device;
+    if (kernels != nullptr && parts_.nccl != nullptr)
+        one->link = std::make_shared<NcclLink>(session_, parts_.nccl);
     one->kernels = std::move(kernels);
     one->words = words_of(context);
     if (one->words == nullptr)
@@ -96,7 +99,7 @@ CUresult Communicators::add(const Descriptor &descriptor, std::shared_ptr<const 
                      number);
         session_.note(CUDA_ERROR_LAUNCH_FAILED);
     };
-    auto joined = engine_->join(place, std::move(events));
+    auto joined = parts_.engine->join(place, std::move(events));
     if (!joined) {
         one->words->give_back(one->word);
         kLog.warning("{}: {}", session_.who(), joined.error().message());
@@ -250,7 +253,7 @@ CUresult Communicators::leave(std::uint64_t number, bool abort) {
         all_.erase(found);
         left_.push_back(one);
     }
-    engine_->forget(*one->member);
+    parts_.engine->forget(*one->member);
     if (!abort) {
         one->member->leave();
         return CUDA_SUCCESS;
@@ -299,13 +302,16 @@ void Communicators::start(const std::shared_ptr<One> &one) {
         session_.prepare_thread();
         session_.make_current_for(one->context);
         {
-            CollectiveMover mover(session_, one->kernels);
+            CollectiveMover mover(session_, one->kernels, one->link);
             one->member->run(mover);
             const auto &done = mover.done();
             kLog.debug(
                 "{}: communicator {}: {} reductions on the device, {} bytes moved within it, {} to and "
                 "from memory of the host",
                 session_.who(), one->number, done.reductions, done.on_device, done.through_host);
+            if (one->link != nullptr)
+                kLog.debug("{}: communicator {}: {} bytes sent to other devices", session_.who(), one->number,
+                           one->link->sent());
         }
         const std::scoped_lock lock(lock_);
         one->running = false;
@@ -351,7 +357,7 @@ void Communicators::abort_all(const std::string &why) {
         all.insert(all.end(), left_.begin(), left_.end());
     }
     for (const auto &one : all) {
-        engine_->forget(*one->member);
+        parts_.engine->forget(*one->member);
         one->member->abort(why);
     }
 }
@@ -368,7 +374,7 @@ void Communicators::end_those_of(std::uint64_t context, const Deadline &deadline
                 ending.push_back(one);
     }
     for (const auto &one : ending) {
-        engine_->forget(*one->member);
+        parts_.engine->forget(*one->member);
         one->member->abort("has destroyed its context");
     }
     std::unique_lock lock(lock_);

@@ -28,9 +28,18 @@
 namespace singularity::proxyd {
 
 class CollectiveMover;
+class NcclLink;
+struct NcclLibrary;
 class ReductionKernels;
 class Session;
 class WaitWords;
+
+// What they are made of, the same for all sessions.
+struct CollectiveParts {
+    std::shared_ptr<collectives::Engine> engine; // nullptr: there are no communicators
+    std::shared_ptr<collectives::Device> device; // nullptr: all that they do goes through memory of the host
+    std::shared_ptr<const NcclLibrary> nccl;     // nullptr: from device to device nothing does
+};
 
 class Communicators {
   public:
@@ -41,12 +50,8 @@ class Communicators {
     Communicators &operator=(Communicators &&) = delete;
     ~Communicators();
 
-    // Before anything else. Without an engine there are no communicators; without a device all that they do
-    // goes through memory of the host.
-    void use(std::shared_ptr<collectives::Engine> engine, std::shared_ptr<collectives::Device> device) {
-        engine_ = std::move(engine);
-        device_ = std::move(device);
-    }
+    // Before anything else.
+    void use(CollectiveParts parts) { parts_ = std::move(parts); }
 
     // --- for the handlers; text: why the client has broken a rule
     [[nodiscard]] CUresult join(std::uint64_t number, std::uint64_t context,
@@ -87,6 +92,7 @@ class Communicators {
         std::uint64_t context = 0;
         std::shared_ptr<collectives::Member> member;
         std::shared_ptr<const ReductionKernels> kernels; // nullptr: none
+        std::shared_ptr<NcclLink> link;                  // nullptr: none
         std::shared_ptr<WaitWords> words;
         std::size_t word = 0;
         std::uint32_t base = 0;                          // what the word says when no group is complete
@@ -114,8 +120,7 @@ class Communicators {
     [[nodiscard]] std::shared_ptr<WaitWords> words_of(std::uint64_t context);
 
     Session &session_;
-    std::shared_ptr<collectives::Engine> engine_;
-    std::shared_ptr<collectives::Device> device_;
+    CollectiveParts parts_;
     std::mutex lock_;
     std::condition_variable ended_; // a thread has
     std::map<std::uint64_t, std::shared_ptr<One>> all_;

@@ -48,11 +48,9 @@ bool has_ended(int processes, std::int32_t pid) {
 } // namespace
 
 Daemon::Daemon(const Options &options, const BackEnd &back_end, DeviceOutput *output, Listener listener,
-               WindowArea windows, std::shared_ptr<collectives::Engine> engine,
-               std::shared_ptr<collectives::Device> device)
-    : options_(options), back_end_(back_end), engine_(std::move(engine)), device_(std::move(device)),
-      output_(output), listener_(std::move(listener)), windows_(std::move(windows)),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+               WindowArea windows, CollectiveParts collectives)
+    : options_(options), back_end_(back_end), collectives_(std::move(collectives)), output_(output),
+      listener_(std::move(listener)), windows_(std::move(windows)), epoll_(epoll_create1(EPOLL_CLOEXEC)),
       closed_(std::make_shared<UniqueFd>(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
       last_client_(std::chrono::steady_clock::now()) {
     sigset_t ends{};
@@ -273,7 +271,7 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
     auto session =
         std::make_shared<Session>(place_for(welcome.session, guest.peer, *window, hello.client), back_end_,
                                   output_, std::move(*end), std::move(guest.link), tell_closed());
-    session->communicators().use(engine_, device_);
+    session->communicators().use(collectives_);
     session->start();
     sessions_.emplace(fd, std::move(session));
     return std::nullopt;
@@ -418,7 +416,7 @@ Expected<std::shared_ptr<Session>> Daemon::make(const channel::ClientKey &client
                         window));
     auto session = std::make_shared<Session>(place_for(next_number_++, {}, window, client), back_end_,
                                              output_, std::move(*end), std::move(*link), tell_closed());
-    session->communicators().use(engine_, device_);
+    session->communicators().use(collectives_);
     return session;
 }
 

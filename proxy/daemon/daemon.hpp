@@ -28,8 +28,7 @@ namespace singularity::proxyd {
 class Daemon final : public SessionKeeper {
   public:
     Daemon(const Options &options, const BackEnd &back_end, DeviceOutput *output, Listener listener,
-           WindowArea windows, std::shared_ptr<collectives::Engine> engine,
-           std::shared_ptr<collectives::Device> device);
+           WindowArea windows, CollectiveParts collectives);
     Daemon(const Daemon &) = delete;
     Daemon &operator=(const Daemon &) = delete;
     Daemon(Daemon &&) = delete;
@@ -84,8 +83,7 @@ class Daemon final : public SessionKeeper {
 
     const Options &options_;
     const BackEnd &back_end_;
-    std::shared_ptr<collectives::Engine> engine_;
-    std::shared_ptr<collectives::Device> device_; // nullptr: collectives go through memory of the host
+    CollectiveParts collectives_;
     DeviceOutput *output_;
     Listener listener_;
     // While a guest is heard no hold() begins: what becomes of the guest is one of its sessions, or comes

@@ -8,6 +8,7 @@
 #include "image_service.hpp"
 #include "listener.hpp"
 #include "log_file.hpp"
+#include "nccl_library.hpp"
 #include "options.hpp"
 #include "proxy/collectives/engine.hpp"
 #include "proxy/collectives/rendezvous.hpp"
@@ -57,13 +58,27 @@ bool say_ready(int fd, const std::filesystem::path &socket) {
 // Communicators, and the rendezvous if it is here.
 struct Collectives {
     std::unique_ptr<collectives::Rendezvous> rendezvous;
-    std::shared_ptr<collectives::Engine> engine;
+    CollectiveParts parts;
 };
 
-Expected<Collectives> start_collectives(const Options &options) {
+Expected<Collectives> start_collectives(const Options &options, const BackEnd &back_end) {
     Collectives out;
-    collectives::EngineOptions about{
-        .rendezvous = options.rendezvous, .host = options.host_name, .address = options.address, .key = {}};
+    const bool stages = options.reductions == Reductions::device ||
+                        (options.reductions == Reductions::automatic && !back_end.is_software());
+    if (stages)
+        out.parts.device = std::make_shared<StagingDevice>(back_end, options.area.end);
+    if (stages && !options.nccl.empty()) {
+        auto library = NcclLibrary::open(options.nccl);
+        if (!library)
+            return propagate(library);
+        kLog.info("NCCL {} links this device to others", (*library)->version);
+        out.parts.nccl = std::move(*library);
+    }
+    collectives::EngineOptions about{.rendezvous = options.rendezvous,
+                                     .host = options.host_name,
+                                     .address = options.address,
+                                     .key = {},
+                                     .links = out.parts.nccl != nullptr};
     if (options.job_key_fd) {
         const UniqueFd descriptor(*options.job_key_fd);
         auto key = collectives::read_job_key(descriptor.get());
@@ -80,15 +95,8 @@ Expected<Collectives> start_collectives(const Options &options) {
     auto engine = collectives::Engine::start(about);
     if (!engine)
         return propagate(engine);
-    out.engine = std::move(*engine);
+    out.parts.engine = std::move(*engine);
     return out;
-}
-
-// What collectives stage in; nullptr: memory of the host.
-std::shared_ptr<collectives::Device> staging_device(const Options &options, const BackEnd &back_end) {
-    const bool there = options.reductions == Reductions::device ||
-                       (options.reductions == Reductions::automatic && !back_end.is_software());
-    return there ? std::make_shared<StagingDevice>(back_end, options.area.end) : nullptr;
 }
 
 int run(int argc, char **argv) {
@@ -142,11 +150,11 @@ int run(int argc, char **argv) {
     kLog.info("serving {} ({} MiB, compute capability {}.{}) on {}", identity.name.data(),
               identity.total_memory >> 20, identity.compute_major, identity.compute_minor,
               options->socket.native());
-    auto ranks = start_collectives(*options);
+    auto ranks = start_collectives(*options, **back_end);
     if (!ranks)
         return give_up(ranks.error());
     Daemon daemon(*options, **back_end, output->get(), std::move(*listener), std::move(*windows),
-                  std::move(ranks->engine), staging_device(*options, **back_end));
+                  std::move(ranks->parts));
     std::optional<ImageService> images;
     if (control)
         images.emplace(std::move(*control), daemon, **back_end, options->area.window_size);

@@ -89,6 +89,7 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     std::string control;
     std::string driver = options.driver;
     std::string log_file;
+    std::string nccl;
     unsigned idle_exit = 0;
     std::uint64_t ring_size = options.geometry.ring_size;
     int ready_fd = -1;
@@ -148,6 +149,9 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
            "where collectives among ranks of this device are carried out: host, device, or auto: on the "
            "device unless it is the software GPU")
         ->transform(CLI::CheckedTransformer(reductions).description(""));
+    app.add_option("--nccl", nccl,
+                   "NVIDIA's libnccl.so.2, through which ranks exchange data where each has a device of its "
+                   "own; without it they do through memory of their hosts");
     app.add_option("--idle-exit", idle_exit,
                    "end when there has been no client for so many seconds; 0: never")
         ->capture_default_str();
@@ -170,6 +174,7 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     options.socket = socket;
     options.control = control;
     options.log_file = log_file;
+    options.nccl = nccl;
     options.idle_exit = std::chrono::seconds(idle_exit);
     options.geometry.ring_size = static_cast<std::uint32_t>(ring_size);
     // A small ring carries small records.

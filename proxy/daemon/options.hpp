@@ -42,6 +42,7 @@ struct Options {
     std::string address;
     std::optional<int> job_key_fd;
     Reductions reductions = Reductions::automatic;
+    std::filesystem::path nccl;        // links this device to others'; empty: nothing does
     std::optional<int> rendezvous_fd;  // this proxy serves it
     std::chrono::seconds idle_exit{0}; // 0: never
     bool die_with_parent = false;

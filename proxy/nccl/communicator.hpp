@@ -3,13 +3,13 @@
 // alike.
 #pragma once
 
-#include "abi.hpp"
 #include "config.hpp"
 #include "driver.hpp"
 #include "gate.hpp"
 #include "keys.hpp"
 #include "outcome.hpp"
 #include "own_reductions.hpp"
+#include "proxy/nccl/abi.hpp"
 #include "registrations.hpp"
 
 #include <atomic>

@@ -3,8 +3,8 @@
 // is about channels and networks that the proxy does not have, but is checked as NCCL checks it.
 #pragma once
 
-#include "abi.hpp"
 #include "outcome.hpp"
+#include "proxy/nccl/abi.hpp"
 
 #include <string>
 

@@ -2,7 +2,7 @@
 // The operations and data types by name and size.
 #pragma once
 
-#include "abi.hpp"
+#include "proxy/nccl/abi.hpp"
 #include "proxy/protocol/collective.hpp"
 
 #include <array>

@@ -2,8 +2,8 @@
 // What this library needs of CUDA and of the proxies, so that everything else can be tested without either.
 #pragma once
 
-#include "abi.hpp"
 #include "common/error.hpp"
+#include "proxy/nccl/abi.hpp"
 #include "proxy/protocol/message.hpp"
 
 #include <cstddef>

@@ -3,8 +3,8 @@
 // or computed from what all members know.
 #pragma once
 
-#include "abi.hpp"
 #include "outcome.hpp"
+#include "proxy/nccl/abi.hpp"
 
 #include <array>
 #include <cstdint>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The C edge: NCCL's names and parameters. As in NVIDIA's library the strong symbols are pnccl*, and nccl*
 // are weak ones beside them, which a profiler may take the place of.
-#include "abi.hpp"
 #include "buffers.hpp"
 #include "collective.hpp"
 #include "group.hpp"
 #include "libcuda.hpp"
 #include "lifecycle.hpp"
+#include "proxy/nccl/abi.hpp"
 
 #include <exception>
 #include <memory>

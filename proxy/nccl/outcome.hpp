@@ -2,8 +2,8 @@
 // What calls end with: NCCL's result codes, their texts, and the last error in words (ncclGetLastError).
 #pragma once
 
-#include "abi.hpp"
 #include "common/error.hpp"
+#include "proxy/nccl/abi.hpp"
 
 #include <expected>
 #include <string_view>

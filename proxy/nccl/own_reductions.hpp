@@ -2,8 +2,8 @@
 // Reductions that a program has made for a communicator (ncclRedOpCreatePreMulSum).
 #pragma once
 
-#include "abi.hpp"
 #include "data_types.hpp"
+#include "proxy/nccl/abi.hpp"
 
 #include <cstdint>
 #include <cstring>

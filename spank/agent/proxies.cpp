@@ -178,6 +178,8 @@ Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const D
                                        meeting.rendezvous,
                                        "--job-key-fd",
                                        std::to_string(kJobKey)};
+    if (!plan.libraries.nccl.empty())
+        arguments.insert(arguments.end(), {"--nccl", plan.libraries.nccl});
     if (number == 0 && meeting.socket)
         arguments.insert(arguments.end(), {"--rendezvous-fd", std::to_string(kRendezvous)});
     if (!meeting.host.empty())

@@ -291,7 +291,8 @@ void defaults_are_those_documented(void ** /*state*/) {
                                                  .vxlan_port = 8475,
                                                  .patience = std::chrono::seconds(30),
                                                  .munge_socket = "/run/munge/munge.socket.2",
-                                                 .metrics = ""}));
+                                                 .metrics = "",
+                                                 .nccl = ""}));
 }
 
 void every_key_can_be_set(void ** /*state*/) {
@@ -315,7 +316,7 @@ void every_key_can_be_set(void ** /*state*/) {
              "service_quantum: 10m}\n"
              "store: {directory: /shared/store, others: \"/a b:/c\", quota_gib: 500}\n"
              "agents: {address: 10.0.0.1, port: 1, vxlan_port: 65535, patience: 2s, munge_socket: /m, "
-             "metrics: /p}\n");
+             "metrics: /p, nccl: /n}\n");
     Config expected;
     expected.log_level = log::Level::kDebug;
     expected.elastic = {.enabled = false,
@@ -341,7 +342,8 @@ void every_key_can_be_set(void ** /*state*/) {
                        .vxlan_port = 65535,
                        .patience = std::chrono::seconds(2),
                        .munge_socket = "/m",
-                       .metrics = "/p"};
+                       .metrics = "/p",
+                       .nccl = "/n"};
     assert_true(config == expected);
     assert_true(good(config::to_yaml(config)) == config);
 }

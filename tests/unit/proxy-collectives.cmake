@@ -7,10 +7,10 @@ endif()
 set(collectives_tests ${CMAKE_CURRENT_LIST_DIR}/proxy-collectives)
 # As the loops that it checks: each step is rounded, and with sanitizers it is what would take longest.
 set_source_files_properties(${collectives_tests}/reference.cpp PROPERTIES COMPILE_OPTIONS "-O2;-ffp-contract=off")
-foreach(subject IN ITEMS reductions results devices failures strangers early)
+foreach(subject IN ITEMS reductions results devices links failures strangers early)
     singularity_unit_test(proxy_collectives_${subject}
         SOURCES ${collectives_tests}/${subject}.cpp ${collectives_tests}/reference.cpp ${collectives_tests}/ranks.cpp
-                ${collectives_tests}/device.cpp
+                ${collectives_tests}/device.cpp ${collectives_tests}/link.cpp
         USES singularity_collectives singularity_protocol singularity_common
         LINKS singularity_fmt Threads::Threads)
     # The loops are internal, and so are sockets.

@@ -15,6 +15,6 @@ endforeach()
 # NCCL is no part of the toolkit.
 if(EXISTS ${SINGULARITY_CUDA_INCLUDE}/nccl.h)
     singularity_unit_test(proxy_nccl_abi SOURCES ${CMAKE_CURRENT_LIST_DIR}/proxy-nccl/abi.cpp)
-    target_include_directories(proxy_nccl_abi PRIVATE ${PROJECT_SOURCE_DIR}/proxy/nccl)
+    target_include_directories(proxy_nccl_abi PRIVATE ${PROJECT_SOURCE_DIR}/proxy/nccl/include)
     target_include_directories(proxy_nccl_abi SYSTEM PRIVATE ${SINGULARITY_CUDA_INCLUDE})
 endif()

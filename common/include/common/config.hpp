@@ -72,6 +72,7 @@ struct Config {
         std::chrono::milliseconds patience{};
         std::filesystem::path munge_socket;
         std::filesystem::path metrics; // a file that they write; empty: none
+        std::filesystem::path nccl;    // NVIDIA's library, for device proxies; empty: none
         bool operator==(const Agents &) const = default;
     } agents;
 

@@ -45,14 +45,22 @@ Expected<std::shared_ptr<const collectives::DeviceMemory>> FakeDevice::stage(std
     return std::make_shared<FakeMemory>(*this, size);
 }
 
-Expected<void> DelayedMover::begin(std::function<void()> work) {
+void DelayedMover::begin(std::function<bool()> work) {
     work_.push_back(std::move(work));
     ++begun_;
+}
+
+Expected<void> DelayedMover::copy(std::function<void()> work) {
+    begin([work = std::move(work)] {
+        work();
+        return true;
+    });
     return {};
 }
 
 void DelayedMover::do_one() {
-    work_.front()();
+    if (!work_.front()())
+        return;
     work_.pop_front();
     ++done_;
 }
@@ -70,16 +78,16 @@ Expected<void> DelayedMover::wait(std::uint64_t mark) {
 }
 
 Expected<void> DelayedMover::fetch(std::uint64_t from, std::span<std::byte> to) {
-    return begin([from, to] { std::memcpy(to.data(), at(from), to.size()); });
+    return copy([from, to] { std::memcpy(to.data(), at(from), to.size()); });
 }
 
 Expected<void> DelayedMover::deliver(std::span<const std::byte> from, std::uint64_t to) {
-    return begin([from, to] { std::memcpy(at(to), from.data(), from.size()); });
+    return copy([from, to] { std::memcpy(at(to), from.data(), from.size()); });
 }
 
 Expected<void> DelayedMover::fetch(std::uint64_t from, std::uint64_t to, std::size_t size) {
     ++device_->copies;
-    return begin([from, to, size] { std::memcpy(at(to), at(from), size); });
+    return copy([from, to, size] { std::memcpy(at(to), at(from), size); });
 }
 
 Expected<void> DelayedMover::deliver(std::uint64_t from, std::uint64_t to, std::size_t size) {
@@ -88,12 +96,12 @@ Expected<void> DelayedMover::deliver(std::uint64_t from, std::uint64_t to, std::
 
 Expected<void> DelayedMover::scale(std::uint32_t type, std::uint64_t values,
                                    const collectives::Scalar &scalar, std::uint64_t count) {
-    return begin([=] { collectives::scale(type, at(values), scalar, count); });
+    return copy([=] { collectives::scale(type, at(values), scalar, count); });
 }
 
 Expected<void> DelayedMover::reduce(const collectives::DeviceReduction &reduction) {
     ++device_->reductions;
-    return begin([reduction] {
+    return copy([reduction] {
         constexpr std::uint32_t kAverage = 4;
         std::vector<const std::byte *> operands;
         for (std::uint32_t member = 0; member < reduction.members; ++member)

@@ -2,6 +2,7 @@
 // A device that is memory of this process, and movers on it that do nothing before they are asked about it.
 #pragma once
 
+#include "link.hpp"
 #include "proxy/collectives/device.hpp"
 #include "proxy/collectives/mover.hpp"
 
@@ -30,8 +31,12 @@ class FakeDevice final : public collectives::Device {
 // As with a stream, all goes one after the other; each question about a mark does one thing more.
 class DelayedMover final : public collectives::Mover, public collectives::DeviceWork {
   public:
-    // nullptr: between memory of the host only.
-    explicit DelayedMover(std::shared_ptr<FakeDevice> device) : device_(std::move(device)) {}
+    // nullptr: between memory of the host only, and without links.
+    explicit DelayedMover(std::shared_ptr<FakeDevice> device, std::shared_ptr<TestLink> link = nullptr)
+        : device_(std::move(device)), link_(std::move(link)) {
+        if (link_ != nullptr)
+            link_->use(this);
+    }
 
     [[nodiscard]] Expected<void> fetch(std::uint64_t from, std::span<std::byte> to) override;
     [[nodiscard]] Expected<void> deliver(std::span<const std::byte> from, std::uint64_t to) override;
@@ -42,18 +47,24 @@ class DelayedMover final : public collectives::Mover, public collectives::Device
         return device_ == nullptr ? nullptr : this;
     }
 
+    [[nodiscard]] collectives::Link *link() override { return link_.get(); }
+
     [[nodiscard]] Expected<void> fetch(std::uint64_t from, std::uint64_t to, std::size_t size) override;
     [[nodiscard]] Expected<void> deliver(std::uint64_t from, std::uint64_t to, std::size_t size) override;
     [[nodiscard]] Expected<void> scale(std::uint32_t type, std::uint64_t values,
                                        const collectives::Scalar &scalar, std::uint64_t count) override;
     [[nodiscard]] Expected<void> reduce(const collectives::DeviceReduction &reduction) override;
 
+    // One thing more, which is asked until it is done.
+    void begin(std::function<bool()> work);
+
   private:
-    [[nodiscard]] Expected<void> begin(std::function<void()> work);
+    [[nodiscard]] Expected<void> copy(std::function<void()> work);
     void do_one();
 
     std::shared_ptr<FakeDevice> device_;
-    std::deque<std::function<void()>> work_;
+    std::shared_ptr<TestLink> link_;
+    std::deque<std::function<bool()>> work_;
     std::uint64_t begun_ = 0;
     std::uint64_t done_ = 0;
 };

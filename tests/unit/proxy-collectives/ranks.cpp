@@ -37,8 +37,8 @@ collectives::Key fresh_key() {
 } // namespace
 
 std::string name_of(Placement placement) {
-    static constexpr const char *kNames[] = {"one process", "one device", "one host", "a host each",
-                                             "two hosts"};
+    static constexpr const char *kNames[] = {"one process", "one device", "one host",
+                                             "a host each", "two hosts",  "linked devices"};
     return kNames[static_cast<std::size_t>(placement)];
 }
 
@@ -49,19 +49,33 @@ Job::Job() {
     options_.address = "tcp:127.0.0.1:0";
 }
 
-std::shared_ptr<collectives::Engine> Job::engine(const std::string &host) const {
+std::shared_ptr<collectives::Engine> Job::engine(const std::string &host, bool links) const {
     auto options = options_;
+    options.links = links;
     options.host = host;
     return need(collectives::Engine::start(options));
 }
 
 Ranks::Ranks(const Job &job, std::uint32_t size, Placement placement)
-    : devices_(size, placement == Placement::one_device ? std::make_shared<FakeDevice>() : nullptr) {
+    : devices_(size, placement == Placement::one_device ? std::make_shared<FakeDevice>() : nullptr),
+      links_(size) {
+    if (placement == Placement::linked)
+        for (std::uint32_t rank = 0; rank < size; ++rank) {
+            devices_[rank] = std::make_shared<FakeDevice>();
+            links_[rank] = std::make_shared<TestLink>(rank);
+        }
     join(job, placement);
 }
 
-Ranks::Ranks(const Job &job, const std::vector<std::shared_ptr<FakeDevice>> &devices) : devices_(devices) {
+Ranks::Ranks(const Job &job, const std::vector<std::shared_ptr<FakeDevice>> &devices)
+    : devices_(devices), links_(devices.size()) {
     join(job, Placement::one_process);
+}
+
+Ranks::Ranks(const Job &job, const std::vector<std::shared_ptr<TestLink>> &links) : links_(links) {
+    for (std::size_t rank = 0; rank < links.size(); ++rank)
+        devices_.push_back(std::make_shared<FakeDevice>());
+    join(job, Placement::linked);
 }
 
 void Ranks::join(const Job &job, Placement placement) {
@@ -73,19 +87,33 @@ void Ranks::join(const Job &job, Placement placement) {
         else if (placement == Placement::mixed && rank >= 4)
             engines_.push_back(engines_[rank % 4]);
         else
-            engines_.push_back(job.engine(host_of(placement, rank)));
+            engines_.push_back(job.engine(host_of(placement, rank), placement == Placement::linked));
         members_.push_back(need(engines_[rank]->join(
             {.key = key, .rank = rank, .size = size, .completed = 0, .device = devices_[rank]}, {})));
-        threads_.emplace_back([member = members_.back(), device = devices_[rank]] {
-            collectives::HostMover simple;
-            DelayedMover delayed(device);
-            member->run(device == nullptr ? static_cast<collectives::Mover &>(simple) : delayed);
-        });
+        start(rank);
     }
     for (const auto &member : members_)
         if (const auto state = member->wait(0, soon()); state.phase != protocol::CommunicatorPhase::ready)
             fail(fmt::format("{}: rank {} of {} is not ready: {}", name_of(placement), member->place().rank,
                              size, state.failure.text));
+}
+
+void Ranks::start(std::uint32_t rank) {
+    threads_.emplace_back([member = members_[rank], device = devices_[rank], link = links_[rank]] {
+        collectives::HostMover simple;
+        DelayedMover delayed(device, link);
+        member->run(device == nullptr ? static_cast<collectives::Mover &>(simple) : delayed);
+    });
+}
+
+void Ranks::begin_again() {
+    for (const auto &member : members_)
+        member->suspend();
+    for (auto &thread : threads_)
+        thread.join();
+    threads_.clear();
+    for (std::uint32_t rank = 0; rank < size(); ++rank)
+        start(rank);
 }
 
 void Ranks::leave() {

@@ -136,6 +136,7 @@ void ranks_of_one_device(void **) { all_of(Placement::one_device); }
 void ranks_of_one_host(void **) { all_of(Placement::one_host); }
 void ranks_of_many_hosts(void **) { all_of(Placement::hosts); }
 void ranks_of_two_hosts(void **) { all_of(Placement::mixed); }
+void ranks_of_linked_devices(void **) { all_of(Placement::linked); }
 
 // Several rounds, and ends that are not whole ones.
 void large_ones(void **) {
@@ -249,10 +250,15 @@ void communicators_go_beside_each_other(void **) {
 int main() {
     singularity::log::set_level(singularity::log::Level::kError); // refusals are what is tested
     const CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_of_one_process), cmocka_unit_test(ranks_of_one_device),
-        cmocka_unit_test(ranks_of_one_host),    cmocka_unit_test(ranks_of_many_hosts),
-        cmocka_unit_test(ranks_of_two_hosts),   cmocka_unit_test(large_ones),
-        cmocka_unit_test(groups_of_sends),      cmocka_unit_test(communicators_go_beside_each_other),
+        cmocka_unit_test(ranks_of_one_process),
+        cmocka_unit_test(ranks_of_one_device),
+        cmocka_unit_test(ranks_of_one_host),
+        cmocka_unit_test(ranks_of_many_hosts),
+        cmocka_unit_test(ranks_of_two_hosts),
+        cmocka_unit_test(ranks_of_linked_devices),
+        cmocka_unit_test(large_ones),
+        cmocka_unit_test(groups_of_sends),
+        cmocka_unit_test(communicators_go_beside_each_other),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -22,7 +22,7 @@ void help_and_version(void **) {
     assert_int_equal(help.status, 0);
     for (const auto *option : {"--driver", "--device", "--socket", "--window-area", "--window-size",
                                "--max-clients", "--ring-size", "--user", "--ready-fd", "--idle-exit",
-                               "--die-with-parent", "--log-file", "--reductions"})
+                               "--die-with-parent", "--log-file", "--reductions", "--nccl"})
         expect_contains(help.said, option);
     assert_int_equal(run_proxyd(scratch.path(), {"--version"}).status, 0);
 }
@@ -57,6 +57,11 @@ void options_are_checked(void **) {
              std::to_string(empty)},
             "32 bytes");
     close(empty);
+    refused(
+        {"--socket", socket, "--driver", driver, "--reductions", "device", "--nccl", "/nowhere/libnccl.so.2"},
+        "cannot open /nowhere/libnccl.so.2");
+    refused({"--socket", socket, "--driver", driver, "--reductions", "device", "--nccl", driver},
+            "it has no nccl");
     refused({"--socket", std::string(200, 'a')}, "1 to 107 bytes");
     refused({"--socket", socket, "--driver", "/nonexistent/libcuda.so.1"}, "/nonexistent/libcuda.so.1");
     refused({"--socket", socket, "--driver", "libc.so.6"}, "it has no cuInit");

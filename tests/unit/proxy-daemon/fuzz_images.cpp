@@ -332,7 +332,7 @@ Expected<std::shared_ptr<proxyd::Session>> make_session(const proxyd::BackEnd &b
             .number = 1, .peer = {}, .window = window, .window_size = kFuzzWindowSize, .client = client},
         back_end, nullptr, std::move(*end), std::move(*link), [] {});
     session->mailbox().close();
-    session->communicators().use(fuzz_engine(), nullptr);
+    session->communicators().use({.engine = fuzz_engine(), .device = nullptr, .nccl = nullptr});
     add_objects(*session);
     return session;
 }

@@ -144,7 +144,7 @@ std::unique_ptr<FuzzSession> FuzzSession::begin(const proxyd::BackEnd &back_end)
         proxyd::SessionPlace{.number = 1, .peer = {}, .window = kFuzzWindow, .window_size = kFuzzWindowSize},
         back_end, nullptr, std::move(*end), std::move(*link), [] {});
     session->mailbox().close();
-    session->communicators().use(fuzz_engine(), nullptr);
+    session->communicators().use({.engine = fuzz_engine(), .device = nullptr, .nccl = nullptr});
     add_objects(*session);
     return std::unique_ptr<FuzzSession>(
         new FuzzSession(std::move(other), std::move(*segment), std::move(session)));

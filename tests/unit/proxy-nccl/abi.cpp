@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // proxy/nccl/abi.hpp against the nccl.h that is installed.
-#include "abi.hpp"
+#include "proxy/nccl/abi.hpp"
 
 #include "cmocka.hpp"
 

@@ -16,6 +16,7 @@ struct EngineOptions {
     std::string host;    // this one's name: processes with the same name share memory; empty: the machine's
     std::string address; // where processes of other hosts reach this one: tcp:HOST:PORT; empty: nowhere
     JobKey key{};
+    bool links = false; // its movers have links to other devices
 };
 
 class Core;

@@ -5,6 +5,7 @@
 
 #include "common/deadline.hpp"
 #include "common/error.hpp"
+#include "proxy/collectives/link.hpp"
 #include "proxy/collectives/mover.hpp"
 #include "proxy/protocol/collective.hpp"
 
@@ -25,6 +26,7 @@
 namespace singularity::collectives {
 
 class Device;
+class DeviceMemory;
 class Group;
 
 using Key = std::array<std::uint64_t, 2>;
@@ -116,10 +118,17 @@ class Member {
         std::vector<protocol::CollectiveOperation> operations;
         std::shared_ptr<Exchange> exchange;
         bool begun = false;
+        bool meets = false; // it is no group: links are to be made
     };
     void ring();
     [[nodiscard]] std::optional<Work> next(bool &stop);
     [[nodiscard]] Expected<bool> carry_out(Work &work, Mover &mover, std::uint64_t &rounds);
+    [[nodiscard]] Expected<bool> meet(Mover &mover, std::uint64_t &rounds);
+    [[nodiscard]] bool make_link(Link &link, std::span<const LinkOffer> offers);
+    [[nodiscard]] Expected<bool> share(std::span<const std::byte> mine, std::span<std::byte> all,
+                                       Mover &mover, std::uint64_t &rounds);
+    [[nodiscard]] bool given_up() const;
+    void settle(Mover &mover) const;
     void complete(const Work &work);
     void release(bool aborted);
 
@@ -132,7 +141,9 @@ class Member {
     std::map<std::uint64_t, std::shared_ptr<Exchange>> exchanges_; // that were asked for once
     std::uint64_t completed_;
     std::uint64_t issued_;
-    std::uint64_t rounds_ = 0; // of collectives that were begun
+    std::uint64_t rounds_ = 0;                   // of collectives that were begun
+    bool met_ = true;                            // the links are made that there may be
+    std::shared_ptr<const DeviceMemory> linked_; // of collectives that go through them; nullptr: none does
     std::optional<Failure> failure_;
     std::optional<Deadline> patience_;
     bool leaving_ = false;

@@ -13,6 +13,7 @@
 namespace singularity::collectives {
 
 class DeviceWork;
+class Link;
 
 // Used by one thread. Copies end in the order in which they have begun.
 class Mover {
@@ -34,6 +35,8 @@ class Mover {
     [[nodiscard]] virtual Expected<void> wait(std::uint64_t mark) = 0;
     // nullptr: its device, if it has one, does no work. Never of a member that has named a device.
     [[nodiscard]] virtual DeviceWork *on_device() { return nullptr; }
+    // To other devices, in order with copies; nullptr: it has none. The same one for the member's whole life.
+    [[nodiscard]] virtual Link *link() { return nullptr; }
 };
 
 // Between memory that this process reaches itself.

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "nccl_link.hpp"
+
+#include "common/deadline.hpp"
+#include "common/log.hpp"
+#include "session.hpp"
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace singularity::proxyd {
+
+namespace {
+
+using namespace std::chrono_literals;
+using collectives::LinkOffer;
+using nccl::Result;
+
+constexpr log::Channel kLog("proxyd");
+constexpr auto kBetweenLooks = 50us;
+constexpr auto kToLeave = 5s; // the others may be busy with each other
+
+struct Offer {
+    std::uint32_t there = 1;
+    std::int32_t version = 0;
+    std::array<std::uint8_t, 16> device{};
+    nccl::UniqueId id{}; // the first member's counts
+};
+static_assert(sizeof(Offer) <= sizeof(LinkOffer));
+
+Offer of(const LinkOffer &bytes) {
+    Offer offer;
+    std::memcpy(&offer, bytes.data(), sizeof(offer));
+    return offer;
+}
+
+} // namespace
+
+Expected<void> NcclLink::check(Result result, const char *doing) const {
+    if (result == Result::success || result == Result::in_progress)
+        return {};
+    const char *const why = library_->ncclGetLastError(communicator_);
+    return failure(doing, "other devices",
+                   fmt::format("NCCL: {}{}{}", library_->ncclGetErrorString(result),
+                               why != nullptr && *why != 0 ? ": " : "", why != nullptr ? why : ""),
+                   result == Result::remote_error ? ECONNRESET : EIO);
+}
+
+Expected<bool> NcclLink::settled(const char *doing) {
+    if (communicator_ == nullptr)
+        return failure(doing, "other devices", "the link was given up", ECANCELED);
+    auto state = Result::success;
+    auto good = check(library_->ncclCommGetAsyncError(communicator_, &state), doing);
+    if (good)
+        good = check(state, doing);
+    return good ? Expected<bool>(state != Result::in_progress) : propagate(good);
+}
+
+// Only one of them is used: it makes a thread that listens.
+LinkOffer NcclLink::offer(std::uint32_t rank) {
+    Offer offer{
+        .there = 1, .version = library_->version, .device = session_.back_end().identity().uuid, .id = {}};
+    LinkOffer bytes{};
+    if (rank == 0)
+        if (auto made = check(library_->ncclGetUniqueId(&offer.id), "be met by"); !made) {
+            kLog.warning("{}", made.error().message());
+            return bytes;
+        }
+    std::memcpy(bytes.data(), &offer, sizeof(offer));
+    return bytes;
+}
+
+bool NcclLink::fits(std::span<const LinkOffer> offers) const {
+    std::set<std::array<std::uint8_t, 16>> devices;
+    for (const auto &bytes : offers) {
+        const auto offer = of(bytes);
+        if (offer.version != library_->version || !devices.insert(offer.device).second)
+            return false;
+    }
+    return true;
+}
+
+Expected<void> NcclLink::meet(std::span<const LinkOffer> offers, std::uint32_t rank) {
+    nccl::Config config;
+    config.blocking = 0;
+    return check(library_->ncclCommInitRankConfig(&communicator_, static_cast<int>(offers.size()),
+                                                  of(offers.front()).id, static_cast<int>(rank), &config),
+                 "meet");
+}
+
+Expected<bool> NcclLink::met() { return settled("meet"); }
+
+Expected<void> NcclLink::begin() {
+    if (communicator_ == nullptr)
+        return failure("exchange data with", "other devices", "the link was given up", ECANCELED);
+    return check(library_->ncclGroupStart(), "exchange data with");
+}
+
+// Shared host memory is the driver's as well, at the address that it has in this process.
+void *NcclLink::reached(std::uint64_t address, std::size_t size) {
+    auto *const host = session_.addresses().host(address, size);
+    return host != nullptr ? host : std::bit_cast<void *>(address);
+}
+
+Expected<void> NcclLink::send(std::uint32_t to, std::uint64_t from, std::size_t size) {
+    sent_ += size;
+    return check(library_->ncclSend(reached(from, size), size, nccl::DataType::uint8, static_cast<int>(to),
+                                    communicator_, stream_),
+                 "send to");
+}
+
+Expected<void> NcclLink::receive(std::uint32_t from, std::uint64_t to, std::size_t size) {
+    return check(library_->ncclRecv(reached(to, size), size, nccl::DataType::uint8, static_cast<int>(from),
+                                    communicator_, stream_),
+                 "receive from");
+}
+
+Expected<void> NcclLink::end(const std::function<bool()> &given_up) {
+    if (auto ended = check(library_->ncclGroupEnd(), "exchange data with"); !ended)
+        return ended;
+    for (;;) {
+        auto done = settled("exchange data with");
+        if (!done)
+            return propagate(done);
+        if (*done)
+            return {};
+        if (given_up())
+            return failure("exchange data with", "other devices", "the communicator has failed or was left",
+                           ECANCELED);
+        std::this_thread::sleep_for(kBetweenLooks);
+    }
+}
+
+Expected<void> NcclLink::look() {
+    auto good = settled("exchange data with");
+    return good ? Expected<void>() : propagate(good);
+}
+
+void NcclLink::abort() {
+    if (auto *const communicator = std::exchange(communicator_, nullptr); communicator != nullptr)
+        static_cast<void>(library_->ncclCommAbort(communicator));
+}
+
+void NcclLink::leave() {
+    if (communicator_ == nullptr)
+        return;
+    const auto deadline = Deadline::after(kToLeave);
+    auto done = check(library_->ncclCommFinalize(communicator_), "leave").transform([] { return false; });
+    while (done && !*done && !deadline.expired()) {
+        std::this_thread::sleep_for(kBetweenLooks);
+        done = settled("leave");
+    }
+    if (!done || !*done)
+        return abort();
+    static_cast<void>(library_->ncclCommDestroy(std::exchange(communicator_, nullptr)));
+}
+
+} // namespace singularity::proxyd
