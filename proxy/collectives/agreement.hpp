@@ -10,7 +10,11 @@
 
 namespace singularity::collectives {
 
-enum class Payload : std::uint64_t { in_areas = 0, on_device = 1, linked = 2 };
+enum class Payload : std::uint64_t { // NOLINT(performance-enum-size): as on the wire
+    in_areas = 0,
+    on_device = 1,
+    linked = 2,
+};
 
 // In front of what is staged in a round.
 struct RoundHead {

@@ -356,7 +356,7 @@ Expected<void> LinkedPairs::begin() {
         else
             batch.receive(operation.peer, operation.output, size);
         const auto counter =
-            sends ? group.shape().sent_to(operation.peer) : group.shape().received_from(operation.peer);
+            sends ? Shape::sent_to(operation.peer) : group.shape().received_from(operation.peer);
         group.publish(desk_.rank, counter, group.read(desk_.rank, counter) + 1);
     }
     auto ended = batch.end([this] { return desk_.linked.given_up() || !look_at_peers(); });
@@ -372,9 +372,9 @@ Expected<void> LinkedPairs::look_at_peers() const {
         const auto peer = operation.peer;
         const bool left = group.read(peer, kLeft) != 0; // first: it has written everything before
         const bool sends = operation.kind == std::to_underlying(CollectiveKind::send);
-        const auto mine = group.read(desk_.rank, sends ? shape.sent_to(peer) : shape.received_from(peer));
+        const auto mine = group.read(desk_.rank, sends ? Shape::sent_to(peer) : shape.received_from(peer));
         const auto theirs =
-            group.read(peer, sends ? shape.received_from(desk_.rank) : shape.sent_to(desk_.rank));
+            group.read(peer, sends ? shape.received_from(desk_.rank) : Shape::sent_to(desk_.rank));
         if (left && theirs < mine)
             return has_left(peer);
     }

@@ -158,9 +158,10 @@ void NcclLink::leave() {
         std::this_thread::sleep_for(kBetweenLooks);
         done = settled("leave");
     }
-    if (!done || !*done)
-        return abort();
-    static_cast<void>(library_->ncclCommDestroy(std::exchange(communicator_, nullptr)));
+    if (done && *done)
+        static_cast<void>(library_->ncclCommDestroy(std::exchange(communicator_, nullptr)));
+    else
+        abort();
 }
 
 } // namespace singularity::proxyd

@@ -8,7 +8,7 @@ namespace singularity::agent {
 
 struct Libraries {
     std::filesystem::path directory;
-    std::filesystem::path nccl{}; // NVIDIA's; empty: none
+    std::filesystem::path nccl; // NVIDIA's; empty: none
     [[nodiscard]] std::filesystem::path init() const { return directory / "singularity-init"; }
     [[nodiscard]] std::filesystem::path worker() const { return directory / "singularity-worker"; }
     [[nodiscard]] std::filesystem::path task() const { return directory / "singularity-task"; }

@@ -134,7 +134,7 @@ Fact<Libraries> look_at_libraries(const Where &where) {
             rest.remove_prefix(std::min(end + 1, rest.size()));
         }
     }
-    const agent::Libraries libraries{out.directory};
+    const agent::Libraries libraries{.directory = out.directory, .nccl = {}};
     struct Need {
         std::filesystem::path path;
         int mode;

@@ -110,7 +110,7 @@ struct RestoreRequest {
     bool accept_grown_files = false;
     // Called when everything is there and nothing runs yet; it may take its time, which does not count. An
     // error, or the caller's death: nothing of the node is left.
-    std::function<Expected<void>()> hold = {};
+    std::function<Expected<void>()> hold = nullptr;
 };
 
 // The process id of the node's init, which runs, and is a child of the calling process. After an error
