@@ -252,8 +252,10 @@ void Member::run(Mover &mover) {
     }
     std::shared_ptr<Group> left;
     std::shared_ptr<const DeviceMemory> linked;
+    bool in_order = false;
     {
         const std::scoped_lock lock(lock_);
+        in_order = !aborted_ && group_ != nullptr && !group_->failed();
         rounds_ = rounds;
         running_ = false;
         if (over_)
@@ -268,8 +270,10 @@ void Member::run(Mover &mover) {
     // host function which begins a group here.
     if (left != nullptr)
         left->is_over();
-    if (linked != nullptr && mover.link() != nullptr)
-        mover.link()->leave();
+    if (Link *const link = linked != nullptr ? mover.link() : nullptr; link != nullptr && in_order)
+        link->leave();
+    else if (link != nullptr)
+        link->abort();
 }
 
 void Member::complete(const Work &work) {

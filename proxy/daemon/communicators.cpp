@@ -313,6 +313,9 @@ void Communicators::start(const std::shared_ptr<One> &one) {
                 kLog.debug("{}: communicator {}: {} bytes sent to other devices", session_.who(), one->number,
                            one->link->sent());
         }
+        // In its context.
+        if (one->member->over())
+            one->link = nullptr;
         const std::scoped_lock lock(lock_);
         one->running = false;
         ended_.notify_all();
@@ -377,6 +380,7 @@ void Communicators::end_those_of(std::uint64_t context, const Deadline &deadline
         parts_.engine->forget(*one->member);
         one->member->abort("has destroyed its context");
     }
+    std::vector<std::shared_ptr<NcclLink>> links; // go in their context, and without the lock
     std::unique_lock lock(lock_);
     if (auto waited = wait_until(
             lock, ended_, [&] { return std::ranges::none_of(ending, &One::running); }, deadline,
@@ -385,12 +389,22 @@ void Communicators::end_those_of(std::uint64_t context, const Deadline &deadline
         kLog.error("{}: {}", session_.who(), waited.error().message());
     if (const auto words = words_.extract(context); !words.empty() && words.mapped() != nullptr)
         words.mapped()->forget();
+    for (const auto &one : ending)
+        if (!one->running)
+            links.push_back(std::move(one->link));
     const std::scoped_lock kernels(kernels_lock_);
     kernels_.erase(context);
 }
 
 void Communicators::forget_words() {
+    std::vector<std::shared_ptr<NcclLink>> links; // as above
     const std::scoped_lock lock(lock_);
+    for (const auto &[number, one] : all_)
+        if (!one->running)
+            links.push_back(std::move(one->link));
+    for (const auto &one : left_)
+        if (!one->running)
+            links.push_back(std::move(one->link));
     for (const auto &[context, words] : words_)
         if (words != nullptr)
             words->forget();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "nccl_link.hpp"
 
+#include "back_end.hpp"
 #include "common/deadline.hpp"
 #include "common/log.hpp"
 #include "session.hpp"
@@ -44,6 +45,64 @@ Offer of(const LinkOffer &bytes) {
 
 } // namespace
 
+class NcclLink::InPrimary {
+  public:
+    explicit InPrimary(const NcclLink &link) : driver_(link.session_.driver()) {
+        pushed_ = driver_.cuCtxPushCurrent_v2(link.primary_) == CUDA_SUCCESS;
+    }
+    InPrimary(const InPrimary &) = delete;
+    InPrimary &operator=(const InPrimary &) = delete;
+    InPrimary(InPrimary &&) = delete;
+    InPrimary &operator=(InPrimary &&) = delete;
+    ~InPrimary() {
+        CUcontext popped = nullptr;
+        if (pushed_)
+            static_cast<void>(driver_.cuCtxPopCurrent_v2(&popped));
+    }
+
+  private:
+    const driver_api::Backend &driver_;
+    bool pushed_ = false;
+};
+
+NcclLink::~NcclLink() {
+    NcclLink::abort();
+    const auto &driver = session_.driver();
+    if (before_ != nullptr)
+        static_cast<void>(driver.cuEventDestroy_v2(before_));
+    if (after_ != nullptr)
+        static_cast<void>(driver.cuEventDestroy_v2(after_));
+    if (own_ != nullptr)
+        static_cast<void>(driver.cuStreamDestroy_v2(own_));
+    if (primary_ != nullptr)
+        static_cast<void>(driver.cuDevicePrimaryCtxRelease_v2(session_.back_end().device()));
+}
+
+// In the session's context.
+Expected<void> NcclLink::get_ready() {
+    if (after_ != nullptr)
+        return {};
+    const auto &driver = session_.driver();
+    if (driver.cuDevicePrimaryCtxRetain == nullptr || driver.cuDevicePrimaryCtxRelease_v2 == nullptr ||
+        driver.cuCtxPushCurrent_v2 == nullptr || driver.cuCtxPopCurrent_v2 == nullptr ||
+        driver.cuStreamWaitEvent == nullptr)
+        return failure("make", "a link to other devices", "the driver has no primary contexts", ENOSYS);
+    auto made = check(driver.cuEventCreate(&before_, CU_EVENT_DISABLE_TIMING), "make");
+    if (made)
+        made = check(driver.cuDevicePrimaryCtxRetain(&primary_, session_.back_end().device()), "make");
+    if (!made)
+        return made;
+    const InPrimary in(*this);
+    made = check(driver.cuStreamCreate(&own_, CU_STREAM_NON_BLOCKING), "make");
+    return made ? check(driver.cuEventCreate(&after_, CU_EVENT_DISABLE_TIMING), "make") : made;
+}
+
+Expected<void> NcclLink::check(CUresult result, const char *doing) const {
+    if (result == CUDA_SUCCESS)
+        return {};
+    return failure(doing, "a link to other devices", result_name(session_.driver(), result), EIO);
+}
+
 Expected<void> NcclLink::check(Result result, const char *doing) const {
     if (result == Result::success || result == Result::in_progress)
         return {};
@@ -66,6 +125,11 @@ Expected<bool> NcclLink::settled(const char *doing) {
 
 // Only one of them is used: it makes a thread that listens.
 LinkOffer NcclLink::offer(std::uint32_t rank) {
+    if (auto ready = get_ready(); !ready) {
+        kLog.warning("{}", ready.error().message());
+        return {};
+    }
+    const InPrimary in(*this);
     Offer offer{
         .there = 1, .version = library_->version, .device = session_.back_end().identity().uuid, .id = {}};
     LinkOffer bytes{};
@@ -89,6 +153,7 @@ bool NcclLink::fits(std::span<const LinkOffer> offers) const {
 }
 
 Expected<void> NcclLink::meet(std::span<const LinkOffer> offers, std::uint32_t rank) {
+    const InPrimary in(*this);
     nccl::Config config;
     config.blocking = 0;
     return check(library_->ncclCommInitRankConfig(&communicator_, static_cast<int>(offers.size()),
@@ -101,6 +166,13 @@ Expected<bool> NcclLink::met() { return settled("meet"); }
 Expected<void> NcclLink::begin() {
     if (communicator_ == nullptr)
         return failure("exchange data with", "other devices", "the link was given up", ECANCELED);
+    const auto &driver = session_.driver();
+    auto begun = check(driver.cuEventRecord(before_, stream_), "use");
+    if (begun)
+        begun = check(driver.cuStreamWaitEvent(own_, before_, 0), "use");
+    if (!begun)
+        return begun;
+    const InPrimary in(*this);
     return check(library_->ncclGroupStart(), "exchange data with");
 }
 
@@ -112,18 +184,20 @@ void *NcclLink::reached(std::uint64_t address, std::size_t size) {
 
 Expected<void> NcclLink::send(std::uint32_t to, std::uint64_t from, std::size_t size) {
     sent_ += size;
+    const InPrimary in(*this);
     return check(library_->ncclSend(reached(from, size), size, nccl::DataType::uint8, static_cast<int>(to),
-                                    communicator_, stream_),
+                                    communicator_, own_),
                  "send to");
 }
 
 Expected<void> NcclLink::receive(std::uint32_t from, std::uint64_t to, std::size_t size) {
+    const InPrimary in(*this);
     return check(library_->ncclRecv(reached(to, size), size, nccl::DataType::uint8, static_cast<int>(from),
-                                    communicator_, stream_),
+                                    communicator_, own_),
                  "receive from");
 }
 
-Expected<void> NcclLink::end(const std::function<bool()> &given_up) {
+Expected<void> NcclLink::end_group(const std::function<bool()> &given_up) {
     if (auto ended = check(library_->ncclGroupEnd(), "exchange data with"); !ended)
         return ended;
     for (;;) {
@@ -139,19 +213,36 @@ Expected<void> NcclLink::end(const std::function<bool()> &given_up) {
     }
 }
 
+Expected<void> NcclLink::end(const std::function<bool()> &given_up) {
+    const auto &driver = session_.driver();
+    {
+        const InPrimary in(*this);
+        auto ended = end_group(given_up);
+        if (ended)
+            ended = check(driver.cuEventRecord(after_, own_), "use");
+        if (!ended)
+            return ended;
+    }
+    return check(driver.cuStreamWaitEvent(stream_, after_, 0), "use");
+}
+
 Expected<void> NcclLink::look() {
     auto good = settled("exchange data with");
     return good ? Expected<void>() : propagate(good);
 }
 
 void NcclLink::abort() {
-    if (auto *const communicator = std::exchange(communicator_, nullptr); communicator != nullptr)
-        static_cast<void>(library_->ncclCommAbort(communicator));
+    auto *const communicator = std::exchange(communicator_, nullptr);
+    if (communicator == nullptr)
+        return;
+    const InPrimary in(*this);
+    static_cast<void>(library_->ncclCommAbort(communicator));
 }
 
 void NcclLink::leave() {
     if (communicator_ == nullptr)
         return;
+    const InPrimary in(*this);
     const auto deadline = Deadline::after(kToLeave);
     auto done = check(library_->ncclCommFinalize(communicator_), "leave").transform([] { return false; });
     while (done && !*done && !deadline.expired()) {

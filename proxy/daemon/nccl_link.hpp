@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A member's link to other devices, through NCCL: one communicator of that library for one of ours. Only data
 // is moved by it; what it would reduce, it would not reduce in the order of ranks.
+//
+// NCCL works in a device's primary context, and sessions have contexts of their own: it has a stream there,
+// which waits for the mover's and is waited for. Memory of the device is reached from all of its contexts.
 #pragma once
 
 #include "driver_api/backend.hpp"
@@ -25,7 +28,7 @@ class NcclLink final : public collectives::Link {
     NcclLink &operator=(const NcclLink &) = delete;
     NcclLink(NcclLink &&) = delete;
     NcclLink &operator=(NcclLink &&) = delete;
-    ~NcclLink() override { NcclLink::abort(); }
+    ~NcclLink() override;
 
     // What it does from now on is in order with that stream.
     void use(CUstream stream) { stream_ = stream; }
@@ -45,15 +48,24 @@ class NcclLink final : public collectives::Link {
     void leave() override;
 
   private:
+    // While there is one, the current context is the primary one.
+    class InPrimary;
+    [[nodiscard]] Expected<void> get_ready();
     // in_progress is none.
     [[nodiscard]] Expected<void> check(nccl::Result result, const char *doing) const;
+    [[nodiscard]] Expected<void> check(CUresult result, const char *doing) const;
     // Whether what was begun in the background has ended; an error: it has failed.
     [[nodiscard]] Expected<bool> settled(const char *doing);
+    [[nodiscard]] Expected<void> end_group(const std::function<bool()> &given_up);
     [[nodiscard]] void *reached(std::uint64_t address, std::size_t size);
 
     Session &session_;
     std::shared_ptr<const NcclLibrary> library_;
-    CUstream stream_ = nullptr;
+    CUstream stream_ = nullptr; // the mover's
+    CUcontext primary_ = nullptr;
+    CUstream own_ = nullptr;
+    CUevent before_ = nullptr; // in the mover's stream: what NCCL waits for
+    CUevent after_ = nullptr;  // in our own
     std::uint64_t sent_ = 0;
     nccl::CommunicatorHandle communicator_ = nullptr;
 };
