@@ -18,5 +18,5 @@ def left(cluster):
     return {host.name: cluster.host(host.name).run(script, check=False).stdout.split() for host in cluster.nodes}
 
 
-def assert_clean(cluster):
-    wait_for(lambda: not any(left(cluster).values()), PATIENCE, f"nothing to be left: {left(cluster)}")
+def assert_clean(cluster, seconds=PATIENCE):
+    wait_for(lambda: not any(left(cluster).values()), seconds, f"nothing to be left: {left(cluster)}")
