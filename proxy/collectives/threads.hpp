@@ -4,7 +4,6 @@
 
 #include <condition_variable>
 #include <functional>
-#include <list>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -21,36 +20,27 @@ class Threads {
     ~Threads() { wait(); }
 
     void start(std::function<void()> whole) {
-        const std::scoped_lock lock(lock_);
-        join_ended();
-        const auto own = running_.emplace(running_.end());
-        *own = std::thread([this, own, run = std::move(whole)]() mutable {
+        {
+            const std::scoped_lock lock(lock_);
+            ++count_;
+        }
+        std::thread([this, run = std::move(whole)]() mutable {
             run();
             run = nullptr; // what it keeps goes before it is said to have ended
-            const std::scoped_lock ends(lock_);
-            ended_.splice(ended_.end(), running_, own);
-            changed_.notify_all();
-        });
+            const std::scoped_lock lock(lock_);
+            --count_;
+            ended_.notify_all();
+        }).detach();
     }
     void wait() {
         std::unique_lock lock(lock_);
-        changed_.wait(lock, [this] { return running_.empty(); });
-        join_ended();
+        ended_.wait(lock, [this] { return count_ == 0; });
     }
 
   private:
-    // With the lock held, which none of them wants any more. Libraries have something to do when a thread
-    // ends, and are not to do that beside the end of the process.
-    void join_ended() {
-        for (auto &thread : ended_)
-            thread.join();
-        ended_.clear();
-    }
-
     std::mutex lock_;
-    std::condition_variable changed_;
-    std::list<std::thread> running_;
-    std::list<std::thread> ended_;
+    std::condition_variable ended_;
+    unsigned count_ = 0;
 };
 
 } // namespace singularity::collectives
