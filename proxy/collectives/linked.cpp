@@ -42,18 +42,20 @@ class Batch {
     }
     [[nodiscard]] Expected<void> end(const std::function<bool()> &given_up) {
         if (!begun_)
-            return {};
-        auto ended = link_.end(given_up); // also of what has failed
+            return done_;
+        auto ended = link_.end(given_up); // also where something in it has failed
         return done_ ? ended : done_;
     }
 
   private:
     void add(std::size_t size, const auto &action) {
-        if (size == 0)
+        if (size == 0 || !done_)
             return;
-        if (!std::exchange(begun_, true))
+        if (!begun_) {
             done_ = link_.begin();
-        if (done_)
+            begun_ = done_.has_value();
+        }
+        if (begun_)
             done_ = action();
     }
 
@@ -92,8 +94,8 @@ class LinkedCollective final : public Task {
 
     [[nodiscard]] std::uint32_t lane() const override { return 0; }
     [[nodiscard]] bool done() const override { return begun_ == pieces_ && marks_.empty(); }
-    // The others may fail while it waits for them.
     [[nodiscard]] std::optional<std::uint64_t> waits_for() const override { return std::nullopt; }
+    [[nodiscard]] bool looks_at_mover() const override { return !marks_.empty(); }
     [[nodiscard]] Expected<bool> advance() override;
 
   private:
@@ -132,7 +134,6 @@ class LinkedCollective final : public Task {
     [[nodiscard]] Expected<void> reduce(std::size_t whole);
     [[nodiscard]] Expected<void> take_result(std::uint64_t nth);
     [[nodiscard]] Expected<void> exchange(std::uint64_t nth);
-    [[nodiscard]] Expected<void> take_own(std::uint64_t nth);
 
     Desk &desk_;
     Link &link_;
@@ -311,6 +312,7 @@ class LinkedPairs final : public Task {
     [[nodiscard]] std::uint32_t lane() const override { return 0; }
     [[nodiscard]] bool done() const override { return done_; }
     [[nodiscard]] std::optional<std::uint64_t> waits_for() const override { return std::nullopt; }
+    [[nodiscard]] bool looks_at_mover() const override { return mark_ && !done_; }
     [[nodiscard]] Expected<bool> advance() override;
 
   private:

@@ -452,7 +452,9 @@ Expected<bool> Member::carry_out(Work &work, Mover &mover, std::uint64_t &rounds
                 return true;
             continue;
         }
-        area.sleep(seen, link != nullptr ? std::chrono::nanoseconds(kShortSleep) : kLongestSleep);
+        const bool looks =
+            std::ranges::any_of(tasks, [](const auto &task) { return task->looks_at_mover(); });
+        area.sleep(seen, looks ? std::chrono::nanoseconds(kShortSleep) : kLongestSleep);
     }
 }
 

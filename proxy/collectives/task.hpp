@@ -47,6 +47,8 @@ class Task {
     [[nodiscard]] virtual bool done() const = 0;
     // The mover's mark that it waits for next.
     [[nodiscard]] virtual std::optional<std::uint64_t> waits_for() const = 0;
+    // It waits for the mover, but not with its thread: the other members may fail meanwhile.
+    [[nodiscard]] virtual bool looks_at_mover() const { return false; }
 };
 
 // The operation has been checked: kind, type, reduction, peer.
