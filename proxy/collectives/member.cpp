@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -316,21 +315,22 @@ Expected<bool> Member::share(std::span<const std::byte> mine, std::span<std::byt
     return done;
 }
 
-bool Member::make_link(Link &link, std::span<const LinkOffer> offers) {
-    const auto deadline = Deadline::after(kToMeet);
-    auto met = link.meet(offers, place_.rank).transform([] { return false; });
-    while (met && !*met && !given_up() && !deadline.expired()) {
-        std::this_thread::sleep_for(kBetweenLooks);
+Expected<void> Member::make_link(Link &link, std::span<const LinkOffer> offers) const {
+    if (auto begun = link.meet(offers, place_.rank); !begun)
+        return begun;
+    Expected<bool> met = false;
+    const auto settled = [&] {
         met = link.met();
-    }
-    if (met && *met)
-        return true;
-    kLog.warning("a communicator of {} ranks: rank {} cannot link its device to the others', so they go "
-                 "through memory of the host: {}",
-                 place_.size, place_.rank,
-                 met ? timeout_error(deadline, "the other ranks").message() : met.error().message());
-    link.abort();
-    return false;
+        return !met || *met || given_up();
+    };
+    if (auto waited =
+            wait_until(settled, Deadline::after(kToMeet), "the other ranks' devices", kBetweenLooks);
+        !waited)
+        return waited;
+    if (met && !*met)
+        return failure("link", "its device to the others'", "the communicator has failed or was left",
+                       ECANCELED);
+    return met ? Expected<void>() : propagate(met);
 }
 
 // Either all of them are linked, or none is.
@@ -346,16 +346,18 @@ Expected<bool> Member::meet(Mover &mover, std::uint64_t &rounds) {
     std::shared_ptr<const DeviceMemory> memory;
     if (!std::ranges::contains(offers, LinkOffer{}) && link->fits(offers)) {
         auto staged = place_.device->stage(linked_memory());
-        if (!staged)
-            kLog.warning("a communicator of {} ranks: {}", place_.size, staged.error().message());
-        else if (make_link(*link, offers))
+        const auto made = staged ? make_link(*link, offers) : propagate(staged);
+        if (made)
             memory = std::move(*staged);
+        else
+            kLog.warning("a communicator of {} ranks: rank {} is not linked to the others, so all go through "
+                         "memory of the host: {}",
+                         place_.size, place_.rank, made.error().message());
         const auto has = std::byte(memory != nullptr ? 1 : 0);
         std::vector<std::byte> all(place_.size);
         shared = share(std::span(&has, 1), all, mover, rounds);
         if (!shared || !*shared || std::ranges::contains(all, std::byte{0})) {
-            if (memory != nullptr)
-                link->abort();
+            link->abort();
             memory = nullptr;
         }
         if (!shared || !*shared)

@@ -27,6 +27,7 @@ using nccl::Result;
 
 constexpr log::Channel kLog("proxyd");
 constexpr auto kBetweenLooks = 50us;
+constexpr auto kBetweenLooksAtLeaving = 1ms;
 constexpr auto kToLeave = 5s; // the others may be busy with each other
 
 struct Offer {
@@ -243,13 +244,15 @@ void NcclLink::leave() {
     if (communicator_ == nullptr)
         return;
     const InPrimary in(*this);
-    const auto deadline = Deadline::after(kToLeave);
-    auto done = check(library_->ncclCommFinalize(communicator_), "leave").transform([] { return false; });
-    while (done && !*done && !deadline.expired()) {
-        std::this_thread::sleep_for(kBetweenLooks);
-        done = settled("leave");
-    }
-    if (done && *done)
+    auto left = check(library_->ncclCommFinalize(communicator_), "leave");
+    if (left)
+        left = wait_until(
+            [this] {
+                const auto done = settled("leave");
+                return !done || *done;
+            },
+            Deadline::after(kToLeave), "the other ranks to leave", kBetweenLooksAtLeaving);
+    if (const auto done = settled("leave"); left && done && *done)
         static_cast<void>(library_->ncclCommDestroy(std::exchange(communicator_, nullptr)));
     else
         abort();

@@ -197,7 +197,8 @@ void one_goes_while_something_is_under_way(void **) {
             ranks.lose_engine(1);
         else
             ranks.member(1).leave();
-        expect_failed(ranks, 0, group, dies ? "" : "rank 1 has left the communicator");
+        expect_failed(ranks, 0, group,
+                      dies ? "rank 1 is killed by the test" : "rank 1 has left the communicator");
         ranks.leave();
         assert_true(links[0]->aborts > 0);
     }

@@ -34,7 +34,7 @@ class Link {
     [[nodiscard]] virtual Expected<bool> met() = 0;
 
     // What is between begin() and end() goes at once, in order with the mover's copies, and is told of by the
-    // same marks. Addresses are the program's, or memory of the device.
+    // same marks. Addresses are the program's, or memory of the device; sizes are bytes.
     [[nodiscard]] virtual Expected<void> begin() = 0;
     [[nodiscard]] virtual Expected<void> send(std::uint32_t to, std::uint64_t from, std::size_t size) = 0;
     [[nodiscard]] virtual Expected<void> receive(std::uint32_t from, std::uint64_t to, std::size_t size) = 0;

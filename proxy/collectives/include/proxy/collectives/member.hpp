@@ -124,7 +124,7 @@ class Member {
     [[nodiscard]] std::optional<Work> next(bool &stop);
     [[nodiscard]] Expected<bool> carry_out(Work &work, Mover &mover, std::uint64_t &rounds);
     [[nodiscard]] Expected<bool> meet(Mover &mover, std::uint64_t &rounds);
-    [[nodiscard]] bool make_link(Link &link, std::span<const LinkOffer> offers);
+    [[nodiscard]] Expected<void> make_link(Link &link, std::span<const LinkOffer> offers) const;
     [[nodiscard]] Expected<bool> share(std::span<const std::byte> mine, std::span<std::byte> all,
                                        Mover &mover, std::uint64_t &rounds);
     [[nodiscard]] bool given_up() const;
