@@ -147,6 +147,19 @@ void Ranks::carry_out(const std::vector<std::vector<protocol::CollectiveOperatio
     }
 }
 
+void Ranks::exchange(std::uint64_t group) {
+    std::vector<std::shared_ptr<collectives::Member::Exchange>> exchanges;
+    for (std::uint32_t rank = 0; rank < size(); ++rank) {
+        const auto mine = std::byte(rank + 1);
+        exchanges.push_back(need(member(rank).exchange(group, std::span(&mine, 1))));
+    }
+    for (std::uint32_t rank = 0; rank < size(); ++rank) {
+        assert_true(member(rank).finish(*exchanges[rank], soon()).has_value());
+        for (std::uint32_t from = 0; from < size(); ++from)
+            assert_int_equal(std::to_integer<unsigned>(exchanges[rank]->all[from]), from + 1);
+    }
+}
+
 void Ranks::lose_engine(std::uint32_t rank) {
     member(rank).abort("is killed by the test");
     engines_[rank].reset();

@@ -61,6 +61,8 @@ class Ranks {
     [[nodiscard]] FakeDevice &device(std::uint32_t rank) { return *devices_[rank]; }
     // A group for each rank, by rank; returns when all are complete.
     void carry_out(const std::vector<std::vector<protocol::CollectiveOperation>> &groups);
+    // As that group each gives its number, and gets those of all.
+    void exchange(std::uint64_t group);
     // Its number. Returns at once.
     std::uint64_t issue(std::uint32_t rank, std::vector<protocol::CollectiveOperation> operations);
     // Their threads end, and others go on with other movers.
