@@ -121,6 +121,8 @@ class Member : public std::enable_shared_from_this<Member> {
     void signal(const peers::wire::SignalJob &request, const Answer &answer);
     void signal_held(const Answer &answer);
     void set_cut(bool cut, std::function<void(Expected<void>)> done);
+    void bind_tasks();
+    // member_restore.cpp
     // Restored nodes are held until those of all hosts are there.
     void restore(const peers::wire::JobNode &one, std::function<void(Expected<void>)> then);
     void go_on(const Answer &answer);
@@ -129,7 +131,6 @@ class Member : public std::enable_shared_from_this<Member> {
     [[nodiscard]] Expected<GivenTasks> take_ranks(const peers::wire::JobNode &one,
                                                   const std::vector<char> &ranks);
     void restored(const peers::wire::JobNode &one);
-    void bind_tasks();
     // member_save.cpp
     void save(const peers::wire::SaveJob &request, const Answer &answer);
     [[nodiscard]] Expected<void> no_rank_has_failed() const;
