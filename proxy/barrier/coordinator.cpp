@@ -13,6 +13,8 @@ namespace {
 
 // Lines of one message; a job may have thousands.
 constexpr std::size_t kMostTold = 16;
+// Enough for all ranks of a host to answer, and nothing that a checkpoint would feel.
+constexpr std::chrono::milliseconds kFirstRound{100};
 
 std::string text(const Key &key) { return fmt::format("{:016x}", key.words[0]); }
 
@@ -105,6 +107,10 @@ Request Coordinator::first() const { return {.barrier = barrier_, .round = round
 
 Request Coordinator::release() const {
     return {.action = Request::Action::release, .barrier = barrier_, .round = round_, .targets = {}};
+}
+
+std::chrono::milliseconds Coordinator::patience(std::chrono::milliseconds longest) const {
+    return round_ == 1 ? std::min(longest, kFirstRound) : longest;
 }
 
 std::string Coordinator::behind() const {

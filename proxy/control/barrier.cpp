@@ -150,7 +150,7 @@ Expected<NodeBarrier::Cut> NodeBarrier::acquire(std::chrono::milliseconds patien
     barrier::Coordinator coordinator(number);
     barrier::Coordinator::Decision decision{.requests = {}, .otherwise = coordinator.first()};
     for (;;) {
-        auto reports = round(decision.requests, decision.otherwise, patience);
+        auto reports = round(decision.requests, decision.otherwise, coordinator.patience(patience));
         if (!reports)
             return propagate(reports);
         auto next = coordinator.decide(*reports);

@@ -190,7 +190,8 @@ void JobSave::round() {
                 out->set_text(text_of(barrier::encode(asked)));
             }
             request.set_otherwise(text_of(barrier::encode(decision_.otherwise)));
-            request.set_patience_ms(static_cast<std::uint32_t>(kRoundPatience.count()));
+            request.set_patience_ms(
+                static_cast<std::uint32_t>(coordinator_->patience(kRoundPatience).count()));
         },
         [this](const std::string &host, const wire::SavedJob &reply) {
             for (const auto &one : reply.reports()) {

@@ -3,6 +3,7 @@
 
 #include "cmocka.hpp"
 
+#include <chrono>
 #include <vector>
 
 namespace {
@@ -110,6 +111,20 @@ void those_who_stand_may_step_when_nothing_moves(void ** /*state*/) {
     assert_false(second->requests.at(process(1)).step);
 }
 
+// Who waits in a group for one that the same round holds is not waited for long; those who are behind are.
+void the_first_round_is_short(void ** /*state*/) {
+    using namespace std::chrono_literals;
+    Coordinator coordinator(1);
+    assert_true(coordinator.patience(1s) < 1s);
+    assert_true(coordinator.patience(1ms) == 1ms);
+    auto reports = std::vector{report(0, 2, 1, 5), report(1, 2, 1, 4)};
+    reports[0].settled = false; // it waits for the other
+    const auto decision = coordinator.decide(reports);
+    assert_true(decision.has_value());
+    assert_int_equal(decision->requests.at(process(1)).targets.size(), 1);
+    assert_true(coordinator.patience(1s) == 1s);
+}
+
 void contradictions_are_refused(void ** /*state*/) {
     const auto refuse = [](std::vector<Report> reports, std::string_view why) {
         Coordinator coordinator(1);
@@ -160,6 +175,7 @@ int main() {
         cmocka_unit_test(a_member_that_has_left_is_not_waited_for),
         cmocka_unit_test(the_unsettled_are_waited_for),
         cmocka_unit_test(those_who_stand_may_step_when_nothing_moves),
+        cmocka_unit_test(the_first_round_is_short),
         cmocka_unit_test(contradictions_are_refused),
         cmocka_unit_test(totals_are_compared_where_the_lines_are_the_same),
     };

@@ -6,6 +6,7 @@
 #include "common/error.hpp"
 #include "proxy/barrier/lines.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -42,6 +43,9 @@ class Coordinator {
     [[nodiscard]] Expected<Decision> decide(std::span<const Report> reports);
     [[nodiscard]] Request release() const;
 
+    // How long processes have for their answers in the next round, where `longest` is what they have at most.
+    // In the first one a rank may wait, within its group, for another that the same round keeps at its gate.
+    [[nodiscard]] std::chrono::milliseconds patience(std::chrono::milliseconds longest) const;
     // Who was behind, at the last decision; for the message when the time is over.
     [[nodiscard]] std::string behind() const;
 
