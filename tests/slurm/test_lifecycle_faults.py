@@ -19,6 +19,9 @@ from virtualcluster.cluster import CHECKOUT
 SEED = int(os.environ.get("SINGULARITY_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
 FAULTS = int(os.environ.get("SINGULARITY_TEST_FAULTS") or 1)
 NODES = 32  # two for each job of those at the same time, and some to go on on
+# A run that ends on its way to a node that is just coming up waits two minutes, as any job of Slurm's: none of us has seen it.
+# So does one on whose node slurmd is gone when it ends.
+LONG = 300  # seconds
 OFTEN = "elastic:\n  checkpoint_every_least: 1s\n"
 TWO_NODES = ["-N2", "--ntasks-per-node=2", "--exclusive"]
 FAILS_WITH_ANY = "--kill-on-bad-exit=1"
@@ -77,7 +80,7 @@ def disturbed(cluster, victim, phase, chance):
     if phase == "runs" and victim not in PROCESSES:
         yield job.until_counted(job.most() + 5)
         job.requeue()
-    about = yield job.until_over()
+    about = yield job.until_over(LONG)
     failed = about["JobState"] != "COMPLETED"
     if failed:
         assert hit and victim in PROCESSES, job.story()
@@ -163,10 +166,6 @@ def saved_once(cluster, *options, **more):
 
 def in_store(cluster):
     return cluster.host(f"n{NODES}").run(["singularityctl", "store", "ls"], check=False).stdout.splitlines()
-
-
-# A run that ends on its way to a node that is just coming up waits two minutes, as any job of Slurm's: none of us has seen it.
-LONG = 300
 
 
 def loses_power(cluster, chance, number, saves):
