@@ -244,18 +244,23 @@ void NcclLink::leave() {
     if (communicator_ == nullptr)
         return;
     const InPrimary in(*this);
+    Expected<bool> done = false;
+    const auto is_settled = [&] {
+        done = settled("leave");
+        return !done || *done;
+    };
     auto left = check(library_->ncclCommFinalize(communicator_), "leave");
     if (left)
-        left = wait_until(
-            [this] {
-                const auto done = settled("leave");
-                return !done || *done;
-            },
-            Deadline::after(kToLeave), "the other ranks to leave", kBetweenLooksAtLeaving);
-    if (const auto done = settled("leave"); left && done && *done)
+        left = wait_until(is_settled, Deadline::after(kToLeave), "the other ranks to leave",
+                          kBetweenLooksAtLeaving);
+    if (!left)
+        done = propagate(left);
+    if (done) {
         static_cast<void>(library_->ncclCommDestroy(std::exchange(communicator_, nullptr)));
-    else
-        abort();
+        return;
+    }
+    kLog.warning("{}", done.error().message());
+    abort();
 }
 
 } // namespace singularity::proxyd
