@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "job_submit.hpp"
 
+#include "common/identity.hpp"
 #include "common/log.hpp"
 #include "host.hpp"
 #include "submission.hpp"
 
+#include <array>
+#include <cerrno>
 #include <exception>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <slurm/slurm_errno.h>
+#include <sys/random.h>
 
 namespace singularity::submission {
 
@@ -21,6 +29,8 @@ constexpr log::Channel kLog("job_submit");
 struct Memory {
     char *(*duplicate)(const char *text) = nullptr;
     void (*free)(void **memory) = nullptr;
+    // In an array that a null pointer ends, in place of one of the same name.
+    int (*set_variable)(char ***environment, const char *name, const char *value) = nullptr;
 };
 constinit Memory slurms;
 
@@ -33,15 +43,29 @@ void hand_over(const std::string &text, char **words) {
     *words = slurms.duplicate(all.c_str());
 }
 
+// Whoever submits from within a job hands that one's on.
+void identify(job_desc_msg_t &description) {
+    std::array<unsigned char, kIdentityBytes> bytes{};
+    if (getentropy(bytes.data(), bytes.size()) != 0)
+        throw std::system_error(errno, std::generic_category(), "getentropy");
+    const auto identity = fmt::format("{:02x}", fmt::join(bytes, ""));
+    if (slurms.set_variable(&description.environment, kIdentityVariable, identity.c_str()) == 0)
+        throw std::runtime_error("slurm_env_array_overwrite failed");
+    description.env_size = 0;
+    while (description.environment[description.env_size] != nullptr)
+        ++description.env_size;
+}
+
 } // namespace
 
 int init() noexcept {
     host::log_to_slurm();
-    if (host::find("slurm_xstrdup", slurms.duplicate) && host::find("slurm_xfree", slurms.free))
+    if (host::find("slurm_xstrdup", slurms.duplicate) && host::find("slurm_xfree", slurms.free) &&
+        host::find("slurm_env_array_overwrite", slurms.set_variable))
         return SLURM_SUCCESS;
-    kLog.error(
-        "slurmctld lacks slurm_xstrdup or slurm_xfree: it is not the Slurm for which this plugin was built; "
-        "take singularity out of JobSubmitPlugins");
+    kLog.error("slurmctld lacks slurm_xstrdup, slurm_xfree or slurm_env_array_overwrite: it is not the Slurm "
+               "for which this plugin was built; "
+               "take singularity out of JobSubmitPlugins");
     return SLURM_ERROR;
 }
 
@@ -55,6 +79,8 @@ int submit(job_desc_msg_t *description, char **words) noexcept {
             slurms.free(reinterpret_cast<void **>(&description->admin_comment));
             description->admin_comment = slurms.duplicate(answer.note.c_str());
         }
+        if (answer.accepted && answer.has_script)
+            identify(*description);
         return answer.accepted ? SLURM_SUCCESS : ESLURM_NOT_SUPPORTED;
     } catch (const std::exception &error) {
         kLog.error("a job was let through without being looked at: {}", error.what());

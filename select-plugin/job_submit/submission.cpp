@@ -158,6 +158,7 @@ Answer examine(job_desc_msg_t &description) {
         see_to_output(description, answer);
     }
     see_to_cpus(description, *elastic, answer);
+    answer.has_script = description.script != nullptr;
     // One that is not requeued has the size that its client knows of.
     if (is_batch(description) && elastic->min_gpus && elastic->max_gpus &&
         bounded(description.admin_comment).empty())

@@ -28,6 +28,7 @@ struct Answer {
     // For the AdminComment, if that is empty (common/slurm/note.hpp): what the planner may do with the job
     // before it has run. Empty: nobody knows that yet.
     std::string note;
+    bool has_script = false; // elastic, and can be requeued: an identity tells its runs from other jobs'
 };
 
 // Looks at the description of an elastic job and completes it: numbers only, no string of it is touched.

@@ -312,6 +312,7 @@ struct JoinStep {
     std::uint32_t devices = 0;  // here
     std::string cluster;        // Slurm's name of it
     std::uint32_t restarts = 0; // of the job: it may have been saved before
+    std::string identity;       // of the job (common/identity.hpp); empty: it has none
     std::uint32_t every = 0;    // seconds between checkpoints that nobody asks for; 0: none
     bool of_script = false;     // a batch script has begun it
     node::Program program;
@@ -319,7 +320,7 @@ struct JoinStep {
     std::string store;  // its directory, one of those that there are; empty: that of who has not chosen
     static void fields(auto &self, auto &visit) {
         visit(self.hosts, self.node, self.ranks, self.ranks_here, self.rank, self.devices, self.cluster,
-              self.restarts, self.every, self.of_script, self.program, self.again, self.store);
+              self.restarts, self.identity, self.every, self.of_script, self.program, self.again, self.store);
     }
 };
 struct Joined {

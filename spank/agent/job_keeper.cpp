@@ -143,6 +143,7 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
     record.set_step(wish.step);
     record.set_cluster(wish.cluster);
     record.set_restarts(wish.restarts);
+    record.set_identity(wish.identity);
     record.set_of_script(wish.of_script);
     record.set_elastic(wish.elastic);
     record.set_store(wish.store);

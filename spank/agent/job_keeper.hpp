@@ -55,6 +55,7 @@ class JobKeeper : private HostAsker {
         std::uint32_t ranks = 0;
         std::string cluster;
         std::uint32_t restarts = 0;
+        std::string identity;
         bool of_script = false;
         std::string elastic;
         std::string store;

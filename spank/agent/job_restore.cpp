@@ -53,6 +53,13 @@ Expected<wire::JobRecord> record_in(const WorkFoundJob &found) {
     return record;
 }
 
+// Slurm gives numbers anew, where slurmctld has lost its state or has come to the last one. Where an identity
+// is missing, only an earlier run can have been of the same job.
+bool is_of_same_job(const wire::JobRecord &record, const JobKeeper::Wish &step) {
+    return record.identity().empty() || step.identity.empty() ? record.restarts() < step.restarts
+                                                              : record.identity() == step.identity;
+}
+
 } // namespace
 
 Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const RestoreWish &wish) {
@@ -137,8 +144,10 @@ Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const Wish &step, cons
     };
     const auto &user = record.user();
     if (record.step() != step.step || record.cluster() != step.cluster || user.uid() != step.uid ||
-        user.gid() != step.gid || record.restarts() >= step.restarts)
-        return stale("that is of another job");
+        user.gid() != step.gid || !is_of_same_job(record, step))
+        return failure("go on with the step",
+                       fmt::format("{} as it was saved in {}", step.step, found.checkpoint),
+                       "that is of another job", ENOENT);
     if (record.ranks() != step.ranks)
         return stale(fmt::format("that has {} tasks, and this {}", record.ranks(), step.ranks));
     StepProgram before{
@@ -161,7 +170,8 @@ Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const Wish &step, cons
     for (int at = 0; at < record.nodes_size(); ++at) // until its hosts have told what they have
         record.mutable_nodes(at)->set_host(record.hosts(at * hosts / record.nodes_size()));
     record.set_cgroups(step.cgroups);
-    record.set_tries(step.restarts - record.restarts()); // each was a run
+    // Each was a run. Those that slurmctld has forgotten are not counted.
+    record.set_tries(std::max(step.restarts, record.restarts() + 1) - record.restarts());
     record.set_restarts(step.restarts);
     record.set_every(step.request.every);
     record.set_store(step.store); // where it has been found

@@ -102,6 +102,7 @@ void Server::run_job(const std::shared_ptr<Client> &client, RunJob request, cons
                            .ranks = 0,
                            .cluster = {},
                            .restarts = 0,
+                           .identity = {},
                            .of_script = false,
                            .elastic = {},
                            .store = {}});

@@ -44,6 +44,9 @@ Expected<void> check_plan(const JoinStep &plan, const std::string &own_host) {
     return {};
 }
 
+// What slurmctld says is its first run need not be: it may have forgotten one.
+bool may_be_saved(const JoinStep &plan) { return plan.restarts > 0 || !plan.identity.empty(); }
+
 // Whose answers nobody hears.
 Asker nobody() {
     return {.token = 1, .answer = [](const std::string & /*packet*/, std::span<const int> /*fds*/) {}};
@@ -150,6 +153,7 @@ JobKeeper::Wish wish_of(const Step &step) {
             .ranks = plan.ranks,
             .cluster = plan.cluster,
             .restarts = plan.restarts,
+            .identity = plan.identity,
             .of_script = plan.of_script,
             .elastic = step.elastic(),
             .store = plan.store};
@@ -162,7 +166,7 @@ void Server::begin_step(const std::shared_ptr<Step> &step) {
         waiting_steps_.push_back(step);
         return;
     }
-    if (step->plan().restarts == 0)
+    if (!may_be_saved(step->plan()))
         return start_step(*step, {});
     auto finding = find_saved(step);
     if (finding)
@@ -211,6 +215,13 @@ Expected<void> Server::find_saved(const std::shared_ptr<Step> &step) {
 
 // Where nobody knows whether there is a checkpoint, beginning anew could lose the work that is in it.
 void Server::find_no_saved(Step &step, const Error &why) {
+    const bool is_first_run = step.plan().restarts == 0; // as far as anybody knows
+    if (is_first_run && why.code != ESTALE) {
+        if (why.code != ENOENT)
+            kLog.warning("step {} of uid {} begins, and whether it did before is not known: {}", step.name(),
+                         step.user().uid, why.message());
+        return start_step(step, {});
+    }
     if (why.code != ENOENT && why.code != ESTALE) {
         const auto trouble = fmt::format("cannot go on where it was saved: {}", why.message());
         if (!step.plan().of_script)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "step_request.hpp"
 
+#include "common/identity.hpp"
 #include "common/text.hpp"
 
 #include <algorithm>
@@ -134,6 +135,14 @@ Expected<StepRequest> step_request(const std::vector<std::string> &environment) 
         out.join.cluster = *cluster;
     if (const auto store = value_of(environment, kStoreVariable))
         out.join.store = *store;
+    if (const auto identity = value_of(environment, kIdentityVariable)) {
+        if (!is_identity(*identity))
+            return refuse(
+                fmt::format("{}={} is not what the job_submit plugin writes, {} hexadecimal digits: "
+                            "leave it as Slurm sets it",
+                            kIdentityVariable, *identity, 2 * kIdentityBytes));
+        out.join.identity = *identity;
+    }
     for (const auto &[name, into] :
          {std::pair("SLURM_RESTART_COUNT", &out.join.restarts), std::pair(kEveryVariable, &out.join.every)})
         if (const auto text = value_of(environment, name)) {

@@ -155,6 +155,34 @@ def test_jobs_are_saved_on_demand(cluster):
     end(cluster, job)
 
 
+def test_a_run_that_slurmctld_has_forgotten_is_no_loss(cluster):
+    """Its state is that from before the job began: it runs it for the first time, again."""
+    job = cluster.submit("--singularity-elastic", "-N2", f"--ntasks={RANKS}", "--gpus=4", "--hold",
+                         script=script("echo begun", f"srun --export=NONE /usr/bin/python3 -c {shlex.quote(COUNT)}"))
+    state = "/var/lib/slurm/slurmctld"
+    cluster.stop_daemon("ctl", "slurmctld")  # which writes down what it knows
+    cluster.controller.run(["cp", "-a", state, "/root/before"])
+    cluster.start_daemon("ctl", "slurmctld")
+    cluster.wait_controller()
+    cluster.slurm("scontrol", "release", str(job))
+    wait_counted(cluster, job, 10, RANKS)
+    wait_for(lambda: ctl(cluster, "checkpoint", job).returncode == 0, PATIENCE, "the job to be saved")
+    cluster.stop_daemon("ctl", "slurmctld", "KILL")
+    cluster.controller.run(f"rm -r {state} && mv /root/before {state}")
+    cluster.start_daemon("ctl", "slurmctld")
+    cluster.wait_controller()
+    assert cluster.job(job)["JobState"] == "PENDING"
+    cluster.wait_nodes()
+    before = max(one[-1] for one in counted(cluster, job).values())
+    cluster.slurm("scontrol", "release", str(job))
+    wait_counted(cluster, job, before + 10, RANKS)
+    assert (cluster.job(job)["Restarts"], output(cluster, job).count("begun")) == ("0", 2), output(cluster, job)
+    cluster.controller.run(["touch", f"/shared/end-{job}"])
+    cluster.wait_job(job, seconds=PATIENCE)
+    for rank, numbers in counted(cluster, job).items():
+        assert numbers.count(0) == 1 and all(following <= number + 1 for number, following in zip(numbers, numbers[1:])), (rank, numbers)
+
+
 def test_others_cannot_move_jobs(cluster):
     job = submit(cluster, "-N1", "--gpus=4")
     wait_counted(cluster, job, 10, RANKS)

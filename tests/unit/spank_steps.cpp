@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -94,6 +95,16 @@ void a_task_says_what_slurm_has_told_it(void **) {
                     "SINGULARITY_STEP_EVERY=often is not a whole number");
     again.back() = "SINGULARITY_STEP_STORE=/shared/fast";
     expect_equal(step_request(again)->join.store, "/shared/fast");
+    expect_equal(step_request(again)->join.identity, "");
+    again.back() = "SLURM_SINGULARITY_JOB=0123456789abcdef0123456789abcdef";
+    expect_equal(step_request(again)->join.identity, "0123456789abcdef0123456789abcdef");
+    for (const char *const other :
+         {"", "0123456789abcdef0123456789abcde", "0123456789abcdef0123456789abcdeF"}) {
+        again.back() = fmt::format("SLURM_SINGULARITY_JOB={}", other);
+        expect_contains(
+            step_request(again).error().message(),
+            fmt::format("SLURM_SINGULARITY_JOB={} is not what the job_submit plugin writes", other));
+    }
     auto without = good();
     without[5] = "CUDA_VISIBLE_DEVICES=";
     assert_int_equal(step_request(without)->join.devices, 0);
