@@ -6,6 +6,7 @@
 // A failed assertion leaves the test by longjmp: what the test's objects own stays behind.
 #pragma once
 
+#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -42,6 +43,10 @@ namespace singularity::test {
     _skip(file, line);
     __builtin_unreachable();
 }
+
+// Whether a share of the cases is enough, of every kind some: under sanitizers, where all would take minutes.
+// Without them all are gone through.
+inline bool is_short() noexcept { return std::getenv("SINGULARITY_TEST_SHORT") != nullptr; }
 
 inline void expect_contains(std::string_view text, std::string_view part, const char *file = __builtin_FILE(),
                             int line = __builtin_LINE()) {

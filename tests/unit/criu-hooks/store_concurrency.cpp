@@ -19,7 +19,7 @@ constexpr std::size_t kBlocks = 6; // kinds of content that all writers share
 Bytes content_of(unsigned writer, unsigned round) {
     std::mt19937 random(round);
     Bytes content;
-    for (int block = 0; block < 3; ++block) {
+    for (int block = 0; block < (is_short() ? 1 : 3); ++block) {
         const Bytes shared = noise(4 * kMiB, random() % kBlocks);
         content.insert(content.end(), shared.begin(), shared.end());
     }
@@ -118,7 +118,7 @@ void two_writers(void ** /*state*/) { run_writers(2, 4, 0); }
 
 void eight_writers(void ** /*state*/) { run_writers(8, 2, 0); }
 
-void collections_beside_writers(void ** /*state*/) { run_writers(3, kSanitized ? 4 : 16, 2); }
+void collections_beside_writers(void ** /*state*/) { run_writers(3, is_short() ? 4 : 16, 2); }
 
 // The same content begun by all at the same moment: one file each, whoever is first.
 void the_same_chunk_at_once(void ** /*state*/) {
@@ -126,7 +126,7 @@ void the_same_chunk_at_once(void ** /*state*/) {
     const fs::path top = directory.path() / "store";
     must(Store::open(top, creating()));
     const Bytes content = noise(8 * kMiB, 1);
-    for (int round = 0; round < 5; ++round) {
+    for (int round = 0; round < (is_short() ? 2 : 5); ++round) {
         int ends[2];
         assert_int_equal(::pipe(ends), 0);
         std::vector<pid_t> writers;

@@ -165,10 +165,10 @@ void any_part_can_be_read_by_several_threads(void ** /*state*/) {
     for (unsigned number = 0; number < 3; ++number)
         threads.emplace_back([&, number] {
             std::mt19937_64 random(number);
-            for (int round = 0; round < (kSanitized ? 8 : 60); ++round) {
+            for (int round = 0; round < (is_short() ? 8 : 60); ++round) {
                 const std::size_t at = random() % data.size();
                 Bytes part(
-                    std::min<std::size_t>(data.size() - at, random() % (kSanitized ? kMiB : 6 * kMiB)));
+                    std::min<std::size_t>(data.size() - at, random() % (is_short() ? kMiB : 6 * kMiB)));
                 if (!reader.read_at(at, part) ||
                     !std::ranges::equal(part, std::span(data).subspan(at, part.size())))
                     ++wrong;

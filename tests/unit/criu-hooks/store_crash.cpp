@@ -14,8 +14,6 @@ using namespace singularity::test;
 using store::Store;
 
 constexpr int kMostCalls = 2000;
-// Under sanitizers every so many points are tried.
-constexpr int kStride = kSanitized ? 7 : 1;
 
 // Each time on a store of its own. Returns how many points there were.
 int kill_at_every_call(const Scene &scene) {

@@ -15,8 +15,6 @@ using namespace singularity::test;
 using store::Store;
 
 constexpr int kMostCalls = 2000;
-// Under sanitizers every so many points are tried.
-constexpr int kStride = kSanitized ? 7 : 1;
 
 // ---- power loss
 // -----------------------------------------------------------------------------------------------------
@@ -180,7 +178,7 @@ void a_full_disk(void ** /*state*/) {
     const fs::path ballast = disk.path() / "full";
     int written = 0;
     int refused = 0;
-    for (std::uint64_t left = 0; left < 600'000; left += kSanitized ? 40'960 : 4096) {
+    for (std::uint64_t left = 0; left < 600'000; left += is_short() ? 40'960 : 4096) {
         {
             const Store store = must(Store::open(top, options_of_scene()));
             must(write_checkpoint(store, 0));

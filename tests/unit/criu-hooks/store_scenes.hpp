@@ -14,6 +14,9 @@ namespace singularity::test {
 
 inline constexpr std::size_t kPiece = 64 << 10U;
 
+// Every so many points are tried.
+inline const int kStride = is_short() ? 7 : 1;
+
 // A store is written to and collected with a quota: the account that goes with it is part of all this.
 inline store::Options options_of_scene() {
     auto options = creating();

@@ -24,9 +24,10 @@ using namespace singularity;
 using namespace singularity::driver_api;
 using test::fail;
 
-constexpr int kRounds = 40;         // of random values, for each message
-constexpr int kMutations = 60;      // of each of these messages
-constexpr std::uint64_t kSmall = 9; // lengths above this only by chance
+const int kRounds = test::is_short() ? 10 : 40;    // of random values, for each message
+const int kAbused = test::is_short() ? 2 : 4;      // of these messages
+const int kMutations = test::is_short() ? 30 : 60; // of each of the abused ones
+constexpr std::uint64_t kSmall = 9;                // lengths above this only by chance
 constexpr std::uint64_t kLargest = 1 << 16;
 
 using Random = std::mt19937_64;
@@ -261,7 +262,7 @@ void one_request(Random &random, auto decode) {
         test::expect_equal(digest(*decoded), digest(request));
         const auto which = peek(message.span());
         assert_true(which && *which == request.api);
-        if (round < 4 && *size < 4096)
+        if (round < kAbused && *size < 4096)
             abuse(random, message.span(), decode,
                   [](const Request &good, std::span<std::byte> room) { return encode(good, room); });
     }
@@ -296,7 +297,7 @@ void one_reply(Random &random, auto decode) {
         visit(asked, reply, before);
         visit(asked, *decoded, after);
         test::expect_equal(after.text(), before.text());
-        if (round < 4 && *size < 4096)
+        if (round < kAbused && *size < 4096)
             abuse(
                 random, message.span(),
                 [&](std::span<const std::byte> bytes) { return decode(asked, bytes); },

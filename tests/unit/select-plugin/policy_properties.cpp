@@ -6,7 +6,6 @@
 #include "policy_random.hpp"
 
 #include <array>
-#include <cstdlib>
 #include <string>
 
 namespace {
@@ -100,17 +99,17 @@ void expect_variety(const Tally &tally, std::uint64_t least) {
 
 void small_clusters(void ** /*state*/) {
     Tally tally;
-    // Under sanitizers all would take a minute.
-    const std::uint64_t share = std::getenv("SINGULARITY_TEST_SHORT") != nullptr ? 5 : 1;
+    const std::uint64_t share = test::is_short() ? 20 : 1;
     check(1, 100'000 / share, {.nodes = 6, .gpus = 8, .leaves = 3, .jobs = 12}, tally);
     expect_variety(tally, 1000 / share);
 }
 
 void small_nodes(void ** /*state*/) {
     Tally tally;
-    check(1'000'000'000, 20'000, {.nodes = 8, .gpus = 3, .leaves = 4, .jobs = 16, .large_percent = 50},
-          tally);
-    expect_variety(tally, 100);
+    const std::uint64_t share = test::is_short() ? 5 : 1;
+    check(1'000'000'000, 20'000 / share,
+          {.nodes = 8, .gpus = 3, .leaves = 4, .jobs = 16, .large_percent = 50}, tally);
+    expect_variety(tally, 100 / share);
 }
 
 void large_clusters(void ** /*state*/) {

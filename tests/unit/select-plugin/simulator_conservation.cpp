@@ -125,8 +125,7 @@ void check(const World &world, std::string_view policy) {
 }
 
 void everything_is_accounted_for(void ** /*state*/) {
-    // Under sanitizers all would take a minute.
-    const std::uint64_t seeds = std::getenv("SINGULARITY_TEST_SHORT") != nullptr ? 10 : 40;
+    const std::uint64_t seeds = test::is_short() ? 5 : 40;
     for (const PolicyName &policy : policies()) {
         std::uint64_t failures = 0;
         std::uint64_t interrupted = 0;
