@@ -158,6 +158,7 @@ class Server : private NodeKeeper {
     // As it was when it was saved, if it was.
     [[nodiscard]] Expected<void> find_saved(const std::shared_ptr<Step> &step);
     void find_no_saved(Step &step, const Error &why);
+    void begin_first(Step &step, const Error &why);
     void begin_anew(Step &step, const Error &why);
     void look_at_steps();
     static void fail_step(Step &step, const std::string &why);

@@ -171,6 +171,8 @@ void Server::begin_step(const std::shared_ptr<Step> &step) {
     auto finding = find_saved(step);
     if (finding)
         return;
+    if (step->plan().restarts == 0)
+        return begin_first(*step, finding.error());
     if (finding.error().code != Worker::kNotBuilt)
         return fail_step(*step, finding.error().message());
     begin_anew(*step, finding.error());
@@ -215,13 +217,8 @@ Expected<void> Server::find_saved(const std::shared_ptr<Step> &step) {
 
 // Where nobody knows whether there is a checkpoint, beginning anew could lose the work that is in it.
 void Server::find_no_saved(Step &step, const Error &why) {
-    const bool is_first_run = step.plan().restarts == 0; // as far as anybody knows
-    if (is_first_run && why.code != ESTALE) {
-        if (why.code != ENOENT)
-            kLog.warning("step {} of uid {} begins, and whether it did before is not known: {}", step.name(),
-                         step.user().uid, why.message());
-        return start_step(step, {});
-    }
+    if (step.plan().restarts == 0 && why.code != ESTALE)
+        return begin_first(step, why);
     if (why.code != ENOENT && why.code != ESTALE) {
         const auto trouble = fmt::format("cannot go on where it was saved: {}", why.message());
         if (!step.plan().of_script)
@@ -232,6 +229,15 @@ void Server::find_no_saved(Step &step, const Error &why) {
         return step.finish("it " + trouble, {.saved = false, .lost = true, .ends = {}});
     }
     begin_anew(step, why);
+}
+
+// As far as slurmctld knows, so nothing is lost that anybody knows of, and a store that is away keeps no job
+// from beginning.
+void Server::begin_first(Step &step, const Error &why) {
+    if (why.code != ENOENT && why.code != Worker::kNotBuilt)
+        kLog.warning("step {} of uid {} begins, and whether it did before is not known: {}", step.name(),
+                     step.user().uid, why.message());
+    start_step(step, {});
 }
 
 void Server::begin_anew(Step &step, const Error &why) {
