@@ -52,6 +52,14 @@ std::string sizes_in_words(std::span<const policy::Size> sizes) {
                              : fmt::format("{}-{}", sizes.front().gpus, sizes.back().gpus);
 }
 
+// Relative to its largest size, in percent.
+std::string speed_of(const policy::Job &job, const policy::Snapshot &snapshot) {
+    const auto sizes = snapshot.sizes_of(job);
+    return job.state == policy::JobState::kPending || job.size >= sizes.size()
+               ? "-"
+               : fmt::format("{:.0f}", percent(sizes[job.size].speed));
+}
+
 std::uint64_t capacity_of(const policy::Snapshot &snapshot) {
     std::uint64_t out = 0;
     for (const auto &node : snapshot.nodes)
@@ -102,14 +110,15 @@ void tell_pool(const Pool &pool, const policy::Plan &plan, const policy::Rules &
                    snapshot.nodes.size(), under_switches(snapshot), capacity_of(snapshot), used_of(snapshot),
                    plan.idle_gpus);
     if (!snapshot.jobs.empty())
-        fmt::format_to(std::back_inserter(out), "{:>10} {:<9} {:<6} {:>6} {:>9} {:>7} {:>7} {:>9} {:>6}\n",
-                       "JOB", "TIER", "STATE", "GPUS", "SIZES", "LIFE %", "HOUR %", "PROMISED", "MOVES");
+        fmt::format_to(std::back_inserter(out),
+                       "{:>10} {:<9} {:<6} {:>6} {:>9} {:>7} {:>7} {:>7} {:>9} {:>6}\n", "JOB", "TIER",
+                       "STATE", "GPUS", "SIZES", "SPEED %", "LIFE %", "HOUR %", "PROMISED", "MOVES");
     for (const auto &job : snapshot.jobs)
         fmt::format_to(std::back_inserter(out),
-                       "{:>10} {:<9} {:<6} {:>6} {:>9} {:>7.1f} {:>7.1f} {:>9.0f} {:>6}\n", job.id,
+                       "{:>10} {:<9} {:<6} {:>6} {:>9} {:>7} {:>7.1f} {:>7.1f} {:>9.0f} {:>6}\n", job.id,
                        policy::name_of(job.tier), state_of(job), held_by(job, snapshot),
-                       sizes_in_words(snapshot.sizes_of(job)), percent(life_of(job)), percent(hour_of(job)),
-                       percent(rules.of(job.tier).guarantee), job.hour_moves);
+                       sizes_in_words(snapshot.sizes_of(job)), speed_of(job, snapshot), percent(life_of(job)),
+                       percent(hour_of(job)), percent(rules.of(job.tier).guarantee), job.hour_moves);
     for (const auto &action : plan.actions)
         fmt::format_to(std::back_inserter(out), "plan: {}\n", policy::describe(action, snapshot));
     for (const auto &wait : plan.waits)

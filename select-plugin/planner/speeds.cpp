@@ -37,24 +37,39 @@ std::optional<Speeds::Work> Speeds::work_in(const slurm::Note &note) {
 
 void Speeds::look(const slurm::Job &job) {
     const auto note = slurm::Note::parse(job.admin_comment).value_or(slurm::Note());
+    const auto resumed =
+        job.running ? static_cast<std::int64_t>(note.number("resumed").value_or(0)) : resumed_;
+    const auto gpus = job.running ? gpus_of(job) : gpus_;
     if (const auto now = work_in(note); now && *now != last_) {
-        // While it stood still or waited it did not work. What it was on since is what the last look has
-        // seen.
-        const auto seconds = now->when - std::max(last_.when, resumed_);
-        const bool comparable = last_.when != 0 && now->step == last_.step && now->lines == last_.lines &&
-                                now->operations > last_.operations;
-        const auto done = now->operations - last_.operations;
-        if (comparable && seconds >= kLeastMeasured && done >= kLeastOperations && done <= kMostOperations &&
-            gpus_ != 0)
-            measured(gpus_, done * kPer / static_cast<std::uint64_t>(seconds));
-        if (now->step != last_.step || now->lines != last_.lines) // a rate of others is none of these
+        // A rate of others is none of these.
+        if (now->step != last_.step || now->lines != last_.lines) {
             rates_ = {};
+            base_ = {};
+        }
+        const bool goes_on = now->operations >= last_.operations && now->when >= last_.when &&
+                             now->operations - base_.operations <= kMostOperations;
+        // Of a run that no look has seen begin it is not known what was done in it.
+        if (base_.when == 0 || !goes_on || (resumed != resumed_ && now->when > resumed))
+            base_ = *now;
+        if (measure(*now))
+            base_ = *now;
         last_ = *now;
     }
-    if (!job.running)
-        return;
-    resumed_ = static_cast<std::int64_t>(note.number("resumed").value_or(0));
-    gpus_ = gpus_of(job);
+    if (resumed != resumed_ || gpus != gpus_) // from here on
+        base_ = last_;
+    resumed_ = resumed;
+    gpus_ = gpus;
+}
+
+// What it has done since base_, if that is enough to go by. While it stood still or waited it did not work;
+// what it was on since is what the last look has seen.
+bool Speeds::measure(const Work &now) {
+    const auto seconds = now.when - std::max(base_.when, resumed_);
+    const auto done = now.operations - base_.operations;
+    if (seconds < kLeastMeasured || done < kLeastOperations || gpus_ == 0)
+        return false;
+    measured(gpus_, done * kPer / static_cast<std::uint64_t>(seconds));
+    return true;
 }
 
 void Speeds::measured(std::uint32_t gpus, std::uint64_t rate) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // How fast a job was on how many GPUs, as its notes tell: "work=0:123456:c0ffee:1767225600", with every
 // checkpoint, is its step, how many collective operations its ranks have issued, which lines were counted,
-// and when. Two of them on as many GPUs are a speed. Pure.
+// and when. Two of them in one run, on as many GPUs, are a speed. Pure.
 #pragma once
 
 #include "common/slurm/controller.hpp"
@@ -45,9 +45,11 @@ class Speeds {
         std::uint64_t rate = 0;
     };
     [[nodiscard]] static std::optional<Work> work_in(const slurm::Note &note);
+    bool measure(const Work &now);
     void measured(std::uint32_t gpus, std::uint64_t rate);
 
     Work last_;
+    Work base_;                // from which is measured: the same, or an earlier one of this run
     std::int64_t resumed_ = 0; // at the last look
     std::uint32_t gpus_ = 0;   // that it had then
     std::uint32_t next_ = 0;   // in rates_, when all are taken

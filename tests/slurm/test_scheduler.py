@@ -15,10 +15,13 @@ from faults import agent_log
 from test_lifecycle import COUNT as COUNT_TO
 from test_lifecycle import counted, script
 from test_lifecycle_moves import COUNT
+from virtualcluster.cluster import CHECKOUT
 from virtualcluster.errors import wait_for
 
 # Everything sooner than anybody would want it.
-YAML = """premium:
+YAML = """elastic:
+  checkpoint_every_least: 1s
+premium:
   least_run: 1s
 standard:
   least_run: 1s
@@ -33,6 +36,7 @@ planner:
 # Who preempts whom is the planner's business here.
 CONF = {**TIME_TO_SAVE, "PreemptType": "preempt/none", "PreemptMode": "OFF", "PriorityWeightQOS": "100000"}
 PLANNER = "singularity-planner"
+BUILD = os.path.abspath(os.environ.get("CTEST_BINARY_DIR", os.path.join(CHECKOUT, "build", "release")))
 GPUS = 8
 LOAD = 40  # jobs
 ENDS = ("COMPLETED", "NODE_FAIL", "FAILED", "CANCELLED", "TIMEOUT")
@@ -244,6 +248,30 @@ def test_jobs_begin_with_what_there_is(cluster):
     end(cluster, holder)
     wait_gpus(cluster, training, GPUS)
     end(cluster, training)
+
+
+def test_speeds_are_measured(cluster):
+    """A training whose steps wait for their data is on half of its GPUs not half as fast, which the planner would assume."""
+    def work():
+        found = re.fullmatch(r"0:\d+:[0-9a-f]+:(\d+)", cluster.job(training).get("work", ""))  # a word of its AdminComment
+        return int(found[1]) if found else None
+
+    def speed():
+        found = re.search(rf"^ +{training} basic +runs +\d+ +4-8 +(\d+) ", plan(cluster), re.MULTILINE)
+        return int(found[1]) if found else None
+
+    training = cluster.submit("--singularity-elastic=4-8", "--singularity-checkpoint-every=0:08", "--qos=basic", f"--gpus={GPUS}", f"--ntasks={GPUS}",
+                              script=script('export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1) LOADING_MS=200',
+                                            f"srun --ntasks={GPUS} {BUILD}/workloads/train_data 100000"))
+    wait_gpus(cluster, training, GPUS)
+    first = wait_for(work, PATIENCE, f"a checkpoint of job {training}")
+    wait_for(lambda: work() > first + 40, PATIENCE, "checkpoints to tell of half a minute's work")
+    premium = submit(cluster, "premium", 4)
+    wait_gpus(cluster, training, 4)
+    wait_for(lambda: speed() == 50, PATIENCE, f"half the speed to be assumed: {plan(cluster)}")
+    wait_for(lambda: (speed() or 0) > 60, PATIENCE, f"its speed to be measured: {plan(cluster)}")
+    cluster.slurm("scancel", str(training))
+    end(cluster, premium)
 
 
 def test_whoever_gives_all_waits_and_comes_back(cluster):

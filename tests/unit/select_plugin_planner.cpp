@@ -116,6 +116,37 @@ void speeds_are_measured(void **) {
     expect_equal(sizes(working(2, ""), speeds), "2/1:50 3/1:50 4/1:80 8/1:100");
 }
 
+void speeds_of_jobs_that_are_saved_often(void **) {
+    Speeds speeds;
+    speeds.look(working(8, work(0, 100)));
+    speeds.look(working(8, work(100, 110)));
+    speeds.look(working(8, work(200, 120)));
+    assert_int_equal(speeds.rate(8), 0); // less than half a minute is too short
+    speeds.look(working(8, work(300, 130)));
+    assert_int_equal(speeds.rate(8), 10000);
+    speeds.look(working(8, work(400, 140)));
+    // Moved: it is measured from the last of the run before, and from when it went on.
+    speeds.look(working(4, work(400, 140), 200));
+    speeds.look(working(4, work(450, 210), 200));
+    speeds.look(working(4, work(500, 220), 200));
+    assert_int_equal(speeds.rate(4), 0);
+    speeds.look(working(4, work(550, 230), 200));
+    assert_int_equal(speeds.rate(4), 5000);
+    // One that was moved, saved, and moved again between two looks: on how many GPUs it did that is not
+    // known.
+    speeds.look(working(2, work(900, 300), 250));
+    assert_int_equal(speeds.rate(4), 5000);
+    assert_int_equal(speeds.rate(2), 0);
+    speeds.look(working(2, work(960, 330), 250));
+    assert_int_equal(speeds.rate(2), 2000);
+    // It went on from an older checkpoint, or the clock was set back: measured anew from there.
+    speeds.look(working(2, work(800, 400), 250));
+    speeds.look(working(2, work(1000, 300), 250));
+    assert_int_equal(speeds.rate(2), 2000);
+    speeds.look(working(2, work(1030, 330), 250));
+    assert_int_equal(speeds.rate(2), 1000);
+}
+
 void speeds_of_other_work_are_not_compared(void **) {
     const auto rate = [](const std::string &first, const std::string &second) {
         Speeds speeds;
@@ -361,7 +392,8 @@ void words_and_metrics(void **) {
                           .plans = {policy::plan(out.pools[0].snapshot, rules)}};
     const auto text = words(out, thought, rules);
     expect_contains(text, "2 nodes, 8 GPUs, 8 given away");
-    expect_contains(text, "         1 basic     runs        8       2-8   100.0   100.0         0      0\n");
+    expect_contains(
+        text, "         1 basic     runs        8       2-8     100   100.0   100.0         0      0\n");
     expect_contains(text, "job 2 (basic) waits: even its smallest size is more than the cluster has");
     const auto page = metrics(out, thought, Done{}, rules);
     expect_contains(page, "singularity_planner_gpus{tier=\"basic\"} 8\n");
@@ -375,6 +407,7 @@ int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(sizes_at_which_jobs_run),
         cmocka_unit_test(speeds_are_measured),
+        cmocka_unit_test(speeds_of_jobs_that_are_saved_often),
         cmocka_unit_test(speeds_of_other_work_are_not_compared),
         cmocka_unit_test(tiers_and_movability),
         cmocka_unit_test(priorities_of_jobs_that_wait),

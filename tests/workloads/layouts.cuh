@@ -211,6 +211,8 @@ class Rank {
 inline int train(const Layout &layout, int argc, char **argv, int learned = examples, bool tested = false) {
     const int steps = static_cast<int>(workload::size_argument(argc, argv, 8, 100000));
     const auto digits = read_digits(static_cast<std::size_t>(learned));
+    // What a step waits for its images, as where they come from slow disks.
+    const std::chrono::milliseconds loading(std::stoi(workload::environment("LOADING_MS", nullptr, "0")));
     const auto world = workload::world_of_environment();
     if (world.size != layout.ranks())
         workload::stop(argv[0], 0, "ranks", "there have to be " + std::to_string(layout.ranks()));
@@ -222,6 +224,7 @@ inline int train(const Layout &layout, int argc, char **argv, int learned = exam
     {
         Rank rank(layout, world, all);
         for (int step = 0; step < steps; ++step) {
+            std::this_thread::sleep_for(loading);
             losses.push_back(rank.step(digits, batch_of(step, learned)));
             if (world.rank == 0)
                 std::printf("step %d loss %a\n", step, static_cast<double>(losses.back()));
