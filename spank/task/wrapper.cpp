@@ -6,6 +6,7 @@
 #include "streams/program.hpp"
 #include "streams/streams.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -28,6 +29,8 @@ using agent::Client;
 // Those of the realtime kind are added.
 constexpr std::array kForwarded{SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM,
                                 SIGCONT, SIGTSTP, SIGURG, SIGXCPU, SIGIO,   SIGPWR};
+// Those that a user or Slurm ends a program with.
+constexpr std::array kEnding{SIGINT, SIGTERM, SIGQUIT, SIGHUP};
 constexpr std::chrono::seconds kAgentPatience{30}; // for one that is being restarted
 // Nodes and their device proxies are made on all hosts: longer than any of the agents' own deadlines.
 constexpr std::chrono::seconds kStartPatience{300};
@@ -91,6 +94,9 @@ class Rank {
         }
     }
 
+    // The signal that has ended it before the rank ran; 0: none has.
+    [[nodiscard]] int ended_by() const { return ended_by_; }
+
   private:
     Expected<agent::Joined> join(const std::vector<int> &streams) {
         auto asked = client_.send(request_, streams);
@@ -125,8 +131,7 @@ class Rank {
                 return there->reply;
             }
             if (deadline.expired() && told_to_end_)
-                return failure("start", "the rank", fmt::format("signal {} came before it ran", SIGTERM),
-                               EINTR);
+                return end_by(SIGTERM);
             if (deadline.expired())
                 return std::unexpected(timeout_error(deadline, "the agent to start the rank"));
             std::array<pollfd, 2> watched{{{.fd = client_.fd(), .events = POLLIN, .revents = 0},
@@ -140,11 +145,15 @@ class Rank {
                 // Others may run already, and what they have done is saved only with all of them.
                 told_to_end_ = true;
                 deadline = Deadline::after(kTogetherPatience);
-            } else if ((info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGQUIT ||
-                        info.ssi_signo == SIGHUP))
-                return failure("start", "the rank",
-                               fmt::format("signal {} came before it ran", info.ssi_signo), EINTR);
+            } else if (std::ranges::find(kEnding, static_cast<int>(info.ssi_signo)) != kEnding.end()) {
+                return end_by(static_cast<int>(info.ssi_signo));
+            }
         }
+    }
+
+    std::unexpected<Error> end_by(int signal) {
+        ended_by_ = signal;
+        return failure("start", "the rank", fmt::format("signal {} came before it ran", signal), EINTR);
     }
 
     // The agent has gone; virtual nodes outlive it. Another will come.
@@ -187,6 +196,7 @@ class Rank {
     agent::JoinStep request_;
     UniqueFd signals_;
     bool told_to_end_ = false;
+    int ended_by_ = 0; // signal
 };
 
 } // namespace
@@ -224,7 +234,7 @@ Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep requ
     Rank rank(socket, std::move(*client), std::move(request), std::move(*signals));
     auto other = rank.start(pipes.given());
     if (!other)
-        return propagate(other);
+        return rank.ended_by() != 0 ? Expected<int>(rank.ended_by()) : propagate(other);
     pipes.have_been_given();
     std::optional<spank::RawTerminal> raw;
     if (*other) {

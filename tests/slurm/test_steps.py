@@ -10,6 +10,7 @@ import pytest
 from conftest import up
 from elastic import ELASTIC, INIT, WRAPPER, assert_clean, left
 from virtualcluster.cluster import CHECKOUT
+from virtualcluster.errors import wait_for
 
 BUILD = os.path.abspath(os.environ.get("CTEST_BINARY_DIR", os.path.join(CHECKOUT, "build", "release")))
 PATIENCE = 60
@@ -202,6 +203,22 @@ def test_a_rank_dies_with_its_wrapper(ours, srun):
     ours.host("n1").run(["kill", "-KILL", str(wrapper)])
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + signal.SIGKILL, errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_rank_runs_ends_the_task_by_it(ours, srun, number):
+    """As it would have ended the program, which waits here for an agent that does not answer."""
+    agent = str(ours.daemon_pid("n1", "singularityd"))
+    ours.host("n1").run(["kill", "-STOP", agent])
+    try:
+        process = begin(ours, "sleep", "1000", options=["-n1", "-wn1", "-J", f"early-{number}"])
+        wait_for(lambda: pids(ours, "n1", "singularity-tas"), PATIENCE, "the wrapper to ask for its rank")
+        job = ours.slurm("squeue", "-h", "-n", f"early-{number}", "-o", "%i")
+        ours.slurm("scancel", "-s", signal.Signals(number).name[3:], f"{job}.0", user="alice")
+        _, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        ours.host("n1").run(["kill", "-CONT", agent])
+    assert process.returncode == 128 + number, errors
 
 
 def test_an_agent_that_dies_is_not_missed(ours, srun):
