@@ -29,6 +29,7 @@ constexpr std::array kParts{
     part<&Facts::agent>("node agent"),
     part<&Facts::agent_program>("version of the node agent"),
     part<&Facts::libraries>("programs and libraries of the node agent"),
+    part<&Facts::nccl>("NVIDIA's NCCL"),
     part<&Facts::criu>("CRIU"),
     part<&Facts::criu_kernel>("what CRIU needs of the kernel"),
     part<&Facts::driver>("GPU driver"),

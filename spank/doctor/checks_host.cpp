@@ -56,6 +56,14 @@ Verdict libraries(const Libraries &libraries) {
                    "install slurm-singularity again"};
 }
 
+Verdict nccl(const Nccl &nccl) {
+    if (nccl.trouble.empty())
+        return std::nullopt;
+    return Problem{fmt::format("NVIDIA's NCCL, {}, cannot be used: {}", nccl.library.native(), nccl.trouble),
+                   "ranks that have a GPU each are to exchange their data through it",
+                   "install it on this host, readable for all, or correct agents.nccl in singularity.yaml"};
+}
+
 Verdict criu_version(const Criu &criu) {
     if (criu.version)
         return std::nullopt;
@@ -167,6 +175,7 @@ constexpr std::array kChecks{
     check<agent_version, &Facts::agent_program>("agent-version", Severity::kError),
     check<agent_replaced, &Facts::agent_program>("agent-replaced", Severity::kWarning),
     check<libraries, &Facts::libraries>("libraries", Severity::kError),
+    check<nccl, &Facts::nccl>("nccl", Severity::kError),
     check<criu_version, &Facts::criu>("criu-version", Severity::kError),
     check<criu_run, &Facts::criu>("criu-run", Severity::kError),
     check<criu_kernel, &Facts::criu_kernel>("criu-kernel", Severity::kError),

@@ -53,6 +53,7 @@ struct Slurm {
     std::string host;                  // short name of this one
     std::optional<std::uint64_t> gpus; // that Slurm gives to this host; none: it is no node
     std::string release;               // of this host's commands: "24.11.5"
+    std::int64_t clock_ahead = 0;      // seconds of this host's, of slurmctld's; of one or less it is 0
     FileFacts job_submit;              // job_submit_singularity.so, where PluginDir has it on this host
 };
 
@@ -115,6 +116,12 @@ struct Libraries {
     std::vector<std::string> missing;
 };
 
+// NVIDIA's own, of agents.nccl.
+struct Nccl {
+    std::filesystem::path library; // empty: none is wanted
+    std::string trouble;
+};
+
 struct Criu {
     Expected<std::string> version;
     bool run_is_memory = true; // /run is a tmpfs
@@ -162,6 +169,7 @@ struct Facts {
     Fact<Agent> agent;
     Fact<AgentProgram> agent_program;
     Fact<Libraries> libraries;
+    Fact<Nccl> nccl;
     Fact<Criu> criu;
     Fact<CriuKernel> criu_kernel;
     Fact<Driver> driver;

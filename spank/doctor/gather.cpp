@@ -112,6 +112,8 @@ Facts gather(const Where &where) {
     facts.agent = of_node([&] { return look_at_agent(where.socket); });
     facts.agent_program = of_node([&] { return look_at_agent_program(where); });
     facts.libraries = of_node([&] { return look_at_libraries(where); });
+    facts.nccl =
+        of_node([&] { return configured([&] { return look_at_nccl(facts.configuration->agents.nccl); }); });
     facts.criu = of_node(look_at_criu);
     facts.criu_kernel = of_node([&]() -> Fact<CriuKernel> {
         if (facts.criu && !facts.criu->version)

@@ -20,6 +20,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace singularity::doctor {
@@ -153,6 +154,21 @@ Fact<Libraries> look_at_libraries(const Where &where) {
     for (const auto &[path, mode] : needs)
         if (access(path.c_str(), mode) != 0)
             out.missing.push_back(path.native());
+    return out;
+}
+
+// Device proxies, which open it, are the users'.
+Fact<Nccl> look_at_nccl(const std::filesystem::path &library) {
+    Nccl out{.library = library, .trouble = {}};
+    struct stat about{};
+    if (library.empty())
+        return out;
+    if (stat(library.c_str(), &about) != 0)
+        out.trouble = std::generic_category().message(errno);
+    else if (!S_ISREG(about.st_mode))
+        out.trouble = "it is no file";
+    else if ((about.st_mode & S_IROTH) == 0)
+        out.trouble = fmt::format("its mode is {:04o}: not all users can read it", about.st_mode & 07777U);
     return out;
 }
 

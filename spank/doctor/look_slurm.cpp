@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -32,6 +33,13 @@ constexpr int kDeepest = 8; // includes of includes
 
 Expected<std::string> ask(std::vector<std::string> command) {
     return answer_of(std::move(command), Deadline::after(kPatience));
+}
+
+// Of a clock that showed `there` at some moment from `before` to `after`, both of this host's.
+std::int64_t ahead_of(std::time_t there, std::time_t before, std::time_t after) {
+    if (there < before - 1)
+        return before - there;
+    return there > after + 1 ? after - there : 0;
 }
 
 std::string host_name() {
@@ -129,9 +137,12 @@ void look_inside(Plugstack &plugstack) {
 Fact<Slurm> look_at_slurm() {
     Slurm out;
     out.host = host_name();
+    const auto before = std::time(nullptr);
     auto config = ask({"scontrol", "show", "config"});
     if (!config)
         return not_seen(Unseen::kFailed, config.error().message());
+    if (const auto there = written_at(*config))
+        out.clock_ahead = ahead_of(*there, before, std::time(nullptr));
     out.settings = parse_config(*config);
     const auto file = out.settings.find("SLURM_CONF");
     out.file = file != out.settings.end() ? file->second : "/etc/slurm/slurm.conf";

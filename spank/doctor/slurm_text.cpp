@@ -58,6 +58,20 @@ Settings parse_config(std::string_view text) {
     return out;
 }
 
+std::optional<std::time_t> written_at(std::string_view text) {
+    constexpr std::string_view kBefore = "Configuration data as of ";
+    const auto at = text.find(kBefore);
+    if (at == std::string_view::npos)
+        return std::nullopt;
+    const std::string words(text.substr(at + kBefore.size()));
+    std::tm when{};
+    when.tm_isdst = -1;
+    const char *const end = strptime(words.c_str(), "%Y-%m-%dT%H:%M:%S", &when);
+    if (end == nullptr || (*end != '\n' && *end != '\0'))
+        return std::nullopt;
+    return std::mktime(&when);
+}
+
 std::vector<Settings> parse_records(std::string_view text) {
     std::vector<Settings> out;
     for (const auto line : parts_of(text, "\n")) {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,10 @@ namespace singularity::doctor {
 // `scontrol show config`: "Key = value" lines. Of a key that comes twice, the first: the sections behind
 // slurm.conf's own repeat some.
 [[nodiscard]] Settings parse_config(std::string_view text);
+
+// When slurmctld wrote that, by its own clock: "Configuration data as of 2026-01-31T12:00:00", in this host's
+// time zone. Nothing: Slurm has been told to write times otherwise (SLURM_TIME_FORMAT).
+[[nodiscard]] std::optional<std::time_t> written_at(std::string_view text);
 
 // `scontrol -o show partition`: a record of Key=value words per line.
 [[nodiscard]] std::vector<Settings> parse_records(std::string_view text);

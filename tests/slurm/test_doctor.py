@@ -174,6 +174,9 @@ PLANTED = {
     "no agent": ({"agent-silent"}, "true", "", ("--socket=/run/nothing",)),
     "agent lacks a program": (
         {"libraries"}, "chmod a-x /usr/lib/singularity/singularity-worker", "chmod 755 /usr/lib/singularity/singularity-worker", ()),
+    "no NCCL": ({"nccl"}, "echo '  nccl: /nowhere/libnccl.so.2' >>/etc/slurm/singularity.yaml", "", ()),
+    "NCCL for root": (
+        {"nccl"}, "install -m 600 /dev/null /opt/libnccl.so.2; echo '  nccl: /opt/libnccl.so.2' >>/etc/slurm/singularity.yaml", "rm /opt/libnccl.so.2", ()),
     "old CRIU": ({"criu-version"}, FAKE_CRIU.format("echo Version: 4.1.1"), f"rm {CRIU}", ()),
     "no CRIU": ({"criu-version"}, "mv /usr/sbin/criu /usr/sbin/no-criu", "mv /usr/sbin/no-criu /usr/sbin/criu", ()),
     "kernel without CRIU": (
@@ -184,6 +187,9 @@ PLANTED = {
     "name without address": ({"host-resolves"}, "sed -i '/ n1$/d' /etc/hosts", "cp -a /root/hosts /etc/hosts", ()),
     "name of loopback": ({"host-loopback"}, "sed -i 's/.* n1$/127.0.1.1 n1/' /etc/hosts", "cp -a /root/hosts /etc/hosts", ()),
     "name of another": ({"host-address"}, "sed -i 's/.* n1$/10.77.0.99 n1/' /etc/hosts", "cp -a /root/hosts /etc/hosts", ()),
+    "another time": (
+        {"clock"}, "printf '#!/bin/sh\n/usr/bin/scontrol \"$@\" | sed \"s/ as of 20../ as of 2001/\"\n' >/usr/local/bin/scontrol; chmod 755 /usr/local/bin/scontrol",
+        "rm /usr/local/bin/scontrol", ()),
     "partition cancels": (
         {"preempt-partition"}, "scontrol update PartitionName=low PreemptMode=CANCEL", "scontrol update PartitionName=low PreemptMode=REQUEUE", ()),
 }

@@ -86,6 +86,7 @@ Facts good() {
     facts.agent_program = AgentProgram{
         .file = "/usr/sbin/singularityd", .replaced = false, .version = "1.2.3", .ours = "1.2.3"};
     facts.libraries = Libraries{.directory = "/usr/lib/singularity", .missing = {}};
+    facts.nccl = Nccl{.library = "/usr/lib/libnccl.so.2", .trouble = {}};
     facts.criu = Criu{.version = "4.2", .run_is_memory = true};
     facts.driver = Driver{.control = true, .devices = 4, .library_error = {}};
     facts.munge = Munge{.socket = "/run/munge/munge.socket.2", .trouble = {}};
@@ -101,6 +102,8 @@ struct Case {
 };
 
 constexpr Case kCases[] = {
+    {"clock", [](Facts &f) { f.slurm->clock_ahead = 6; }, "n1 is 6 s ahead of that of slurmctld's host"},
+    {"clock", [](Facts &f) { f.slurm->clock_ahead = -3600; }, "is 3600 s behind that"},
     {"proctrack", [](Facts &f) { f.slurm->settings["ProctrackType"] = "proctrack/linuxproc"; },
      "proctrack/linuxproc"},
     {"task-plugin", [](Facts &f) { f.slurm->settings["TaskPlugin"] = "task/affinity"; },
@@ -227,6 +230,8 @@ constexpr Case kCases[] = {
     {"agent-replaced", [](Facts &f) { f.agent_program->replaced = true; }, "has been replaced"},
     {"libraries", [](Facts &f) { f.libraries->missing = {"/l/singularity-init", "/l/b"}; },
      "/l/singularity-init, /l/b"},
+    {"nccl", [](Facts &f) { f.nccl->trouble = "Permission denied"; },
+     "/usr/lib/libnccl.so.2, cannot be used: Permission denied"},
     {"criu-version",
      [](Facts &f) { f.criu->version = std::unexpected(Error{"use CRIU", "", "it is not installed"}); },
      "it is not installed"},
@@ -349,6 +354,16 @@ void slurms_words_are_read(void **) {
     assert_int_equal(config.size(), 2);
     expect_equal(config.at("KillWait"), "5 sec");
     expect_equal(config.at("PreemptMode"), "REQUEUE");
+    std::tm when{};
+    when.tm_year = 2026 - 1900;
+    when.tm_mday = 31;
+    when.tm_hour = 12;
+    when.tm_isdst = -1;
+    assert_true(written_at("Configuration data as of 2026-01-31T12:00:00\nKillWait = 5") ==
+                std::mktime(&when));
+    for (const auto *const text : {"", "Configuration data as of 2026-01-31 12:00", "KillWait = 5",
+                                   "Configuration data as of 2026-01-31T12:00:00.5\n"})
+        assert_false(written_at(text).has_value());
     const auto records =
         parse_records("PartitionName=a PreemptMode=OFF Nodes=(null)\nPartitionName=b   X=y=z\n");
     assert_int_equal(records.size(), 2);
