@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Jobs of three tiers on a virtual cluster of 2 nodes with 4 GPUs and a planner: what each tier loses, and whether GPUs idle while
-somebody could use them. The jobs count, so that all that they lose is waiting, and being moved; a smaller size costs them nothing."""
+"""Jobs of three tiers on a virtual cluster of 6 nodes with 8 GPUs and a planner: what each tier loses, whether it has what it was
+promised, and whether GPUs idle while somebody could use them. The jobs count, so that all that they lose is waiting, and being moved; a
+smaller size costs them nothing."""
 
 import os
 import random
@@ -13,14 +14,15 @@ from virtualcluster import Cluster
 from virtualcluster.errors import wait_for
 
 PERIOD = 2  # seconds between two looks of the planner
-NODES, GPUS = 2, 4
+NODES, GPUS = 6, 8
 JOBS = 40
-APART = 6  # seconds between submissions, on average
+APART = 13  # seconds between submissions, on average: jobs ask for nearly all of the GPU time
 SEED = 1
-PAUSE = 0.1  # seconds for each number
+PAUSE = 0.5  # seconds for each number
+NUMBERS = (200, 600)
 SAMPLE = 0.5  # seconds
 PATIENCE = 1200
-TIERS = ("premium", "standard", "basic")
+GUARANTEES = {"premium": 0.95, "standard": 0.70, "basic": 0.0}  # the presets
 YAML = ("agents:\n  address: 0.0.0.0\n  patience: 30s\nstore:\n  directory: /shared/store\n"
         "premium:\n  least_run: 1s\nstandard:\n  least_run: 1s\n  moves_per_hour: 30\nbasic:\n  least_run: 1s\n  moves_per_hour: 60\n"
         f"planner:\n  every: {PERIOD}s\n")
@@ -37,8 +39,11 @@ CONF = {
 COUNT = "import time\nfor i in range({numbers}):\n    print(i, flush=True)\n    time.sleep({pause})\n"
 FIGURES = {
     **{f"{tier}_lost_s": f"{tier} jobs: from when they could have begun to their end, less the time that their work takes, seconds, median"
-       for tier in TIERS},
-    **{f"{tier}_most_lost_s": "the most that one of them lost" for tier in TIERS},
+       for tier in GUARANTEES},
+    **{f"{tier}_most_lost_s": "the most that one of them lost" for tier in GUARANTEES},
+    **{f"{tier}_fraction": f"GPU fraction of {tier} jobs: the time that their work takes over that from when they could have begun to their end, median"
+       for tier in GUARANTEES},
+    **{f"{tier}_kept": f"share of {tier} jobs whose GPU fraction was at least {promised:.2f}" for tier, promised in GUARANTEES.items() if promised},
     "utilisation": "GPU time that jobs held over that of the cluster, until the last job was submitted",
     "idle_ratio": "GPU time that idled while a job waited that could have used it, over that of the cluster",
     "longest_idle_periods": f"the longest that one job waited so, in planning periods of {PERIOD} s (aim 2)",
@@ -99,8 +104,8 @@ def run(say):
         due = time.monotonic()
         while len(jobs) < JOBS:
             if time.monotonic() >= due:
-                tier, gpus = draw.choice(TIERS), draw.choice([1, 1, 2, 2, 4, 8])
-                low, numbers = draw.randint(1, gpus) if draw.random() < 0.75 else None, draw.randint(50, 300)
+                tier, gpus = draw.choice(list(GUARANTEES)), draw.choice([1, 1, 2, 2, 4, 8])
+                low, numbers = draw.randint(1, gpus) if draw.random() < 0.75 else None, draw.randint(*NUMBERS)
                 job = submit(cluster, tier, gpus, low, numbers)
                 jobs[job], least[job] = (tier, numbers * PAUSE), low or gpus
                 due += draw.expovariate(1 / APART)
@@ -109,16 +114,20 @@ def run(say):
             time.sleep(SAMPLE)
         used = watch.held / (watch.looked * NODES * GPUS)
         wait_for(watch.look, PATIENCE, "all jobs to end", interval=SAMPLE)
-        lost, moves = {tier: [] for tier in TIERS}, 0
+        lost, fractions, moves = {tier: [] for tier in GUARANTEES}, {tier: [] for tier in GUARANTEES}, 0
         for job, (tier, work) in jobs.items():
             record = wait_for(lambda number=job: ended(cluster, number), 60, f"sacct to know the end of job {job}", interval=1)
             if record["State"] != "COMPLETED":
                 raise RuntimeError(f"job {job} is {record['State']}")
-            lost[tier].append(record["End"] - record["Eligible"] - work)
+            took = record["End"] - record["Eligible"]
+            lost[tier].append(took - work)
+            fractions[tier].append(work / took)
             moves += record["Restarts"]
     return {
-        **{f"{tier}_lost_s": statistics.median(lost[tier]) for tier in TIERS},
-        **{f"{tier}_most_lost_s": max(lost[tier]) for tier in TIERS},
+        **{f"{tier}_lost_s": statistics.median(one) for tier, one in lost.items()},
+        **{f"{tier}_most_lost_s": max(one) for tier, one in lost.items()},
+        **{f"{tier}_fraction": statistics.median(one) for tier, one in fractions.items()},
+        **{f"{tier}_kept": sum(one >= promised for one in fractions[tier]) / len(fractions[tier]) for tier, promised in GUARANTEES.items() if promised},
         "utilisation": used,
         "idle_ratio": watch.idle / (watch.looked * NODES * GPUS),
         "longest_idle_periods": watch.longest / PERIOD,
