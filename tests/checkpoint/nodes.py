@@ -146,7 +146,7 @@ class Place:
         return directory
 
     def start_plainly(self, *command):
-        """Its output follows the process id on the pipe that the caller has."""
+        """Its output goes to the pipe on which the caller reads the process id first: it must wait until that has been read."""
         return self._run("start", self.root, self.shared, *command)
 
     def dump(self, node, after="end", images=None, options=(), pass_fds=()):

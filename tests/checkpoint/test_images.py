@@ -53,7 +53,10 @@ def saved(place, flags=os.O_WRONLY | os.O_APPEND):
 
 def test_pipe_to_outside(place):
     """Standard output is a pipe that we read: after the restore it is another one, and not a byte is missing."""
-    node = place.start_plainly("/bin/sh", "-c", "i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo $i; sleep 0.01; done")
+    counting = "until [ -e go ]; do sleep 0.01; done; i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo $i; sleep 0.01; done"
+    node = place.start_plainly("/bin/sh", "-c", counting)
+    with open(place.path("go"), "w", encoding="ascii"):
+        pass
     out, errors = node.process.stdout, node.process.stderr
     first = [int(out.readline()) for _ in range(5)]
     ours = (out.fileno(), errors.fileno())

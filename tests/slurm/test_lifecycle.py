@@ -433,7 +433,8 @@ def test_many_requeues_at_random(cluster):
     print("seed", SEED)
     rounds = 20
     job = submit(cluster, count(2000, 0.02))
-    for _ in range(rounds):
+    for number in range(rounds):
+        wait_for(lambda number=number: (cluster.job(job)["JobState"], cluster.job(job)["Restarts"]) == ("RUNNING", str(number)), PATIENCE, f"run {number}")
         time.sleep(chance.uniform(0, 1))
         shown = counted(cluster, job)
         wait_counted(cluster, job, max((one[-1] for one in shown.values()), default=0) + 1, 4)
@@ -441,6 +442,7 @@ def test_many_requeues_at_random(cluster):
     cluster.wait_job(job, seconds=PATIENCE)
     assert_whole(cluster, job, 2000)
     assert int(cluster.job(job)["Restarts"]) == rounds
+    print(f"seed {SEED}: {rounds} requeues of one job survived")
 
 
 def test_agents_that_die_while_a_job_is_requeued(cluster):
@@ -462,4 +464,4 @@ def test_agents_that_die_while_a_job_is_requeued(cluster):
     for rank, numbers in counted(cluster, job).items():
         assert all(following <= number + 1 for number, following in zip(numbers, numbers[1:])), (rank, numbers)
         assert set(numbers) == set(range(700)), (rank, numbers)
-    print(f"{rounds} agents killed, {rounds} survived")
+    print(f"seed {SEED}: {rounds} agents killed, {rounds} survived")

@@ -341,4 +341,4 @@ def test_nodes_are_lost(at_once, lost):
 
 @pytest.mark.parametrize("other", OTHERS)
 def test_more(at_once, other):
-    print(f"seed {SEED}: {at_once[other].result()}")
+    print(f"seed {SEED}: {at_once[other].result()}: survived")
