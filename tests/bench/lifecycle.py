@@ -30,6 +30,10 @@ REQUEUES = 5
 STEPS = 100000  # of the job that is requeued, which is cancelled at last
 ROUNDS = 9
 LENGTH = 15  # seconds that a training takes, about
+STEPS_OF_EPOCH = 30
+FEW = (16, 144)  # epochs, by which that is found out
+# It computes on one thread: a real one takes no processor from the program and its device proxy.
+GPU = {"SINGULARITY_SOFTGPU_THREADS": "1"}
 OFTEN = 4  # seconds between checkpoints, in place of
 EVERY = 30
 QUIET = 120  # seconds in which agents are watched that have nothing to do: two of their looks at the node
@@ -49,6 +53,9 @@ FIGURES = {
     **{key: f"part of it: {text}, seconds, median" for key, text, _ in PARTS},
     "first_step_s": "part of it: until the next step is in the job's output, seconds, median",
     "idle_overhead_ratio": f"a training of {LENGTH} s with the plugin and no checkpoint over one with --singularity-off, median of {ROUNDS} (aim 1.02)",
+    "step_us": "what one of its steps takes with --singularity-off, us, median",
+    "step_cost_us": "how much longer a step takes with the plugin, us, median",
+    "wakeup_us": "for comparison: a byte by pipe to a process that sleeps on another processor, one way, us, median",
     "periodic_overhead_ratio": f"with a checkpoint every {EVERY} s over none (aim 1.05): 1 + cost of one / {EVERY} s, measured with one every {OFTEN} s, "
                                f"median of {ROUNDS}",
     "checkpoint_cost_s": "how much longer that training takes for each checkpoint, seconds, median",
@@ -59,7 +66,7 @@ FIGURES = {
 
 def up():
     made = Cluster.up(owner=os.getpid(), nodes=2, plugstack="required spank_singularity.so\n", conf=CONF, singularity_yaml=YAML)
-    made.start_agents()
+    made.start_agents(env=GPU)
     return made
 
 
@@ -154,7 +161,8 @@ def trained(cluster, epochs, *options):
     timed = f"begin=$(date +%s%N); {program} {epochs} >/dev/null && echo took $(( $(date +%s%N) - begin ))"
     # With --singularity-off it finds the software GPU, else the device proxy's client is in its place.
     libraries = os.path.abspath(proxied.program("softgpu"))
-    script = f"#!/bin/bash\nexport WORKLOADS_DATA={DATA} LD_LIBRARY_PATH={libraries}\nsrun sh -c {shlex.quote(timed)}\n"
+    variables = " ".join(f"{name}={value}" for name, value in {**GPU, "WORKLOADS_DATA": DATA, "LD_LIBRARY_PATH": libraries}.items())
+    script = f"#!/bin/bash\nexport {variables}\nsrun sh -c {shlex.quote(timed)}\n"
     before = sizes(cluster)
     job = cluster.submit("-N1", "-n1", "--gpus=1", "--cpus-per-task=4", *options, script=script)
     cluster.wait_job(job, seconds=PATIENCE)
@@ -166,13 +174,39 @@ def trained(cluster, epochs, *options):
 
 def calibrated(cluster):
     """How many epochs are a training of LENGTH seconds."""
-    few, many = (trained(cluster, epochs, "--singularity-off")[0] for epochs in (2, 6))
-    return max(6, round(LENGTH / ((many - few) / 4)))
+    few, many = (trained(cluster, epochs, "--singularity-off")[0] for epochs in FEW)
+    return max(FEW[1], round(LENGTH / (many - few) * (FEW[1] - FEW[0])))
+
+
+def wakeup_us(rounds=3000):
+    (reading, asking), (answers, answering) = os.pipe(), os.pipe()
+    processors = os.sched_getaffinity(0)
+    child = os.fork()
+    if child == 0:
+        os.close(asking)
+        os.sched_setaffinity(0, {max(processors)})
+        while os.read(reading, 1):
+            os.write(answering, b".")
+        os._exit(0)
+    for end in (reading, answering):  # of a child that dies the end is seen
+        os.close(end)
+    os.sched_setaffinity(0, {min(processors)})
+    took = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        os.write(asking, b".")
+        os.read(answers, 1)
+        took.append(time.perf_counter() - began)
+    for end in (asking, answers):
+        os.close(end)
+    os.waitpid(child, 0)
+    os.sched_setaffinity(0, processors)
+    return statistics.median(took) / 2 * 1e6
 
 
 def overheads(cluster, say):
     epochs = calibrated(cluster)
-    ratios, costs = [], []
+    ratios, costs, alone, more = [], [], [], []
     for index in range(ROUNDS):
         say(f"trainings of {epochs} epochs, round {index + 1} of {ROUNDS}")
         off, _ = trained(cluster, epochs, "--singularity-off")
@@ -182,9 +216,12 @@ def overheads(cluster, say):
             raise RuntimeError(f"{none} checkpoints of a job that wants none, {count} of one that wants some")
         say(f"{off:.1f} s off, {plain:.1f} s on, {saved:.1f} s with {count} checkpoints")
         ratios.append(plain / off)
+        alone.append(off / (epochs * STEPS_OF_EPOCH) * 1e6)
+        more.append((plain - off) / (epochs * STEPS_OF_EPOCH) * 1e6)
         costs.append((saved - plain) / count)
     cost = statistics.median(costs)
-    return {"idle_overhead_ratio": statistics.median(ratios), "checkpoint_cost_s": cost, "periodic_overhead_ratio": 1 + cost / EVERY}
+    return {"idle_overhead_ratio": statistics.median(ratios), "step_us": statistics.median(alone), "step_cost_us": statistics.median(more),
+            "wakeup_us": wakeup_us(), "checkpoint_cost_s": cost, "periodic_overhead_ratio": 1 + cost / EVERY}
 
 
 # -- agents --------------------------------------------------------------------------------------------------------------------

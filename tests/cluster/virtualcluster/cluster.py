@@ -351,10 +351,10 @@ class Cluster:
     def start_daemon(self, host, name):
         daemons.start(self.host(host), name)
 
-    def start_agents(self, *names):
-        """singularityd on these nodes, or on all; it must be installed there."""
+    def start_agents(self, *names, env=None):
+        """singularityd on these nodes, or on all, with these variables; it must be installed there."""
         for host in [self.host(name) for name in names] or self.nodes:
-            daemons.start_agent(host)
+            daemons.start_agent(host, env)
 
     def restart_slurm(self):
         """slurmctld, then every slurmd, as after a change of slurm.conf that needs it; returns when nodes are ready."""

@@ -35,13 +35,13 @@ def _seen_from_outside(host, path):
     return f"/proc/{host.pid()}/root{path}"
 
 
-def start(host, name):
+def start(host, name, env=None):
     argv, log = DAEMONS[name]
-    host.daemon(argv, log)
+    host.daemon(argv, log, env=env)
 
 
-def start_agent(host):
-    start(host, "singularityd")
+def start_agent(host, env=None):
+    start(host, "singularityd", env)
     wait_for(lambda: host.run(["singularityctl", "ps"], check=False).returncode == 0, 20, f"the node agent of {host.name}")
 
 

@@ -188,7 +188,8 @@ class Host:
             raise ClusterError(f"{shown} exited with {process.returncode}: {(err or out).strip()}")
         return result
 
-    def daemon(self, argv, log, user="root"):
-        """Starts argv in the background in a session of its own, its output appended to log (a path on the host)."""
+    def daemon(self, argv, log, user="root", env=None):
+        """Starts argv in the background in a session of its own, its output appended to log (a path on the host), with a login's
+        environment plus env."""
         script = f'mkdir -p "$(dirname {log})"; exec setsid -f "$@" </dev/null >>{log} 2>&1'
-        self.run(["sh", "-c", script, "sh", *argv], user, directory="/")
+        self.run(["sh", "-c", script, "sh", *argv], user, directory="/", env=env)
