@@ -22,6 +22,7 @@ constexpr Part part(std::string_view name) {
 
 constexpr std::array kParts{
     part<&Facts::slurm>("slurm.conf, as slurmctld has it"),
+    part<&Facts::clock>("clock of slurmctld's host"),
     part<&Facts::cgroup>("cgroup.conf"),
     part<&Facts::plugstack>("plugstack.conf"),
     part<&Facts::stores>("checkpoint stores"),

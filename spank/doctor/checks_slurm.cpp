@@ -232,20 +232,20 @@ Verdict cgroup_plugin(const Cgroup &cgroup) {
                    write(cgroup, "CgroupPlugin=autodetect")};
 }
 
-Verdict clock(const Slurm &slurm) {
+Verdict clock(const Clock &clock) {
     constexpr std::int64_t kMost = 5; // seconds
-    if (std::abs(slurm.clock_ahead) <= kMost)
+    if (std::abs(clock.ahead) <= kMost)
         return std::nullopt;
     return Problem{
-        fmt::format("the clock of {} is {} s {} that of slurmctld's host", slurm.host,
-                    std::abs(slurm.clock_ahead), slurm.clock_ahead > 0 ? "ahead of" : "behind"),
+        fmt::format("the clock of {} is {} s {} that of slurmctld's host", clock.host, std::abs(clock.ahead),
+                    clock.ahead > 0 ? "ahead of" : "behind"),
         "how long jobs have run and when they were saved is told by several hosts, and munge refuses "
         "what comes from another time",
         "let a time service (chrony, ntpd) set the clocks of all hosts"};
 }
 
 constexpr std::array kChecks{
-    check<clock, &Facts::slurm>("clock", Severity::kError),
+    check<clock, &Facts::clock>("clock", Severity::kError),
     check<is_set<kProctrack>, &Facts::slurm>("proctrack", Severity::kError),
     check<task_plugin, &Facts::slurm>("task-plugin", Severity::kError),
     check<is_set<kJobRequeue>, &Facts::slurm>("job-requeue", Severity::kError),

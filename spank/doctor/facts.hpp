@@ -53,8 +53,15 @@ struct Slurm {
     std::string host;                  // short name of this one
     std::optional<std::uint64_t> gpus; // that Slurm gives to this host; none: it is no node
     std::string release;               // of this host's commands: "24.11.5"
-    std::int64_t clock_ahead = 0;      // seconds of this host's, of slurmctld's; of one or less it is 0
-    FileFacts job_submit;              // job_submit_singularity.so, where PluginDir has it on this host
+    // Seconds that this host's clock is ahead of slurmctld's; 0: no more than one. None: scontrol writes
+    // times otherwise.
+    std::optional<std::int64_t> clock_ahead;
+    FileFacts job_submit; // job_submit_singularity.so, where PluginDir has it on this host
+};
+
+struct Clock {
+    std::string host;
+    std::int64_t ahead = 0; // seconds, of slurmctld's
 };
 
 // cgroup.conf of this host, and what is mounted.
@@ -159,6 +166,7 @@ struct KernelNetwork {
 
 struct Facts {
     Fact<Slurm> slurm;
+    Fact<Clock> clock;
     Fact<Cgroup> cgroup;
     Fact<Plugstack> plugstack;
     // A file that is wrong has been seen.

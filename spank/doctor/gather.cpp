@@ -102,6 +102,8 @@ Facts gather(const Where &where) {
             return not_seen(Unseen::kElsewhere, "singularity.yaml, which says where it is, is wrong");
         return look();
     };
+    facts.clock = facts.slurm ? clock_of(*facts.slurm)
+                              : not_seen(Unseen::kElsewhere, "slurmctld has not said what time it is");
     facts.cgroup = of_node(
         [&] { return look_at_cgroup(facts.slurm ? facts.slurm->file : std::filesystem::path(kSlurmConf)); });
     facts.plugstack = facts.slurm ? look_at_plugstack(*facts.slurm)

@@ -28,6 +28,7 @@ struct Where {
 [[nodiscard]] Fact<Agent> look_at_agent(const std::filesystem::path &socket);
 [[nodiscard]] Fact<AgentProgram> look_at_agent_program(const Where &where);
 [[nodiscard]] Fact<Libraries> look_at_libraries(const Where &where);
+[[nodiscard]] Fact<Clock> clock_of(const Slurm &slurm);
 [[nodiscard]] Fact<Nccl> look_at_nccl(const std::filesystem::path &library);
 [[nodiscard]] Fact<Criu> look_at_criu();
 [[nodiscard]] Fact<CriuKernel> look_at_criu_kernel();

@@ -134,6 +134,14 @@ void look_inside(Plugstack &plugstack) {
 
 } // namespace
 
+Fact<Clock> clock_of(const Slurm &slurm) {
+    if (!slurm.clock_ahead)
+        return not_seen(Unseen::kFailed,
+                        "scontrol show config does not say when it was written, as 2026-01-31T12:00:00: "
+                        "unset SLURM_TIME_FORMAT");
+    return Clock{.host = slurm.host, .ahead = *slurm.clock_ahead};
+}
+
 Fact<Slurm> look_at_slurm() {
     Slurm out;
     out.host = host_name();

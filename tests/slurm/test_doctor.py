@@ -96,9 +96,15 @@ def test_what_cannot_be_seen_is_no_good_news(node):
         node.run("rm /usr/local/bin/scontrol")
     assert found["status"] == 2 and found["findings"] == []
     reasons = {part["part"]: (part["reason"], part["words"]) for part in found["not_looked_at"]}
-    assert set(reasons) == {"slurm.conf, as slurmctld has it", "plugstack.conf"}
+    assert set(reasons) == {"slurm.conf, as slurmctld has it", "clock of slurmctld's host", "plugstack.conf"}
     reason, words = reasons["slurm.conf, as slurmctld has it"]
     assert reason == "cannot look" and "slurmctld is away (exit 1)" in words
+
+
+def test_a_clock_that_cannot_be_compared_is_told(node):
+    found = diagnose(node, env={"SLURM_TIME_FORMAT": "%s"})
+    assert found["status"] == 2 and found["findings"] == []
+    assert [(part["part"], "SLURM_TIME_FORMAT" in part["words"]) for part in found["not_looked_at"]] == [("clock of slurmctld's host", True)]
 
 
 def test_what_a_finding_looks_like(node):

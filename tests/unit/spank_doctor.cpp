@@ -53,6 +53,7 @@ Facts good() {
                         .host = "n1",
                         .gpus = 4,
                         .release = "24.11.5",
+                        .clock_ahead = 0,
                         .job_submit = {.path = "/lib/slurm/job_submit_singularity.so",
                                        .kind = FileKind::kRegular,
                                        .uid = 0,
@@ -81,6 +82,7 @@ Facts good() {
     facts.configuration_file = "/etc/slurm/singularity.yaml";
     facts.configuration->agents.address = "10.77.0.2";
     facts.stores = std::vector{place("/shared/store", "nfs4"), place("/shared/fast", "lustre")};
+    facts.clock = Clock{.host = "n1", .ahead = 0};
     facts.staging = place("/var/lib/singularity/staging", "ext4");
     facts.agent = Agent{.socket = "/run/singularity/agent.sock", .silence = {}, .uid = 0};
     facts.agent_program = AgentProgram{
@@ -102,8 +104,8 @@ struct Case {
 };
 
 constexpr Case kCases[] = {
-    {"clock", [](Facts &f) { f.slurm->clock_ahead = 6; }, "n1 is 6 s ahead of that of slurmctld's host"},
-    {"clock", [](Facts &f) { f.slurm->clock_ahead = -3600; }, "is 3600 s behind that"},
+    {"clock", [](Facts &f) { f.clock->ahead = 6; }, "n1 is 6 s ahead of that of slurmctld's host"},
+    {"clock", [](Facts &f) { f.clock->ahead = -3600; }, "is 3600 s behind that"},
     {"proctrack", [](Facts &f) { f.slurm->settings["ProctrackType"] = "proctrack/linuxproc"; },
      "proctrack/linuxproc"},
     {"task-plugin", [](Facts &f) { f.slurm->settings["TaskPlugin"] = "task/affinity"; },
