@@ -49,9 +49,8 @@ void Speeds::look(const slurm::Job &job) {
         const bool goes_on = now->operations >= last_.operations && now->when >= last_.when &&
                              now->operations - base_.operations <= kMostOperations;
         // Of a run that no look has seen begin it is not known what was done in it.
-        if (base_.when == 0 || !goes_on || (resumed != resumed_ && now->when > resumed))
-            base_ = *now;
-        if (measure(*now))
+        const bool unseen = resumed != resumed_ && now->when > resumed;
+        if (base_.when == 0 || !goes_on || unseen || measure(*now))
             base_ = *now;
         last_ = *now;
     }
@@ -68,11 +67,11 @@ bool Speeds::measure(const Work &now) {
     const auto done = now.operations - base_.operations;
     if (seconds < kLeastMeasured || done < kLeastOperations || gpus_ == 0)
         return false;
-    measured(gpus_, done * kPer / static_cast<std::uint64_t>(seconds));
+    remember(gpus_, done * kPer / static_cast<std::uint64_t>(seconds));
     return true;
 }
 
-void Speeds::measured(std::uint32_t gpus, std::uint64_t rate) {
+void Speeds::remember(std::uint32_t gpus, std::uint64_t rate) {
     auto *at = std::ranges::find(rates_, gpus, &Rate::gpus);
     if (at == rates_.end())
         at = std::ranges::find(rates_, 0U, &Rate::gpus);

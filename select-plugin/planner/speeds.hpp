@@ -45,8 +45,8 @@ class Speeds {
         std::uint64_t rate = 0;
     };
     [[nodiscard]] static std::optional<Work> work_in(const slurm::Note &note);
-    bool measure(const Work &now);
-    void measured(std::uint32_t gpus, std::uint64_t rate);
+    bool measure(const Work &now); // whether it was far enough from base_
+    void remember(std::uint32_t gpus, std::uint64_t rate);
 
     Work last_;
     Work base_;                // from which is measured: the same, or an earlier one of this run
