@@ -196,7 +196,7 @@ class Rank {
     agent::JoinStep request_;
     UniqueFd signals_;
     bool told_to_end_ = false;
-    int ended_by_ = 0; // signal
+    int ended_by_ = 0; // signal, and so the status that wait(2) has of it
 };
 
 } // namespace

@@ -205,6 +205,13 @@ def test_a_rank_dies_with_its_wrapper(ours, srun):
     assert process.returncode == 128 + signal.SIGKILL, errors
 
 
+def holds_back(cluster, host, pid, number):
+    """Whether a process has blocked a signal."""
+    status = cluster.host(host).run(["cat", f"/proc/{pid}/status"], check=False).stdout
+    blocked = re.search(r"^SigBlk:\s+([0-9a-f]+)$", status, re.MULTILINE)
+    return blocked is not None and bool(int(blocked[1], 16) >> (number - 1) & 1)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_the_rank_runs_ends_the_task_by_it(ours, srun, number):
     """As it would have ended the program, which waits here for an agent that does not answer."""
@@ -212,7 +219,8 @@ def test_a_signal_before_the_rank_runs_ends_the_task_by_it(ours, srun, number):
     ours.host("n1").run(["kill", "-STOP", agent])
     try:
         process = begin(ours, "sleep", "1000", options=["-n1", "-wn1", "-J", f"early-{number}"])
-        wait_for(lambda: pids(ours, "n1", "singularity-tas"), PATIENCE, "the wrapper to ask for its rank")
+        # Before it has signals of its own to read, any would end it as it is.
+        wait_for(lambda: any(holds_back(ours, "n1", pid, number) for pid in pids(ours, "n1", "singularity-tas")), PATIENCE, "the wrapper to ask for its rank")
         job = ours.slurm("squeue", "-h", "-n", f"early-{number}", "-o", "%i")
         ours.slurm("scancel", "-s", signal.Signals(number).name[3:], f"{job}.0", user="alice")
         _, errors = process.communicate(timeout=PATIENCE)
