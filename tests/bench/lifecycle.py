@@ -30,7 +30,7 @@ REQUEUES = 5
 STEPS = 100000  # of the job that is requeued, which is cancelled at last
 ROUNDS = 9
 LENGTH = 15  # seconds that a training takes, about
-STEPS_OF_EPOCH = 30
+STEPS_OF_EPOCH = 30  # of train_digits: 1,500 images, 50 for each
 FEW = (16, 144)  # epochs, by which that is found out
 # It computes on one thread: a real one takes no processor from the program and its device proxy.
 GPU = {"SINGULARITY_SOFTGPU_THREADS": "1"}
