@@ -77,6 +77,7 @@ constexpr std::tuple kKeys{
     Key{"planner.margin_percent",     kPercent,             30,                [](auto &c) -> auto & { return c.planner.margin_percent; }},
     Key{"planner.payback",            Duration{1s, 24h},    15min,             [](auto &c) -> auto & { return c.planner.payback; }},
     Key{"planner.service_quantum",    Duration{1s, 1000h},  1h,                [](auto &c) -> auto & { return c.planner.service_quantum; }},
+    Key{"planner.strict_tiers",       Boolean{},            true,              [](auto &c) -> auto & { return c.planner.strict_tiers; }},
     Key{"store.directory",            AbsolutePath{},       kStore,            [](auto &c) -> auto & { return c.store.directory; }},
     Key{"store.others",               AbsolutePaths{15},   kNoPaths,          [](auto &c) -> auto & { return c.store.others; }},
     Key{"store.quota_gib",            kQuota,               0,                 [](auto &c) -> auto & { return c.store.quota_gib; }},

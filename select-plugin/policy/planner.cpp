@@ -34,6 +34,7 @@ void Planner::State::prepare_job(std::uint32_t index) {
     const TierRules &tier = rules_.of(job.tier);
     Working &working = working_[index];
     working = {};
+    working.tier = job.tier;
     working.level = level_of(job.gpu_time, rules_.service_quantum, kMostLevels);
     working.serves_service = job.tier != Tier::kPremium;
     working.best_effort = tier.guarantee == 0;
@@ -62,6 +63,7 @@ void Planner::State::prepare_victim(std::uint32_t index) {
     if (!working.may_move)
         return;
     working.may_yield = working.need == kNobody;
+    working.gives_way = rules_.strict_tiers && !working.may_yield;
     const auto sizes = snapshot_->sizes_of(job);
     for (std::uint32_t size = working.may_yield ? 0 : working.need; size < job.size; ++size) {
         if (in_place(job, sizes[size])) {
@@ -74,8 +76,8 @@ void Planner::State::prepare_victim(std::uint32_t index) {
             shrink_release_[share] = static_cast<std::uint8_t>(gpus);
         });
     }
-    if (working.may_yield)
-        gangs_[static_cast<std::size_t>(job.tier)].push_back(index);
+    if (working.may_yield || working.gives_way)
+        gangs_[rank_of(working, true) - kYielding].push_back(index);
 }
 
 void Planner::State::prepare() {
@@ -178,12 +180,15 @@ void Planner::State::serve_guarantees() {
     }
     std::ranges::sort(order_, {}, [this](std::uint32_t index) {
         const Job &job = snapshot_->jobs[index];
-        return std::tuple(-working_[index].shortfall, job.tier, -job.elapsed, job.id, index);
+        return std::tuple(rules_.strict_tiers ? job.tier : Tier::kPremium, -working_[index].shortfall,
+                          job.tier, -job.elapsed, job.id, index);
     });
     for (const std::uint32_t index : order_) {
         const Job &job = snapshot_->jobs[index];
         if (working_[index].decided) // it made room for one before it
             continue;
+        if (rules_.strict_tiers && mode_.served != job.tier)
+            set_mode({.served = job.tier});
         const std::uint32_t least = working_[index].running ? job.size + 1 : 0;
         for (std::uint32_t size = working_[index].need + 1; size > least; --size) {
             if (serve(index, size - 1, Reason::kGuarantee, Means::kVictims))

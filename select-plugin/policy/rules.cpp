@@ -18,7 +18,8 @@ Rules rules_of(const Config &config) {
             .horizon = config.planner.horizon.count(),
             .margin = config.planner.margin_percent * (kOne / 100),
             .payback = config.planner.payback.count(),
-            .service_quantum = config.planner.service_quantum.count()};
+            .service_quantum = config.planner.service_quantum.count(),
+            .strict_tiers = config.planner.strict_tiers};
 }
 
 } // namespace singularity::policy

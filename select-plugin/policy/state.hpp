@@ -43,6 +43,7 @@ class Planner::State {
             kNobody; // the smallest size that may be left to it, in place; kNobody: not less than it has
         std::uint32_t action = kNobody; // its start, in Plan::actions: may still become a larger one
         std::uint8_t level = 0;         // of service received
+        Tier tier = Tier::kBasic;
         bool running = false;
         bool may_move = false;      // by its budget, if it must
         bool may_volunteer = false; // by its budget, if somebody would like it to
@@ -50,6 +51,7 @@ class Planner::State {
             false;                // shrinks for others' service: not premium, whose slack is for moves alone
         bool best_effort = false; // its tier has no guarantee
         bool may_yield = false;   // it needs nothing for its own guarantee
+        bool gives_way = false;   // it needs it, but a higher tier's guarantee comes first
         bool may_step_aside = false; // may volunteer, and its own guarantee bears the interruption
         bool decided = false;        // it has its action or is to be left alone
     };
@@ -87,11 +89,12 @@ class Planner::State {
         Pick pick;
     };
 
-    // Whom those that are served now may take from. For guarantees: from everybody what he does not need. For
-    // service: only from those that received enough more, and jobs of tiers with a guarantee never yield for
-    // it.
+    // Whom those that are served now may take from. For guarantees: from everybody what he does not need, and
+    // with strict tiers also what jobs of lower tiers than `served` need. For service: only from those that
+    // received enough more, and jobs of tiers with a guarantee never yield for it.
     struct Mode {
         bool service = false;
+        Tier served = Tier::kBasic;     // whose guarantees
         std::uint32_t shrink_level = 0; // from this level of service on jobs shrink
         std::uint32_t yield_level = 0;  // from this one on they yield
         bool operator==(const Mode &) const = default;
@@ -99,6 +102,13 @@ class Planner::State {
 
     // What a job that may be taken from gives.
     enum class Giving : std::uint8_t { kNothing, kSurplus, kEverything };
+
+    // How unwelcome a victim is, from 0 to kRanks: those that shrink before those that yield, and these
+    // before those that give way; among them basic before standard before premium.
+    static constexpr std::uint32_t kYielding = kTiers;
+    static constexpr std::uint32_t kGivingWay = 2 * kTiers;
+    static constexpr std::uint32_t kRanks = 3 * kTiers;
+    [[nodiscard]] static std::uint32_t rank_of(const Working &victim, bool yields);
 
     // How far one may go for the job that is being served.
     enum class Means : std::uint8_t { kIdle, kVictims };
@@ -158,7 +168,8 @@ class Planner::State {
     void flush_touched();
     void push_offer(std::uint32_t index, const Offer &offer);
     bool take_room(std::uint64_t count, std::uint32_t block);
-    bool take_whole_gang(std::uint64_t lacking, std::uint32_t block, std::size_t tier, std::size_t &cursor);
+    bool take_whole_gang(std::uint64_t lacking, std::uint32_t block, std::span<const std::uint32_t> gangs,
+                         std::size_t &cursor);
     bool take_the_rest();
     void spare_victims(std::uint64_t count, std::uint32_t block);
     [[nodiscard]] bool worth_its_victims() const;
@@ -204,9 +215,10 @@ class Planner::State {
     std::vector<std::uint32_t> touched_; // nodes whose offers may have become better
     std::vector<Candidate> candidates_;
     std::vector<Pick> picks_;
-    std::array<std::vector<std::uint32_t>, kTiers> gangs_; // those that may yield, the largest first
-    std::vector<std::uint32_t> order_of_clearing_;         // nodes
-    std::vector<Share> cleared_; // nodes with a free block, closed for the time being
+    // Those that may yield or give way, the largest first; by rank, from kYielding on.
+    std::array<std::vector<std::uint32_t>, kRanks - kYielding> gangs_;
+    std::vector<std::uint32_t> order_of_clearing_; // nodes
+    std::vector<Share> cleared_;                   // nodes with a free block, closed for the time being
 };
 
 template <class Function>

@@ -15,17 +15,17 @@
 namespace singularity::policy {
 namespace {
 
-// How unwelcome a victim is: all that shrink before all that yield, basic before standard before premium.
-std::uint32_t rank_of(Tier tier, bool yields) {
-    const auto from_basic = static_cast<std::uint32_t>(kTiers) - 1 - static_cast<std::uint32_t>(tier);
-    return from_basic + (yields ? static_cast<std::uint32_t>(kTiers) : 0);
-}
-constexpr std::size_t kRanks = 2 * kTiers;
-
 // How many large victims in turn are looked at in vain before blocks are taken one by one.
 constexpr std::uint32_t kMostLooks = 64;
 
 } // namespace
+
+std::uint32_t Planner::State::rank_of(const Working &victim, bool yields) {
+    const auto from_basic = static_cast<std::uint32_t>(kTiers) - 1 - static_cast<std::uint32_t>(victim.tier);
+    if (!yields)
+        return from_basic;
+    return from_basic + (victim.gives_way ? kGivingWay : kYielding);
+}
 
 bool Planner::State::in_place(const Job &job, const Size &size) const {
     std::uint32_t blocks = 0;
@@ -40,7 +40,9 @@ bool Planner::State::shrinks_in(Mode mode, const Working &working) {
 }
 
 bool Planner::State::yields_in(Mode mode, const Working &working) {
-    return working.may_yield && (!mode.service || (working.best_effort && working.level >= mode.yield_level));
+    if (mode.service)
+        return working.may_yield && working.best_effort && working.level >= mode.yield_level;
+    return working.may_yield || (working.gives_way && working.tier > mode.served);
 }
 
 bool Planner::State::may_yield(const Working &working) const {
@@ -90,7 +92,7 @@ void Planner::State::reset_potential() {
 
 // Those who may give more or less after the change than before, and perhaps some more.
 std::span<const std::uint32_t> Planner::State::victims_between(Mode before, Mode after) const {
-    if (before.service != after.service)
+    if (before.service != after.service || before.served != after.served)
         return victims_;
     const auto [least, most] =
         std::minmax({before.shrink_level, before.yield_level, after.shrink_level, after.yield_level});
@@ -99,7 +101,8 @@ std::span<const std::uint32_t> Planner::State::victims_between(Mode before, Mode
 }
 
 void Planner::State::set_mode(Mode mode) {
-    if (mode.service != mode_.service) // who may yield may shrink as well now, or no longer
+    // Who may yield may shrink as well now, or no longer.
+    if (mode.service != mode_.service || mode.served != mode_.served)
         has_offers_.assign(blocks_.size(), 0);
     for (const std::uint32_t job : victims_between(mode_, mode))
         change_potential(job, giving_in(mode_, working_[job]), giving_in(mode, working_[job]));
@@ -206,11 +209,10 @@ bool Planner::State::offer(std::uint32_t node, std::uint32_t block, Offer &offer
     std::array<std::uint32_t, kRanks> amounts{};
     for (const Holding &holding : holdings) {
         const Working &working = working_[holding.job];
-        const Tier tier = snapshot_->jobs[holding.job].tier;
         const std::uint32_t shrinks = may_shrink(working) ? shrink_release_[holding.share] : 0;
-        amounts[rank_of(tier, false)] += shrinks;
+        amounts[rank_of(working, false)] += shrinks;
         if (may_yield(working))
-            amounts[rank_of(tier, true)] += snapshot_->shares[holding.share].gpus - shrinks;
+            amounts[rank_of(working, true)] += snapshot_->shares[holding.share].gpus - shrinks;
     }
     std::uint32_t rank = 0;
     std::uint32_t sum = amounts[0];
@@ -221,8 +223,8 @@ bool Planner::State::offer(std::uint32_t node, std::uint32_t block, Offer &offer
     for (const Holding &holding : holdings) {
         const Job &job = snapshot_->jobs[holding.job];
         const Working &working = working_[holding.job];
-        const bool yields = rank_of(job.tier, true) <= rank && may_yield(working);
-        const bool shrinks = !yields && rank_of(job.tier, false) <= rank && may_shrink(working);
+        const bool yields = rank_of(working, true) <= rank && may_yield(working);
+        const bool shrinks = !yields && rank_of(working, false) <= rank && may_shrink(working);
         std::uint32_t amount = 0;
         if (yields)
             amount = snapshot_->shares[holding.share].gpus;
@@ -283,10 +285,9 @@ void Planner::State::flush_touched() {
     touched_.clear();
 }
 
-// One large victim of the tier in place of many small ones: at least half of what it gives must be of use.
-bool Planner::State::take_whole_gang(std::uint64_t lacking, std::uint32_t block, std::size_t tier,
-                                     std::size_t &cursor) {
-    const auto &gangs = gangs_[tier];
+// One large victim of the gangs in place of many small ones: at least half of what it gives must be of use.
+bool Planner::State::take_whole_gang(std::uint64_t lacking, std::uint32_t block,
+                                     std::span<const std::uint32_t> gangs, std::size_t &cursor) {
     const auto too_large = [this, lacking, block](std::uint32_t job) {
         return working_[job].gpus > lacking * block;
     };
@@ -329,7 +330,7 @@ bool Planner::State::take_the_rest() {
         }
         std::ranges::sort(rest_, std::greater{}, [this](std::uint32_t at) {
             const Job &job = snapshot_->jobs[trial_[at].job];
-            return std::tuple(rank_of(job.tier, true), job.since_checkpoint, trial_[at].job);
+            return std::tuple(rank_of(working_[trial_[at].job], true), job.since_checkpoint, trial_[at].job);
         });
     }
     if (rest_.empty())
@@ -346,8 +347,9 @@ bool Planner::State::take_the_rest() {
 void Planner::State::spare_victims(std::uint64_t count, std::uint32_t block) {
     std::ranges::sort(trial_, {}, [this](const Trial &trial) {
         const Job &job = snapshot_->jobs[trial.job];
-        return std::tuple(rank_of(job.tier, trial.to == kNobody), job.since_checkpoint,
-                          ~working_[trial.job].gpus, trial.job);
+        const Working &working = working_[trial.job];
+        return std::tuple(rank_of(working, trial.to == kNobody), job.since_checkpoint, ~working.gpus,
+                          trial.job);
     });
     for (std::size_t at = trial_.size(); at > 0; --at) {
         const Pick pick{.job = trial_[at - 1].job, .to = trial_[at - 1].to};
@@ -360,10 +362,14 @@ void Planner::State::spare_victims(std::uint64_t count, std::uint32_t block) {
     std::erase_if(trial_, [](const Trial &trial) { return trial.job == kNobody; });
     for (Trial &trial : trial_) {
         const Job &job = snapshot_->jobs[trial.job];
-        const std::uint32_t least = trial.to == kNobody ? working_[trial.job].shrink_to : trial.to + 1;
+        const Working &working = working_[trial.job];
+        const bool gives_way = working.gives_way && trial.to == kNobody;
+        std::uint32_t least = trial.to == kNobody ? working.shrink_to : trial.to + 1;
+        if (gives_way) // at any size
+            least = 0;
         unapply({.job = trial.job, .to = trial.to});
         std::uint32_t to = trial.to;
-        const bool shrinks = may_shrink(working_[trial.job]);
+        const bool shrinks = gives_way || may_shrink(working);
         for (std::uint32_t size = job.size; shrinks && size > least; --size) {
             if (!in_place(job, snapshot_->sizes_of(job)[size - 1]))
                 continue;
@@ -402,7 +408,7 @@ bool Planner::State::take_room(std::uint64_t count, std::uint32_t block) {
         }
         std::ranges::make_heap(offers_[index], std::greater{});
     }
-    std::array<std::size_t, kTiers> cursors{};
+    std::array<std::size_t, kRanks - kYielding> cursors{};
     rest_.clear();
     while (room_.capacity(block) < count) {
         flush_touched();
@@ -425,12 +431,10 @@ bool Planner::State::take_room(std::uint64_t count, std::uint32_t block) {
         }
         const std::uint64_t lacking = count - room_.capacity(block);
         const auto rank = static_cast<std::uint32_t>(found.cost >> 56U);
-        if (rank >= kTiers && lacking > 1) {
-            const std::size_t tier = kRanks - 1 - rank;
-            if (take_whole_gang(lacking, block, tier, cursors[tier])) {
-                push_offer(index, found);
-                continue;
-            }
+        if (rank >= kYielding && lacking > 1 &&
+            take_whole_gang(lacking, block, gangs_[rank - kYielding], cursors[rank - kYielding])) {
+            push_offer(index, found);
+            continue;
         }
         for (const Pick &pick : picks_) {
             apply(pick);

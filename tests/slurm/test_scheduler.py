@@ -129,9 +129,11 @@ def end(cluster, *jobs):
         assert shown and all(one == list(range(len(one))) for one in shown.values()), (job, shown)
 
 
-def test_training_shrinks_for_others_and_grows_again(cluster):
-    """Nobody is preempted: a premium job finds room that a basic one has given."""
-    training = submit(cluster, "basic", GPUS, "2-8")
+@pytest.mark.parametrize("tier", ["basic", "standard"])
+def test_training_shrinks_for_others_and_grows_again(cluster, tier):
+    """Nobody is preempted: a premium job finds room that one of a lower tier has given, even if that needs what it has for its own guarantee,
+    as a standard job does that has just begun."""
+    training = submit(cluster, tier, GPUS, "2-8")
     wait_gpus(cluster, training, GPUS)
     wait_goes_on(cluster, training)
     premium = submit(cluster, "premium", 4)

@@ -283,7 +283,8 @@ void defaults_are_those_documented(void ** /*state*/) {
                                                    .horizon = 2min,
                                                    .margin_percent = 30,
                                                    .payback = 15min,
-                                                   .service_quantum = 1h}));
+                                                   .service_quantum = 1h,
+                                                   .strict_tiers = true}));
     assert_true((config.store ==
                  Config::Store{.directory = "/var/lib/singularity/store", .others = {}, .quota_gib = 0}));
     assert_true((config.agents == Config::Agents{.address = "",
@@ -313,7 +314,7 @@ void every_key_can_be_set(void ** /*state*/) {
              "basic: {guarantee_percent: 50, moves_per_hour: 1, least_run: 2s}\n"
              "planner: {every: 1m, metrics: /run/planner.prom, priority_weight: 0, horizon: 30s, "
              "margin_percent: 0, payback: 1h, "
-             "service_quantum: 10m}\n"
+             "service_quantum: 10m, strict_tiers: false}\n"
              "store: {directory: /shared/store, others: \"/a b:/c\", quota_gib: 500}\n"
              "agents: {address: 10.0.0.1, port: 1, vxlan_port: 65535, patience: 2s, munge_socket: /m, "
              "metrics: /p, nccl: /n}\n");
@@ -335,7 +336,8 @@ void every_key_can_be_set(void ** /*state*/) {
                         .horizon = 30s,
                         .margin_percent = 0,
                         .payback = 1h,
-                        .service_quantum = 10min};
+                        .service_quantum = 10min,
+                        .strict_tiers = false};
     expected.store = {.directory = "/shared/store", .others = {"/a b", "/c"}, .quota_gib = 500};
     expected.agents = {.address = "10.0.0.1",
                        .port = 1,

@@ -54,6 +54,7 @@ struct Config {
         std::int64_t margin_percent{};
         std::chrono::milliseconds payback{};
         std::chrono::milliseconds service_quantum{};
+        bool strict_tiers{}; // a higher tier's guarantee at the cost of a lower one's
         bool operator==(const Planner &) const = default;
     } planner;
 

@@ -88,12 +88,71 @@ void premium_takes_from_basic_before_standard(void ** /*state*/) {
 
 void premium_takes_from_standard_as_far_as_its_guarantee_allows(void ** /*state*/) {
     Cluster cluster(1);
-    Job &standard = cluster.running(Tier::kStandard, fixed(8, 8), {{0, 8}});
+    cluster.rules.strict_tiers = false;
+    cluster.running(Tier::kStandard, fixed(8, 8), {{0, 8}});
     cluster.pending(Tier::kPremium, fixed(8, 8));
     expect_equal(cluster.plan(), "yield 1; start 2 0x8");
     // Just at its guarantee in the last hour, whatever it received before.
     cluster.snapshot.jobs[0].hour_work = kHour * 700'000;
-    static_cast<void>(standard);
+    expect_equal(cluster.plan(), "");
+}
+
+// Jobs that run just at their guarantees: they need what they have.
+Cluster with_needs(std::initializer_list<Tier> tiers) {
+    Cluster cluster(static_cast<std::uint32_t>(tiers.size()));
+    std::uint32_t node = 0;
+    for (const Tier tier : tiers) {
+        Job &job = cluster.running(tier, kElastic, 2, {{node++, 8}});
+        job.hour_work = kHour * cluster.rules.of(tier).guarantee;
+    }
+    return cluster;
+}
+
+void where_guarantees_exceed_the_cluster_premium_comes_first(void ** /*state*/) {
+    Cluster cluster = with_needs({Tier::kPremium, Tier::kStandard, Tier::kStandard});
+    cluster.snapshot.jobs[2].since_checkpoint = kMinute;
+    cluster.pending(Tier::kPremium, fixed(8, 8));
+    expect_equal(cluster.plan(), "yield 3; start 4 2x8");
+    cluster.rules.strict_tiers = false;
+    expect_equal(cluster.plan(), "");
+}
+
+void what_is_needed_is_taken_last(void ** /*state*/) {
+    Cluster cluster = with_needs({Tier::kStandard, Tier::kStandard});
+    cluster.snapshot.nodes.push_back({.gpus = 8});
+    // More of it in one place does not count: first what nobody needs, even if two must give it.
+    cluster.running(Tier::kStandard, fixed(4, 4), {{2, 4}});
+    cluster.running(Tier::kPremium, fixed(4, 4), {{2, 4}});
+    cluster.pending(Tier::kPremium, fixed(8, 8));
+    cluster.snapshot.jobs[3].work +=
+        cluster.snapshot.jobs[3].elapsed * kOne; // so far above that it can pause
+    cluster.snapshot.jobs[3].hour_work += kHour * kOne;
+    expect_equal(cluster.plan(), "yield 3; yield 4; start 5 2x8");
+}
+
+void who_gives_way_shrinks_if_that_is_enough(void ** /*state*/) {
+    Cluster cluster = with_needs({Tier::kStandard});
+    cluster.pending(Tier::kPremium, fixed(4, 4));
+    expect_equal(cluster.plan(), "shrink 1 0x4; start 2 0x4");
+}
+
+void nobody_gives_way_to_his_own_tier(void ** /*state*/) {
+    for (const Tier tier : {Tier::kPremium, Tier::kStandard}) {
+        Cluster cluster = with_needs({tier});
+        cluster.pending(tier, fixed(8, 8));
+        expect_equal(cluster.plan(), "");
+    }
+    Cluster cluster = with_needs({Tier::kPremium});
+    cluster.pending(Tier::kStandard, fixed(8, 8));
+    expect_equal(cluster.plan(), "");
+}
+
+void a_gang_takes_from_many_what_they_need(void ** /*state*/) {
+    Cluster cluster = with_needs({Tier::kStandard, Tier::kStandard, Tier::kStandard});
+    cluster.snapshot.jobs[1].since_move = kMinute; // not yet
+    cluster.pending(Tier::kPremium, fixed(16, 8));
+    expect_equal(cluster.plan(), "yield 1; yield 3; start 4 2x8 0x8");
+    cluster.snapshot.jobs[2].hour_moves = 4; // not again
     expect_equal(cluster.plan(), "");
 }
 
@@ -170,7 +229,7 @@ void less_is_given_where_there_is_less(void ** /*state*/) {
     expect_equal(cluster.plan(), "start 2 0x4");
 }
 
-void the_furthest_below_comes_first(void ** /*state*/) {
+void the_higher_tier_comes_first_or_else_the_furthest_below(void ** /*state*/) {
     Cluster cluster(1);
     cluster.pending(Tier::kStandard, fixed(8, 8));
     cluster.pending(Tier::kPremium, fixed(8, 8));
@@ -179,6 +238,8 @@ void the_furthest_below_comes_first(void ** /*state*/) {
     Job &premium = cluster.snapshot.jobs[1];
     premium.elapsed = premium.hour_elapsed = 10 * kMinute;
     premium.work = premium.hour_work = 5 * kMinute * kOne;
+    expect_equal(cluster.plan(), "start 2 0x8");
+    cluster.rules.strict_tiers = false;
     expect_equal(cluster.plan(), "start 1 0x8");
 }
 
@@ -340,7 +401,12 @@ int main() {
         cmocka_unit_test(a_gang_preempts_gangs),
         cmocka_unit_test(budgets_and_least_run_protect),
         cmocka_unit_test(less_is_given_where_there_is_less),
-        cmocka_unit_test(the_furthest_below_comes_first),
+        cmocka_unit_test(the_higher_tier_comes_first_or_else_the_furthest_below),
+        cmocka_unit_test(where_guarantees_exceed_the_cluster_premium_comes_first),
+        cmocka_unit_test(what_is_needed_is_taken_last),
+        cmocka_unit_test(who_gives_way_shrinks_if_that_is_enough),
+        cmocka_unit_test(nobody_gives_way_to_his_own_tier),
+        cmocka_unit_test(a_gang_takes_from_many_what_they_need),
         cmocka_unit_test(jobs_grow_into_idle_gpus),
         cmocka_unit_test(starting_comes_before_growing),
         cmocka_unit_test(smaller_jobs_move_aside_for_a_large_one),

@@ -141,13 +141,18 @@ class Invariants {
         return {};
     }
 
-    // GPUs of a share that may still be taken for a guarantee, once the plan is carried out.
-    [[nodiscard]] std::uint32_t takeable(std::uint32_t index, const Share &share) const {
+    // Whether what a job needs itself may be taken for the guarantee of one of that tier.
+    [[nodiscard]] bool gives_way(const Job &job, Tier served) const {
+        return rules_.strict_tiers && job.tier > served;
+    }
+
+    // GPUs of a share that may still be taken for a guarantee of the tier, once the plan is carried out.
+    [[nodiscard]] std::uint32_t takeable(std::uint32_t index, const Share &share, Tier served) const {
         const Job &job = snapshot_.jobs[index];
         if (action_of_[index] != nullptr || !may_move(job))
             return 0;
         const std::uint32_t need = need_of(job, snapshot_, rules_);
-        if (need == kNobody)
+        if (need == kNobody || gives_way(job, served))
             return share.gpus;
         // A gang may give back what does not help: only of a job in one node is it known where.
         return job.shares == 1 && need < job.size ? share.gpus - snapshot_.sizes_of(job)[need].gpus : 0;
@@ -160,29 +165,39 @@ class Invariants {
                 need != kNobody && (action.kind == ActionKind::kYield || action.size < need);
             const bool takes = action.kind == ActionKind::kYield || action.kind == ActionKind::kShrink ||
                                (action.kind == ActionKind::kMigrate && action.size < job_of(action).size);
-            if (takes && too_little)
+            const bool gave_way = action.reason == Reason::kGuarantee && action.beneficiary != kNobody &&
+                                  gives_way(job_of(action), snapshot_.jobs[action.beneficiary].tier);
+            if (takes && too_little && !gave_way)
                 return fmt::format("{}: it needs size {} itself", describe(action, snapshot_), need);
             if (action.kind == ActionKind::kYield && action.reason == Reason::kService &&
                 rules_.of(job_of(action).tier).guarantee > 0)
                 return fmt::format("{}: pauses a job with a guarantee for nobody's guarantee",
                                    describe(action, snapshot_));
         }
-        // Who is left below its need: would yielding by all that may yield have helped?
+        for (const Tier tier : {Tier::kPremium, Tier::kStandard, Tier::kBasic}) {
+            if (std::string found = left_below(tier); !found.empty())
+                return found;
+        }
+        return {};
+    }
+
+    // Who of the tier is left below its need: would yielding by all that may yield have helped?
+    std::string left_below(Tier tier) {
         std::vector<std::uint32_t> could(snapshot_.nodes.size());
         for (std::uint32_t node = 0; node < could.size(); ++node)
             could[node] = free(node);
         for (std::uint32_t index = 0; index < snapshot_.jobs.size(); ++index) {
             for (const Share &share : snapshot_.shares_of(snapshot_.jobs[index])) {
                 if (!snapshot_.nodes[share.node].draining)
-                    could[share.node] += takeable(index, share);
+                    could[share.node] += takeable(index, share, tier);
             }
         }
         for (std::uint32_t index = 0; index < snapshot_.jobs.size(); ++index) {
             const Job &job = snapshot_.jobs[index];
             const std::uint32_t need = need_of(job, snapshot_, rules_);
             const bool running = job.state == JobState::kRunning;
-            if (need == kNobody || action_of_[index] != nullptr || job.state == JobState::kMoving ||
-                (running && (!may_move(job) || job.size >= need)))
+            if (job.tier != tier || need == kNobody || action_of_[index] != nullptr ||
+                job.state == JobState::kMoving || (running && (!may_move(job) || job.size >= need)))
                 continue;
             for (std::uint32_t size = running ? job.size + 1 : 0; size <= need; ++size) {
                 if ((!running || worth_growing(job, size)) &&

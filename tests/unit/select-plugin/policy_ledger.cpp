@@ -190,7 +190,8 @@ void rules_come_from_the_configuration(void ** /*state*/) {
     assert_true(rules_of(Config()) == Rules());
     const auto config =
         config::parse("premium: {guarantee_percent: 90, moves_per_hour: 3, least_run: 7m}\n"
-                      "planner: {horizon: 1m, margin_percent: 10, payback: 2h, service_quantum: 30m}\n",
+                      "planner: {horizon: 1m, margin_percent: 10, payback: 2h, service_quantum: 30m, "
+                      "strict_tiers: false}\n",
                       "c.yaml");
     assert_true(config.has_value());
     Rules expected;
@@ -199,6 +200,7 @@ void rules_come_from_the_configuration(void ** /*state*/) {
     expected.margin = 100'000;
     expected.payback = 2 * kHour;
     expected.service_quantum = 30 * kMinute;
+    expected.strict_tiers = false;
     assert_true(rules_of(*config) == expected);
 }
 

@@ -48,6 +48,7 @@ struct Tally {
     std::array<std::uint64_t, 5> kinds{};
     std::array<std::uint64_t, 5> reasons{};
     std::uint64_t waits = 0;
+    std::uint64_t ways_given = 0; // jobs left below their need for a higher tier's
 };
 
 void check(std::uint64_t first_seed, std::uint64_t seeds, const Shape &most, Tally &tally) {
@@ -69,6 +70,11 @@ void check(std::uint64_t first_seed, std::uint64_t seeds, const Shape &most, Tal
         for (const Action &action : plan.actions) {
             ++tally.kinds[static_cast<std::size_t>(action.kind)];
             ++tally.reasons[static_cast<std::size_t>(action.reason)];
+            const Job &job = snapshot.jobs[action.job];
+            const std::uint32_t need = need_of(job, snapshot, rules);
+            const bool below = action.kind == ActionKind::kYield || action.size < need;
+            if (action.beneficiary != kNobody && need != kNobody && below)
+                ++tally.ways_given;
         }
         tally.waits += plan.waits.size();
         // Memory of an earlier plan must not show.
@@ -95,6 +101,7 @@ void expect_variety(const Tally &tally, std::uint64_t least) {
                 fmt::format("only {} for {}", tally.reasons[reason], name_of(static_cast<Reason>(reason))));
     }
     assert_true(tally.waits >= least);
+    assert_true(tally.ways_given >= least);
 }
 
 void small_clusters(void ** /*state*/) {

@@ -158,6 +158,7 @@ inline Rules random_rules(Random &random) {
     rules.horizon = random.from(1, 600) * kSecond;
     rules.payback = random.from(1, 60) * kMinute;
     rules.service_quantum = random.from(1, 120) * kMinute;
+    rules.strict_tiers = random.chance(50);
     return rules;
 }
 

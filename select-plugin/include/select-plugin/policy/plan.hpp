@@ -10,16 +10,16 @@
 //      one node; a job that yields gives back all it has. Every job has at most one action.
 //   3. Never breaks a guarantee that could have been kept: nothing is taken from a job that needs it for its
 //   own guarantee
-//      (see Need below), and a job is left below its need only where what is idle and what may be taken
-//      cannot help it.
+//      (see Need below), unless, with Rules::strict_tiers, for the guarantee of a higher tier; and a job is
+//      left below its need only where what is idle and what may be taken cannot help it.
 //   4. No idle GPU that an admissible job could use: no pending job fits at any of its sizes into what is
 //   left idle, and no
 //      running job could grow into it, unless growing is not worth its cost or the job may not be moved now.
 //   5. Never moves a job beyond its budget: not more often than its tier's moves_per_hour, not before its
 //   least_run, never one
 //      that is not movable or is moving.
-//   6. As few victims as possible: shrinking comes before yielding, basic before standard before premium;
-//   then the fewest
+//   6. As few victims as possible: shrinking comes before yielding, and that before giving up what is needed;
+//   basic before standard before premium; then the fewest
 //      victims, then those that give up least beyond what is wanted, then those with the freshest checkpoint.
 //      No victim could have been left alone with the others still making room enough.
 //   7. Defragments (migrates smaller jobs to make room in whole blocks) for a job where that costs less GPU

@@ -56,6 +56,10 @@ struct Rules {
     // GPU milliseconds come before those below 4 times as many, and so on (discretised least attained
     // service, as in Tiresias, NSDI'19: steps, because two long jobs that take turns help nobody).
     Milliseconds service_quantum = 1 * kHour;
+    // Where the guarantees exceed the cluster: a higher tier's are kept at the cost of a lower one's.
+    // Otherwise nothing is taken from a job that needs it itself, and the furthest below comes first whatever
+    // its tier.
+    bool strict_tiers = true;
     bool operator==(const Rules &) const = default;
 
     // What is looked after: the guarantee and the margin; 0 without a guarantee.
