@@ -170,6 +170,7 @@ Job job_of(const slurm_job_info_t &record) {
                .nodes = text_or_empty(record.nodes),
                .name = text_or_empty(record.name),
                .partition = text_or_empty(record.partition),
+               .features = text_or_empty(record.features),
                .qos = text_or_empty(record.qos),
                .eligible = record.eligible_time,
                .begin = base == JOB_PENDING && record.state_reason == WAIT_TIME ? record.start_time : 0,
@@ -199,7 +200,9 @@ Node node_of(const node_info_t &record) {
                 .name = text_or_empty(record.name),
                 .gpus = gpus_of(text_or_empty(record.gres)).value_or(0),
                 .leaf = {},
-                .partitions = split(text_or_empty(record.partitions))};
+                .partitions = split(text_or_empty(record.partitions)),
+                .gpu_types = gpu_types_of(text_or_empty(record.gres)),
+                .features = split(text_or_empty(record.features_act))};
 }
 
 // By node. Not by the API: topology/tree of 24.11 does not load into programs that only have libslurm.

@@ -75,6 +75,25 @@ bool is_of_gpus(std::string_view part) {
     });
 }
 
+// Of the GPUs in "gres/gpu:a100:8", "gpu:a100" or "gpu:8"; empty: none is named.
+std::string_view type_in(std::string_view part) {
+    auto rest = part.substr(part.find("gpu") + 3);
+    if (rest.empty())
+        return {};
+    rest.remove_prefix(1);
+    const auto name = rest.substr(0, rest.find_first_of(":="));
+    const bool is_count = name.find_first_not_of("0123456789") == std::string_view::npos;
+    return is_count ? std::string_view() : name;
+}
+
+void add_types(std::vector<std::string> &types, std::string_view list) {
+    for (const auto part : parts_of(list)) {
+        const auto type = is_of_gpus(part) ? type_in(part) : std::string_view();
+        if (!type.empty() && std::ranges::find(types, type) == types.end())
+            types.emplace_back(type);
+    }
+}
+
 bool asks_for_gpus(std::string_view list) { return std::ranges::any_of(parts_of(list), is_of_gpus); }
 
 // The list with another number of GPUs. An error: of several types.
@@ -108,6 +127,19 @@ std::optional<std::uint32_t> gpus_of(std::string_view gres) {
             out += found->count;
     }
     return out;
+}
+
+std::vector<std::string> gpu_types_of(std::string_view gres) {
+    std::vector<std::string> types;
+    add_types(types, without_brackets(gres));
+    return types;
+}
+
+std::vector<std::string> gpu_types_wished(const GpuWish &wish) {
+    std::vector<std::string> types;
+    for (const auto *const list : {&wish.per_job, &wish.per_node, &wish.per_socket, &wish.per_task})
+        add_types(types, *list);
+    return types;
 }
 
 std::uint32_t gpus_wished(const GpuWish &wish, std::uint32_t tasks) {

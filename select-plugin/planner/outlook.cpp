@@ -2,6 +2,7 @@
 #include "outlook.hpp"
 
 #include "common/slurm/note.hpp"
+#include "demand.hpp"
 #include "subject.hpp"
 
 #include <algorithm>
@@ -23,10 +24,11 @@ std::vector<policy::Size> sizes_of(const slurm::Job &job, const Record *record) 
     return planner::sizes_of(job, record == nullptr ? Speeds() : record->speeds);
 }
 
-// Which nodes are one pool, by union of the partitions that share one.
+// Which nodes are one pool, by union of the partitions that share one, and of which kind they are there.
 class Pools {
   public:
-    Pools(std::span<const slurm::Node> nodes, Outlook &outlook) : outlook_(outlook) {
+    Pools(std::span<const slurm::Node> nodes, std::span<const slurm::Job> jobs, Outlook &outlook)
+        : outlook_(outlook), demanded_(labels_in(jobs)) {
         for (const auto &node : nodes)
             join(node);
         for (const auto &node : nodes)
@@ -34,13 +36,19 @@ class Pools {
                 add(node);
     }
 
-    // Of the partitions of a job, which may have several names between commas. kNone: nobody has GPUs there.
-    [[nodiscard]] std::uint32_t pool_of(const std::string &partitions) {
-        const auto first = ids_.find(partitions.substr(0, partitions.find(',')));
-        if (first == ids_.end())
-            return kNone;
-        const auto pool = pools_.find(root(first->second));
-        return pool == pools_.end() ? kNone : pool->second;
+    // Of the partitions of a job, that of the first in which somebody has GPUs. kNone: there is none.
+    [[nodiscard]] std::uint32_t pool_of(const Demand &demand) {
+        for (const auto &name : demand.partitions) {
+            const auto known = ids_.find(name);
+            const auto pool = known == ids_.end() ? pools_.end() : pools_.find(root(known->second));
+            if (pool != pools_.end())
+                return pool->second;
+        }
+        return kNone;
+    }
+
+    [[nodiscard]] policy::Kinds kinds_of(std::uint32_t pool, const Demand &demand) const {
+        return known_[pool].kinds.kinds_of(demand);
     }
 
     struct Place {
@@ -74,25 +82,36 @@ class Pools {
         if (is_new)
             outlook_.pools.emplace_back();
         auto &pool = outlook_.pools[entry->second];
+        if (is_new)
+            known_.push_back({.kinds = NodeKinds(demanded_), .leaves = {}});
+        auto &known = known_[entry->second];
+        const auto kind = known.kinds.kind_of(node);
         places_[node.name] = {.pool = entry->second, .node = static_cast<std::uint32_t>(pool.nodes.size())};
         pool.nodes.push_back(&node);
         pool.snapshot.nodes.push_back({.gpus = node.down ? 0 : node.gpus,
-                                       .leaf = leaf_of(entry->second, node),
+                                       .leaf = known.leaf_of(node, kind),
+                                       .kind = kind,
                                        .draining = node.leaves});
     }
-    // Numbered within its pool.
-    std::uint32_t leaf_of(std::uint32_t pool, const slurm::Node &node) {
-        leaves_.resize(outlook_.pools.size());
-        auto &known = leaves_[pool];
-        return known.emplace(node.leaf, static_cast<std::uint32_t>(known.size())).first->second;
-    }
+
+    // What is numbered within a pool.
+    struct Known {
+        NodeKinds kinds;
+        std::map<std::pair<std::uint32_t, std::string>, std::uint32_t> leaves; // by kind and name
+
+        std::uint32_t leaf_of(const slurm::Node &node, std::uint32_t kind) {
+            const auto next = static_cast<std::uint32_t>(leaves.size());
+            return leaves.emplace(std::pair(kind, node.leaf), next).first->second;
+        }
+    };
 
     Outlook &outlook_;
+    Labels demanded_;
     std::map<std::string, std::uint32_t> ids_; // of partitions
     std::vector<std::uint32_t> above_;         // union-find over them
     std::map<std::uint32_t, std::uint32_t> pools_;
     std::map<std::string, Place> places_;
-    std::vector<std::map<std::string, std::uint32_t>> leaves_; // by pool and name
+    std::vector<Known> known_; // by pool
 };
 
 // Nothing: they lie in several pools, or on nodes without GPUs.
@@ -143,8 +162,9 @@ std::string against(const slurm::Job &job, const Record *record, policy::Millise
 
 class Look {
   public:
-    Look(std::span<const slurm::Node> nodes, Records &records, policy::Milliseconds now)
-        : records_(records), now_(now), pools_(nodes, out_) {
+    Look(std::span<const slurm::Node> nodes, std::span<const slurm::Job> jobs, Records &records,
+         policy::Milliseconds now)
+        : records_(records), now_(now), pools_(nodes, jobs, out_) {
         for (auto &pool : out_.pools) {
             pool.snapshot.now = now;
             used_.emplace_back(pool.nodes.size());
@@ -183,12 +203,15 @@ class Look {
 
     void leave(const slurm::Job &job, std::string why) { out_.left.push_back({&job, std::move(why)}); }
 
-    void add(const slurm::Job &job, const policy::Job &as, std::uint32_t pool,
-             std::span<const policy::Size> sizes, std::span<const policy::Share> shares = {}) {
+    void add(const slurm::Job &job, policy::Job as, std::uint32_t pool, std::span<const policy::Size> sizes,
+             std::span<const policy::Share> shares = {}) {
+        for (const auto &share : shares) {
+            used_[pool][share.node] += share.gpus;
+            // Where it is it may be, whatever has become of the partitions since.
+            as.kinds |= policy::Kinds{1} << out_.pools[pool].snapshot.nodes[share.node].kind;
+        }
         out_.pools[pool].snapshot.add(as, sizes, shares);
         out_.pools[pool].jobs.push_back(&job);
-        for (const auto &share : shares)
-            used_[pool][share.node] += share.gpus;
     }
 
     [[nodiscard]] bool fits(std::uint32_t pool, std::span<const policy::Share> shares) const {
@@ -202,11 +225,16 @@ class Look {
         if (sizes.empty())
             return;
         auto why = against(job, record, now_);
-        const auto pool = pools_.pool_of(job.partition);
-        if (why.empty() && pool == kNone)
-            why = "its partition has no GPUs";
+        const auto demand = demand_of(job);
+        const auto pool = pools_.pool_of(demand);
+        auto as = shown(job, record);
+        as.kinds = pool == kNone ? 0 : pools_.kinds_of(pool, demand);
         if (why.empty())
-            add(job, shown(job, record), pool, sizes);
+            why = demand.beyond;
+        if (why.empty() && as.kinds == 0)
+            why = "its partition has no GPUs that it could use";
+        if (why.empty())
+            add(job, as, pool, sizes);
         else
             leave(job, std::move(why));
     }
@@ -230,7 +258,10 @@ class Look {
         }
         auto as = shown(job, record);
         as.state = job.running ? state : policy::JobState::kMoving;
-        as.movable = is_movable(job);
+        // Nobody knows where else it might be.
+        const auto demand = demand_of(job);
+        as.movable = is_movable(job) && demand.beyond.empty();
+        as.kinds = pools_.kinds_of(where->first, demand);
         as.size = static_cast<std::uint32_t>(size - sizes.begin());
         if (job.running)
             as.since_move = std::max<policy::Milliseconds>(
@@ -264,7 +295,7 @@ class Look {
 
 Outlook look(std::span<const slurm::Node> nodes, std::span<const slurm::Job> jobs, Records &records,
              policy::Milliseconds now) {
-    return Look(nodes, records, now).take(jobs);
+    return Look(nodes, jobs, records, now).take(jobs);
 }
 
 } // namespace singularity::planner

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include <fmt/chrono.h>
@@ -67,11 +69,11 @@ std::uint64_t capacity_of(const policy::Snapshot &snapshot) {
     return out;
 }
 
-std::string under_switches(const policy::Snapshot &snapshot) {
-    std::uint32_t leaves = 0;
-    for (const auto &node : snapshot.nodes)
-        leaves = std::max(leaves, node.leaf + 1);
-    return leaves > 1 ? fmt::format(" under {} leaf switches", leaves) : std::string();
+std::string under_switches(std::span<const slurm::Node *const> nodes) {
+    std::set<std::string_view> leaves;
+    for (const auto *const node : nodes)
+        leaves.insert(node->leaf);
+    return leaves.size() > 1 ? fmt::format(" under {} leaf switches", leaves.size()) : std::string();
 }
 
 std::uint64_t used_of(const policy::Snapshot &snapshot) {
@@ -107,8 +109,8 @@ std::array<Sum, policy::kTiers> by_tier(const Outlook &outlook, const policy::Ru
 void tell_pool(const Pool &pool, const policy::Plan &plan, const policy::Rules &rules, std::string &out) {
     const auto &snapshot = pool.snapshot;
     fmt::format_to(std::back_inserter(out), "\n{} nodes{}, {} GPUs, {} given away; {} idle after this plan\n",
-                   snapshot.nodes.size(), under_switches(snapshot), capacity_of(snapshot), used_of(snapshot),
-                   plan.idle_gpus);
+                   snapshot.nodes.size(), under_switches(pool.nodes), capacity_of(snapshot),
+                   used_of(snapshot), plan.idle_gpus);
     if (!snapshot.jobs.empty())
         fmt::format_to(std::back_inserter(out),
                        "{:>10} {:<9} {:<6} {:>6} {:>9} {:>7} {:>7} {:>7} {:>9} {:>6}\n", "JOB", "TIER",

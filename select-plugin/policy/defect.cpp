@@ -60,6 +60,8 @@ std::string defect_of_shares(const Job &job, const Snapshot &snapshot, std::vect
     for (const Share &share : shares) {
         if (share.node >= snapshot.nodes.size())
             return fmt::format("has a share of node {}, which does not exist", share.node);
+        if (!is_among(snapshot.nodes[share.node].kind, job.kinds))
+            return fmt::format("has a share of node {}, which it may not use", share.node);
         if (share.gpus == 0 || seen[share.node] == mark)
             return fmt::format("has no or two shares of node {}", share.node);
         seen[share.node] = mark;
@@ -79,12 +81,20 @@ std::string defect_of_shares(const Job &job, const Snapshot &snapshot, std::vect
 } // namespace
 
 std::string defect_of(const Snapshot &snapshot) {
+    std::vector<std::uint32_t> kinds(snapshot.nodes.size() + 1, kMostKinds); // by leaf
     for (std::size_t node = 0; node < snapshot.nodes.size(); ++node) {
         if (snapshot.nodes[node].gpus > kMostGpusOfNode)
             return fmt::format("node {} has {} GPUs", node, snapshot.nodes[node].gpus);
         if (snapshot.nodes[node].leaf > snapshot.nodes.size())
             return fmt::format("node {} is under leaf {}: leaves are numbered from 0 without gaps", node,
                                snapshot.nodes[node].leaf);
+        if (snapshot.nodes[node].kind >= kMostKinds)
+            return fmt::format("node {} is of kind {}", node, snapshot.nodes[node].kind);
+        std::uint32_t &kind = kinds[snapshot.nodes[node].leaf];
+        if (kind != kMostKinds && kind != snapshot.nodes[node].kind)
+            return fmt::format("leaf {} has nodes of kinds {} and {}", snapshot.nodes[node].leaf, kind,
+                               snapshot.nodes[node].kind);
+        kind = snapshot.nodes[node].kind;
     }
     std::vector<std::uint32_t> used(snapshot.nodes.size());
     std::vector<std::uint32_t> seen(snapshot.nodes.size(), kNobody);

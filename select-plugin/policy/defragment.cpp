@@ -26,8 +26,8 @@ bool Planner::State::move_aside(std::uint32_t job, std::uint32_t block) {
     const Job &record = snapshot_->jobs[job];
     const Size &size = snapshot_->sizes_of(record)[record.size];
     const std::size_t first_share = plan_.shares.size();
-    const std::uint64_t blocks = room_.capacity(block);
-    if (!room_.take(size.gpus / size.block, size.block, plan_.shares))
+    const std::uint64_t blocks = capacity(block);
+    if (!room_.take(size.gpus / size.block, size.block, record.kinds, plan_.shares))
         return false;
     for (std::size_t at = first_share; at < plan_.shares.size(); ++at)
         occupied(plan_.shares[at].node, plan_.shares[at].gpus);
@@ -37,7 +37,7 @@ bool Planner::State::move_aside(std::uint32_t job, std::uint32_t block) {
                       .first_share = static_cast<std::uint32_t>(first_share),
                       .shares = static_cast<std::uint32_t>(plan_.shares.size() - first_share)});
     withdraw(job);
-    return room_.capacity(block) == blocks;
+    return capacity(block) == blocks;
 }
 
 void Planner::State::move_back(const Trial &trial) {
@@ -114,21 +114,31 @@ bool Planner::State::clear_node(std::uint32_t node, std::uint32_t block, Millise
     return false;
 }
 
+// The nodes that lack least for a block, those with most free GPUs first.
+void Planner::State::order_clearing(std::uint32_t block, std::uint64_t most) {
+    order_of_clearing_.clear();
+    for (std::uint32_t gpus = std::min(block - 1, room_.most_gpus()); gpus > 0; --gpus) {
+        for (std::uint32_t kind = 0; kind < room_.kinds(); ++kind) {
+            if (!is_among(kind, kinds_))
+                continue;
+            for (std::uint32_t node = room_.first_with(kind, gpus); node != Room::kNone;
+                 node = room_.next_with(node)) {
+                if (order_of_clearing_.size() >= most)
+                    return;
+                if (snapshot_->nodes[node].gpus >= block)
+                    order_of_clearing_.push_back(node);
+            }
+        }
+    }
+}
+
 bool Planner::State::defragment(std::uint32_t beneficiary, std::uint64_t count, std::uint32_t block) {
     // Not for a job that runs: what it holds counts as free here, and a migrant would come before it has
     // left.
     if (block == 1 || working_[beneficiary].running || room_.idle() < count * block)
         return false;
-    const std::uint64_t lacking = count - room_.capacity(block);
-    order_of_clearing_.clear();
-    for (std::uint32_t gpus = std::min(block - 1, room_.most_gpus()); gpus > 0; --gpus) {
-        for (std::uint32_t node = room_.first_with(gpus); node != Room::kNone; node = room_.next_with(node)) {
-            if (order_of_clearing_.size() >= kMostTries + (2 * lacking))
-                break;
-            if (snapshot_->nodes[node].gpus >= block)
-                order_of_clearing_.push_back(node);
-        }
-    }
+    const std::uint64_t lacking = count - capacity(block);
+    order_clearing(block, kMostTries + (2 * lacking));
     cleared_.clear();
     Milliseconds budget = Milliseconds{gain_} * wait_of(snapshot_->jobs[beneficiary]);
     for (const std::uint32_t node : order_of_clearing_) {
@@ -140,7 +150,7 @@ bool Planner::State::defragment(std::uint32_t beneficiary, std::uint64_t count, 
     }
     for (const Share &cleared : cleared_)
         release(cleared.node, cleared.gpus);
-    if (room_.capacity(block) >= count)
+    if (capacity(block) >= count)
         return true;
     undo_trial();
     return false;

@@ -98,10 +98,10 @@ void Planner::State::prepare() {
     for (std::uint32_t index = 0; index < jobs.size(); ++index)
         prepare_job(index);
     room_.reset(nodes, blocks_, free_);
-    empty_capacity_.assign(blocks_.size(), 0);
+    empty_capacity_.reset(room_.kinds(), blocks_.size());
     for (const Node &node : nodes)
         if (!node.draining)
-            add_blocks(empty_capacity_, node.gpus);
+            empty_capacity_.add(node.kind, room_.fits(node.gpus));
 
     shrink_release_.assign(snapshot_->shares.size(), 0);
     for (auto &gangs : gangs_)
@@ -343,8 +343,8 @@ void Planner::State::note_waits() {
         const Job &job = snapshot_->jobs[index];
         if (working.decided || (working.running && (working.need == kNobody || job.size >= working.need)))
             continue;
-        const auto fits_when_empty = [this](const Size &size) {
-            return empty_capacity_[block_index_[size.block]] >= size.gpus / size.block;
+        const auto fits_when_empty = [&, this](const Size &size) {
+            return empty_capacity_.of(job.kinds, block_index_[size.block]) >= size.gpus / size.block;
         };
         const bool too_large =
             !working.running && std::ranges::none_of(snapshot_->sizes_of(job), fits_when_empty);
@@ -361,7 +361,7 @@ bool Planner::State::worth_growing(const Job &job, std::uint32_t size) const {
 
 // Whether the size fits into what is idle and what the job has.
 bool Planner::State::fits_with(std::span<const Share> own, const Size &size) const {
-    std::uint64_t blocks = room_.capacity(size.block);
+    std::uint64_t blocks = capacity(size.block);
     for (const Share &share : own) {
         const std::uint32_t free = room_.free(share.node);
         if (room_.open(share.node))
@@ -382,14 +382,14 @@ void Planner::State::place(std::span<const Share> near, std::uint64_t count, std
         room_.occupy(share.node, blocks * block);
         count -= blocks;
     }
-    room_.take(count, block, plan_.shares);
+    room_.take(count, block, kinds_, plan_.shares);
     for (std::size_t at = first; at < plan_.shares.size(); ++at)
         occupied(plan_.shares[at].node, plan_.shares[at].gpus);
 }
 
 bool Planner::State::make_room(std::uint32_t index, std::uint64_t count, std::uint32_t block, Reason &reason,
                                Means means) {
-    if (room_.capacity(block) >= count) {
+    if (capacity(block) >= count) {
         if (reason == Reason::kService)
             reason = Reason::kIdle;
         return true;
@@ -401,7 +401,8 @@ bool Planner::State::serve(std::uint32_t index, std::uint32_t size, Reason reaso
     const Job &job = snapshot_->jobs[index];
     const Size &wanted = snapshot_->sizes_of(job)[size];
     const std::uint64_t count = wanted.gpus / wanted.block;
-    if (empty_capacity_[block_index_[wanted.block]] < count)
+    kinds_ = job.kinds;
+    if (empty_capacity_.of(kinds_, block_index_[wanted.block]) < count)
         return false;
     const auto own = snapshot_->shares_of(job);
     if (means == Means::kIdle && !fits_with(own, wanted))
@@ -483,6 +484,7 @@ void Planner::State::commit(std::uint32_t index, std::uint32_t size, ActionKind 
 bool Planner::State::enlarge(std::uint32_t index, std::uint32_t size) {
     const Action start = plan_.actions[working_[index].action];
     const Size &wanted = snapshot_->sizes_of(snapshot_->jobs[index])[size];
+    kinds_ = snapshot_->jobs[index].kinds;
     if (!fits_with(plan_.shares_of(start), wanted))
         return false;
     own_.assign(plan_.shares_of(start).begin(), plan_.shares_of(start).end());

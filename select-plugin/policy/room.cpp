@@ -20,22 +20,14 @@ void Room::reset(std::span<const Node> nodes, std::span<const std::uint32_t> blo
     for (std::uint32_t index = 0; index < blocks_.size(); ++index)
         block_index_[blocks_[index]] = index;
     fits_.reset(blocks_);
-    std::uint32_t leaves = 0;
     most_ = 0;
-    for (const Node &node : nodes) {
+    for (const Node &node : nodes)
         most_ = std::max(most_, node.gpus);
-        leaves = std::max(leaves, node.leaf + 1);
-    }
     free_.resize(nodes.size());
     open_.resize(nodes.size());
     links_.resize(nodes.size());
-    cluster_.assign(most_ + 1, kNone);
-    leaves_.assign(static_cast<std::size_t>(leaves) * (most_ + 1), kNone);
-    width_ = std::bit_ceil(std::max(leaves, 1U));
-    capacity_.assign(blocks_.size(), 0);
-    trees_.resize(blocks_.size());
-    for (auto &tree : trees_)
-        tree.assign(std::size_t{2} * width_, 0);
+    find_leaves();
+    capacities_.reset(kinds_.size(), blocks_.size());
     idle_ = 0;
     // From the last to the first: lists begin with the lowest index.
     for (std::size_t left = nodes.size(); left > 0; --left) {
@@ -45,19 +37,50 @@ void Room::reset(std::span<const Node> nodes, std::span<const std::uint32_t> blo
         idle_ += free_[node];
         link(node);
         const auto fit = fits(free_[node]);
-        for (std::size_t index = 0; index < fit.size(); ++index) {
-            capacity_[index] += fit[index];
-            trees_[index][width_ + nodes[node].leaf] += fit[index];
+        capacities_.add(nodes[node].kind, fit);
+        for (std::uint32_t index = 0; index < fit.size(); ++index)
+            blocks_under(index, nodes[node].leaf) += fit[index];
+    }
+    for (Kind &kind : kinds_) {
+        for (auto &tree : kind.trees) {
+            for (std::size_t entry = kind.width - 1; entry > 0; --entry)
+                tree[entry] = std::max(tree[2 * entry], tree[(2 * entry) + 1]);
         }
     }
-    for (auto &tree : trees_) {
-        for (std::size_t entry = width_ - 1; entry > 0; --entry)
-            tree[entry] = std::max(tree[2 * entry], tree[(2 * entry) + 1]);
+}
+
+// Which there are of each kind, with nothing under them yet.
+void Room::find_leaves() {
+    std::uint32_t leaves = 0;
+    std::uint32_t kinds = 0;
+    for (const Node &node : nodes_) {
+        leaves = std::max(leaves, node.leaf + 1);
+        kinds = std::max(kinds, node.kind + 1);
+    }
+    kinds_.resize(kinds);
+    for (Kind &kind : kinds_) {
+        kind.first.assign(most_ + 1, kNone);
+        kind.leaves.clear();
+    }
+    leaves_.assign(static_cast<std::size_t>(leaves) * (most_ + 1), kNone);
+    places_.assign(leaves, {});
+    for (const Node &node : nodes_) {
+        if (places_[node.leaf].place != kNone)
+            continue;
+        auto &of_kind = kinds_[node.kind].leaves;
+        places_[node.leaf] = {.kind = node.kind, .place = static_cast<std::uint32_t>(of_kind.size())};
+        of_kind.push_back(node.leaf);
+    }
+    for (Kind &kind : kinds_) {
+        kind.width = std::bit_ceil(std::max(static_cast<std::uint32_t>(kind.leaves.size()), 1U));
+        kind.trees.resize(blocks_.size());
+        for (auto &tree : kind.trees)
+            tree.assign(std::size_t{2} * kind.width, 0);
     }
 }
 
 void Room::link(std::uint32_t node) {
-    std::uint32_t &head = cluster_[free_[node]];
+    std::uint32_t &head = kinds_[nodes_[node].kind].first[free_[node]];
     std::uint32_t &under = leaf_head(nodes_[node].leaf, free_[node]);
     links_[node] = {.previous = kNone, .next = head, .leaf_previous = kNone, .leaf_next = under};
     if (head != kNone)
@@ -70,7 +93,8 @@ void Room::link(std::uint32_t node) {
 
 void Room::unlink(std::uint32_t node) {
     const Links &links = links_[node];
-    (links.previous == kNone ? cluster_[free_[node]] : links_[links.previous].next) = links.next;
+    (links.previous == kNone ? kinds_[nodes_[node].kind].first[free_[node]] : links_[links.previous].next) =
+        links.next;
     if (links.next != kNone)
         links_[links.next].previous = links.previous;
     (links.leaf_previous == kNone ? leaf_head(nodes_[node].leaf, free_[node])
@@ -79,9 +103,15 @@ void Room::unlink(std::uint32_t node) {
         links_[links.leaf_next].leaf_previous = links.leaf_previous;
 }
 
+std::uint32_t &Room::blocks_under(std::uint32_t index, std::uint32_t leaf) {
+    const auto [kind, place] = places_[leaf];
+    return kinds_[kind].trees[index][std::size_t{kinds_[kind].width} + place];
+}
+
 void Room::set_blocks(std::uint32_t index, std::uint32_t leaf, std::uint32_t blocks) {
-    auto &tree = trees_[index];
-    std::size_t entry = std::size_t{width_} + leaf;
+    const auto [kind, place] = places_[leaf];
+    auto &tree = kinds_[kind].trees[index];
+    std::size_t entry = std::size_t{kinds_[kind].width} + place;
     tree[entry] = blocks;
     while (entry > 1) {
         entry /= 2;
@@ -103,25 +133,38 @@ void Room::set(std::uint32_t node, std::uint32_t gpus) {
     const std::uint32_t leaf = nodes_[node].leaf;
     const auto had = fits(before);
     const auto has = fits(gpus);
+    capacities_.change(nodes_[node].kind, had, has);
     for (std::uint32_t index = 0; index < blocks_.size(); ++index) {
-        if (had[index] == has[index])
-            continue;
-        capacity_[index] = capacity_[index] + has[index] - had[index];
-        set_blocks(index, leaf, trees_[index][width_ + leaf] + has[index] - had[index]);
+        if (had[index] != has[index])
+            set_blocks(index, leaf, blocks_under(index, leaf) + has[index] - had[index]);
     }
 }
 
-std::uint32_t Room::first_leaf(std::uint32_t index, std::uint64_t count) const {
-    const auto &tree = trees_[index];
+// The first that has room for so many blocks.
+std::uint32_t Room::first_leaf(const Kind &kind, std::uint32_t index, std::uint64_t count) {
+    const auto &tree = kind.trees[index];
     if (tree[1] < count)
         return kNone;
     std::size_t entry = 1;
-    while (entry < width_)
+    while (entry < kind.width)
         entry = (2 * entry) + (tree[2 * entry] >= count ? 0 : 1);
-    return static_cast<std::uint32_t>(entry) - width_;
+    return kind.leaves[entry - kind.width];
 }
 
-std::uint32_t Room::largest_leaf(std::uint32_t index) const { return first_leaf(index, trees_[index][1]); }
+// The first that has room for so many blocks, or else the first of those that have most.
+std::uint32_t Room::best_leaf(std::uint32_t index, std::uint64_t count, Kinds kinds) const {
+    std::uint64_t most = 0;
+    for (std::uint32_t kind = 0; kind < kinds_.size(); ++kind) {
+        if (is_among(kind, kinds))
+            most = std::max<std::uint64_t>(most, kinds_[kind].trees[index][1]);
+    }
+    std::uint32_t best = kNone;
+    for (std::uint32_t kind = 0; kind < kinds_.size(); ++kind) {
+        if (is_among(kind, kinds))
+            best = std::min(best, first_leaf(kinds_[kind], index, std::min(count, most)));
+    }
+    return best;
+}
 
 void Room::take_under(std::uint32_t leaf, std::uint64_t count, std::uint32_t block,
                       std::vector<Share> &shares) {
@@ -148,22 +191,23 @@ void Room::take_under(std::uint32_t leaf, std::uint64_t count, std::uint32_t blo
     }
 }
 
-bool Room::take(std::uint64_t count, std::uint32_t block, std::vector<Share> &shares) {
+bool Room::take(std::uint64_t count, std::uint32_t block, Kinds kinds, std::vector<Share> &shares) {
     const std::uint32_t index = block_index_[block];
-    if (count == 0 || capacity_[index] < count)
+    if (count == 0 || capacities_.of(kinds, index) < count)
         return count == 0;
     if (count == 1) {
-        std::uint32_t gpus = block;
-        while (cluster_[gpus] == kNone)
-            ++gpus;
-        shares.push_back({.node = cluster_[gpus], .gpus = block});
-        occupy(cluster_[gpus], block);
+        std::uint32_t node = kNone;
+        for (std::uint32_t gpus = block; node == kNone; ++gpus) {
+            for (std::uint32_t kind = 0; kind < kinds_.size(); ++kind)
+                node = is_among(kind, kinds) ? std::min(node, first_with(kind, gpus)) : node;
+        }
+        shares.push_back({.node = node, .gpus = block});
+        occupy(node, block);
         return true;
     }
     while (count > 0) {
-        const std::uint32_t fits = first_leaf(index, count);
-        const std::uint32_t leaf = fits == kNone ? largest_leaf(index) : fits;
-        const std::uint64_t here = std::min<std::uint64_t>(count, trees_[index][width_ + leaf]);
+        const std::uint32_t leaf = best_leaf(index, count, kinds);
+        const std::uint64_t here = std::min<std::uint64_t>(count, blocks_under(index, leaf));
         take_under(leaf, here, block, shares);
         count -= here;
     }

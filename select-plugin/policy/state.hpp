@@ -113,6 +113,12 @@ class Planner::State {
     // How far one may go for the job that is being served.
     enum class Means : std::uint8_t { kIdle, kVictims };
 
+    // Of what may be used by the job that is being served.
+    [[nodiscard]] std::uint64_t capacity(std::uint32_t block) const { return room_.capacity(block, kinds_); }
+    [[nodiscard]] bool is_usable(std::uint32_t node) const {
+        return is_among(snapshot_->nodes[node].kind, kinds_);
+    }
+
     // planner.cpp
     void prepare();
     void prepare_job(std::uint32_t index);
@@ -140,8 +146,6 @@ class Planner::State {
     [[nodiscard]] bool has_share_of_draining_node(const Job &job) const;
 
     // victims.cpp
-    // To a number of blocks of each size those that fit into a node with so many GPUs.
-    void add_blocks(std::vector<std::uint64_t> &capacity, std::uint32_t gpus) const;
     void reset_potential();
     void set_mode(Mode mode);
     void change_potential(std::uint32_t job, Giving from, Giving to);
@@ -166,7 +170,9 @@ class Planner::State {
     void unapply(Pick pick);
     bool offer(std::uint32_t node, std::uint32_t block, Offer &offer);
     void flush_touched();
+    void find_offers(std::uint32_t index);
     void push_offer(std::uint32_t index, const Offer &offer);
+    [[nodiscard]] bool pop_offer(std::uint32_t index, Offer &best);
     bool take_room(std::uint64_t count, std::uint32_t block);
     bool take_whole_gang(std::uint64_t lacking, std::uint32_t block, std::span<const std::uint32_t> gangs,
                          std::size_t &cursor);
@@ -179,6 +185,7 @@ class Planner::State {
     bool defragment(std::uint32_t beneficiary, std::uint64_t count, std::uint32_t block);
     [[nodiscard]] Milliseconds wait_of(const Job &job) const;
     bool pick_migrants(std::uint32_t node, std::uint32_t block);
+    void order_clearing(std::uint32_t block, std::uint64_t most);
     bool clear_node(std::uint32_t node, std::uint32_t block, Milliseconds &budget);
     bool move_aside(std::uint32_t job, std::uint32_t block);
     void move_back(const Trial &trial);
@@ -189,12 +196,13 @@ class Planner::State {
     Room room_;
     std::vector<std::uint32_t> blocks_; // sizes of blocks that jobs have
     std::array<std::uint32_t, kMostGpusOfNode + 1> block_index_{};
-    std::vector<std::uint64_t> empty_capacity_; // by block: what the cluster holds with nothing on it
+    Capacities empty_capacity_; // what the cluster holds with nothing on it
     std::vector<std::uint32_t> free_;
     std::vector<Working> working_;
     std::vector<std::uint32_t> order_; // of jobs, in the step at hand
     std::vector<std::uint32_t> by_service_;
     std::vector<Trial> trial_;
+    Kinds kinds_ = kAllKinds;         // that the job being served may use
     std::uint32_t gain_ = 0;          // GPUs that the job being served gets beyond those that it has
     std::vector<Share> own_;          // of the start that is being enlarged
     std::vector<std::uint32_t> rest_; // in trial_, see take_the_rest()
@@ -207,10 +215,10 @@ class Planner::State {
     std::array<std::uint32_t, kMostLevels + 1> first_victim_{}; // by level, in victims_
     std::vector<std::uint8_t> shrink_release_; // by share: GPUs that shrinking to shrink_to gives back
     std::vector<std::uint32_t> potential_;     // by node: free and takeable
-    std::vector<std::uint64_t> potential_capacity_;
-    std::vector<std::vector<Offer>>
-        offers_; // by block: heaps; an offer may be outdated, and is looked at again when it is the best
-    std::vector<std::uint8_t> has_offers_;
+    Capacities potential_capacity_;
+    // By block, by kind of node: heaps. An offer may be outdated, and is looked at again when it is the best.
+    std::vector<std::array<std::vector<Offer>, kMostKinds>> offers_;
+    std::vector<Kinds> has_offers_; // by block: of which kinds
     std::vector<std::uint8_t> is_touched_;
     std::vector<std::uint32_t> touched_; // nodes whose offers may have become better
     std::vector<Candidate> candidates_;

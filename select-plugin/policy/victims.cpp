@@ -69,24 +69,18 @@ std::uint32_t Planner::State::given(Giving giving, std::uint32_t share) const {
     return 0;
 }
 
-void Planner::State::add_blocks(std::vector<std::uint64_t> &capacity, std::uint32_t gpus) const {
-    const auto fit = room_.fits(gpus);
-    for (std::size_t index = 0; index < fit.size(); ++index)
-        capacity[index] += fit[index];
-}
-
 void Planner::State::reset_potential() {
     mode_ = {};
     has_offers_.assign(blocks_.size(), 0);
     potential_.resize(snapshot_->nodes.size());
-    potential_capacity_.assign(blocks_.size(), 0);
+    potential_capacity_.reset(room_.kinds(), blocks_.size());
     is_touched_.assign(potential_.size(), 0);
     touched_.clear();
     for (std::uint32_t node = 0; node < potential_.size(); ++node) {
         potential_[node] = room_.free(node);
         for (std::uint32_t at = first_holding_[node]; at < first_holding_[node + 1] && room_.open(node); ++at)
             potential_[node] += given(giving_in(mode_, working_[holdings_[at].job]), holdings_[at].share);
-        add_blocks(potential_capacity_, potential_[node]);
+        potential_capacity_.add(snapshot_->nodes[node].kind, room_.fits(potential_[node]));
     }
 }
 
@@ -135,10 +129,7 @@ void Planner::State::set_potential(std::uint32_t node, std::uint32_t gpus) {
     if (gpus == before)
         return;
     potential_[node] = gpus;
-    const auto fit = room_.fits(gpus);
-    const auto fitted = room_.fits(before);
-    for (std::size_t index = 0; index < blocks_.size(); ++index)
-        potential_capacity_[index] = potential_capacity_[index] + fit[index] - fitted[index];
+    potential_capacity_.change(snapshot_->nodes[node].kind, room_.fits(before), room_.fits(gpus));
     touch(node);
 }
 
@@ -267,9 +258,49 @@ bool Planner::State::offer(std::uint32_t node, std::uint32_t block, Offer &offer
     return true;
 }
 
+// On all nodes that may be used, unless they are there.
+void Planner::State::find_offers(std::uint32_t index) {
+    const Kinds lacking = kinds_ & ~has_offers_[index];
+    if (lacking == 0)
+        return;
+    auto &heaps = offers_[index];
+    for (std::uint32_t kind = 0; kind < room_.kinds(); ++kind) {
+        if (is_among(kind, lacking))
+            heaps[kind].clear();
+    }
+    Offer found;
+    for (std::uint32_t node = 0; node < potential_.size(); ++node) {
+        const std::uint32_t kind = snapshot_->nodes[node].kind;
+        if (is_among(kind, lacking) && offer(node, blocks_[index], found))
+            heaps[kind].push_back(found);
+    }
+    for (std::uint32_t kind = 0; kind < room_.kinds(); ++kind) {
+        if (is_among(kind, lacking))
+            std::ranges::make_heap(heaps[kind], std::greater{});
+    }
+    has_offers_[index] |= lacking;
+}
+
 void Planner::State::push_offer(std::uint32_t index, const Offer &offer) {
-    offers_[index].push_back(offer);
-    std::ranges::push_heap(offers_[index], std::greater{});
+    auto &heap = offers_[index][snapshot_->nodes[offer.node].kind];
+    heap.push_back(offer);
+    std::ranges::push_heap(heap, std::greater{});
+}
+
+// The best of those that may be used; false if there is none.
+bool Planner::State::pop_offer(std::uint32_t index, Offer &best) {
+    std::vector<Offer> *from = nullptr;
+    for (std::uint32_t kind = 0; kind < room_.kinds(); ++kind) {
+        auto &heap = offers_[index][kind];
+        if (is_among(kind, kinds_) && !heap.empty() && (from == nullptr || heap.front() < from->front()))
+            from = &heap;
+    }
+    if (from == nullptr)
+        return false;
+    best = from->front();
+    std::ranges::pop_heap(*from, std::greater{});
+    from->pop_back();
+    return true;
 }
 
 // Only what became better must be pushed: what became worse is found out when it is the best.
@@ -277,8 +308,9 @@ void Planner::State::flush_touched() {
     Offer found;
     for (const std::uint32_t node : touched_) {
         is_touched_[node] = 0;
+        const std::uint32_t kind = snapshot_->nodes[node].kind;
         for (std::uint32_t index = 0; index < blocks_.size(); ++index) {
-            if (has_offers_[index] != 0 && offer(node, blocks_[index], found))
+            if (is_among(kind, has_offers_[index]) && offer(node, blocks_[index], found))
                 push_offer(index, found);
         }
     }
@@ -305,7 +337,7 @@ bool Planner::State::take_whole_gang(std::uint64_t lacking, std::uint32_t block,
         std::uint32_t gained = 0;
         for (const Share &share : snapshot_->shares_of(snapshot_->jobs[job])) {
             const std::uint32_t free = room_.free(share.node);
-            if (room_.open(share.node))
+            if (room_.open(share.node) && is_usable(share.node))
                 gained += ((free + share.gpus) / block) - (free / block);
         }
         if (std::uint64_t{2} * gained * block < working_[job].gpus)
@@ -354,7 +386,7 @@ void Planner::State::spare_victims(std::uint64_t count, std::uint32_t block) {
     for (std::size_t at = trial_.size(); at > 0; --at) {
         const Pick pick{.job = trial_[at - 1].job, .to = trial_[at - 1].to};
         unapply(pick);
-        if (room_.capacity(block) >= count)
+        if (capacity(block) >= count)
             trial_[at - 1].job = kNobody;
         else
             apply(pick);
@@ -374,7 +406,7 @@ void Planner::State::spare_victims(std::uint64_t count, std::uint32_t block) {
             if (!in_place(job, snapshot_->sizes_of(job)[size - 1]))
                 continue;
             apply({.job = trial.job, .to = size - 1});
-            const bool enough = room_.capacity(block) >= count;
+            const bool enough = capacity(block) >= count;
             unapply({.job = trial.job, .to = size - 1});
             if (enough) {
                 to = size - 1;
@@ -396,32 +428,20 @@ bool Planner::State::worth_its_victims() const {
 
 bool Planner::State::take_room(std::uint64_t count, std::uint32_t block) {
     const std::uint32_t index = block_index_[block];
-    if (potential_capacity_[index] < count)
+    if (potential_capacity_.of(kinds_, index) < count)
         return false;
-    if (has_offers_[index] == 0) {
-        has_offers_[index] = 1;
-        offers_[index].clear();
-        Offer found;
-        for (std::uint32_t node = 0; node < potential_.size(); ++node) {
-            if (offer(node, block, found))
-                offers_[index].push_back(found);
-        }
-        std::ranges::make_heap(offers_[index], std::greater{});
-    }
+    find_offers(index);
     std::array<std::size_t, kRanks - kYielding> cursors{};
     rest_.clear();
-    while (room_.capacity(block) < count) {
+    while (capacity(block) < count) {
         flush_touched();
-        auto &heap = offers_[index];
-        if (heap.empty()) {
+        Offer best;
+        if (!pop_offer(index, best)) {
             if (take_the_rest())
                 continue;
             undo_trial();
             return false;
         }
-        const Offer best = heap.front();
-        std::ranges::pop_heap(heap, std::greater{});
-        heap.pop_back();
         Offer found;
         if (!offer(best.node, block, found))
             continue;
@@ -429,7 +449,7 @@ bool Planner::State::take_room(std::uint64_t count, std::uint32_t block) {
             push_offer(index, found);
             continue;
         }
-        const std::uint64_t lacking = count - room_.capacity(block);
+        const std::uint64_t lacking = count - capacity(block);
         const auto rank = static_cast<std::uint32_t>(found.cost >> 56U);
         if (rank >= kYielding && lacking > 1 &&
             take_whole_gang(lacking, block, gangs_[rank - kYielding], cursors[rank - kYielding])) {

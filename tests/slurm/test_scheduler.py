@@ -9,6 +9,7 @@ import shlex
 import time
 
 import pytest
+import scenarios
 from conftest import elastic_up
 from elastic import PATIENCE, TIME_TO_SAVE, assert_clean
 from faults import agent_log
@@ -44,7 +45,8 @@ ENDS = ("COMPLETED", "NODE_FAIL", "FAILED", "CANCELLED", "TIMEOUT")
 
 @pytest.fixture(scope="module")
 def cluster(release):
-    with elastic_up(release, YAML, nodes=2, accounting=True, conf=CONF) as made:
+    few = "PartitionName=few Nodes=n2 PriorityTier=1 PriorityJobFactor=1 MaxTime=INFINITE State=UP"
+    with elastic_up(release, YAML, nodes=2, accounting=True, conf=CONF, partitions=[*scenarios.PARTITIONS, few]) as made:
         yield made
         assert_clean(made)
 
@@ -59,12 +61,13 @@ def planner(cluster):
     wait_for(lambda: cluster.slurm("squeue", "-h") == "", PATIENCE, "all jobs to be gone")
 
 
-def submit(cluster, tier, gpus, elastic=None, number=None, nodes=None, step=""):
+def submit(cluster, tier, gpus, elastic=None, number=None, nodes=None, step="", where=()):
     """A job that counts until it is told to end, or to a number; its ranks are as many as its GPUs. step: more options of its step."""
     counting = COUNT if number is None else COUNT_TO.format(numbers=number, pause=0.1)
     program = f"srun {step} --ntasks={gpus} /usr/bin/python3 -c {shlex.quote(counting)}"
     options = [f"--singularity-elastic={elastic}"] if elastic else ["--singularity-off", "--no-requeue"]
     options += [f"--nodes={nodes}"] if nodes else []
+    options += where
     return cluster.submit(*options, f"--qos={tier}", f"--gpus={gpus}", f"--ntasks={gpus}", script=script(program))
 
 
@@ -204,6 +207,26 @@ def test_a_large_job_gets_in_by_defragmentation(cluster):
     assert sorted(cluster.job(job)["Restarts"] for job in (one, other)) == ["0", "1"]
     assert cluster.job(one)["NodeList"] == cluster.job(other)["NodeList"] != cluster.job(large)["NodeList"]
     end(cluster, one, other, large)
+
+
+@pytest.mark.parametrize("where", ["--partition=few", "--constraint=big"])
+def test_room_is_made_on_nodes_that_the_job_may_use(cluster, where):
+    """Though elsewhere a job could shrink for it, which is to be preferred where it helps."""
+    cluster.slurm("scontrol", "update", "NodeName=n2", "AvailableFeatures=big", "ActiveFeatures=big")
+    here = submit(cluster, "basic", 4, "4-4", where=[where])
+    wait_gpus(cluster, here, 4)
+    elsewhere = submit(cluster, "basic", 4, "2-4")
+    wait_gpus(cluster, elsewhere, 4)
+    wait_goes_on(cluster, here)
+    wait_goes_on(cluster, elsewhere)
+    premium = submit(cluster, "premium", 2, where=[where])
+    wait_gpus(cluster, premium, 2)
+    wait_goes_on(cluster, premium)
+    assert gpus_of(cluster, here) == 0, plan(cluster)
+    end(cluster, premium)
+    wait_gpus(cluster, here, 4)
+    assert cluster.job(elsewhere)["Restarts"] == "0", said_of(cluster, elsewhere)
+    end(cluster, here, elsewhere)
 
 
 def test_slurms_own_preemption_waits_for_the_planner(cluster, version, has_table):

@@ -122,6 +122,20 @@ void gpus(void **) {
     assert_false(gpus_of("gpu(CNT:)").has_value());
     assert_int_equal(*gpus_of("gpu:a100:2,gpu:1,nic:4,gpus:3"), 3);
     assert_int_equal(*gpus_of("nic:4"), 0);
+    using singularity::slurm::gpu_types_of;
+    using Names = std::vector<std::string>;
+    assert_true(gpu_types_of("gpu:a100:2(S:0),gpu:1,nic:mlx5:4,gpu:h100(CNT:4),gpu:a100:1") ==
+                (Names{"a100", "h100"}));
+    assert_true(gpu_types_of("gpu:8,gpu(CNT:8)").empty());
+    using singularity::slurm::gpu_types_wished;
+    const auto wished = [](const std::string &per_job, const std::string &per_node = {}) {
+        return gpu_types_wished(
+            {.per_job = per_job, .per_node = per_node, .per_socket = {}, .per_task = {}, .nodes = 1});
+    };
+    assert_true(wished("gres/gpu:8").empty());
+    assert_true(wished("gres/gpu").empty());
+    assert_true(wished("gres/gpu:a100") == Names{"a100"});
+    assert_true(wished("gres:gpu:a100:8", "gres/gpu:1g.5gb=2,gres/nic:x:1") == (Names{"a100", "1g.5gb"}));
     for (const auto *const wrong : {"gpu", "gpu:", "gpu:x", "gpu:99999999999", "gpu:8,,"})
         assert_false(gpus_of(wrong).has_value());
 }

@@ -283,6 +283,107 @@ void pools_are_what_partitions_share(void **) {
     assert_int_equal(looked(nodes, jobs, records).pools.size(), 1);
 }
 
+void partitions_may_overlap(void **) {
+    auto nodes = two_nodes();
+    nodes.push_back(nodes.front());
+    nodes.back().name = "n3";
+    nodes[1].partitions = {"all", "few"};
+    nodes[2].partitions = {"few", "all"};
+    nodes[0].leaf = nodes[1].leaf = nodes[2].leaf = "s1";
+    std::vector jobs{pending(1, "gres/gpu:2"), pending(2, "gres/gpu:2"), pending(3, "gres/gpu:2"),
+                     running(4, "gres/gpu:4", "", {{"n1", 4}}), pending(5, "gres/gpu:2")};
+    jobs[1].partition = "few";
+    jobs[2].partition = "gone,few,none";
+    jobs[3].partition = "few"; // since it began, its node has left
+    jobs[4].partition = "none";
+    Records records;
+    const auto out = looked(nodes, jobs, records);
+    assert_int_equal(out.pools.size(), 1);
+    const auto &snapshot = out.pools.front().snapshot;
+    assert_int_equal(snapshot.nodes[0].kind, 0);
+    assert_int_equal(snapshot.nodes[1].kind, 1);
+    assert_int_equal(snapshot.nodes[2].kind, 1);
+    assert_int_equal(snapshot.nodes[1].leaf, 1); // the switch counts for each kind
+    const auto kinds_of = [&](std::uint32_t id) {
+        for (const auto &job : snapshot.jobs)
+            if (job.id == id)
+                return job.kinds;
+        return policy::kAllKinds;
+    };
+    assert_int_equal(kinds_of(1), 0b11);
+    assert_int_equal(kinds_of(2), 0b10);
+    assert_int_equal(kinds_of(3), 0b10);
+    assert_int_equal(kinds_of(4), 0b11);
+    assert_int_equal(out.left.size(), 1);
+    expect_equal(out.left.front().why, "its partition has no GPUs that it could use");
+    // What nobody asks for makes no difference.
+    const auto same = looked(nodes, std::vector{pending(1, "gres/gpu:2")}, records);
+    assert_int_equal(same.pools.front().snapshot.nodes[2].kind, 0);
+    assert_int_equal(same.pools.front().snapshot.nodes[2].leaf, 0);
+    // More kinds than can be told apart.
+    nodes.resize(100, nodes.front());
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+        nodes[i].name = fmt::format("n{}", i + 1);
+        nodes[i].partitions = {"all", fmt::format("p{}", i)};
+    }
+    jobs.assign(100, jobs.front());
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+        jobs[i].id = 1000 + static_cast<std::uint32_t>(i);
+        jobs[i].partition = fmt::format("p{}", i);
+    }
+    const auto many = looked(nodes, jobs, records);
+    assert_int_equal(many.pools.front().snapshot.nodes[98].kind, policy::kMostKinds - 1);
+    assert_true(many.pools.front().snapshot.jobs[1].kinds == 0b10);
+    for (const std::size_t last : {63U, 99U})
+        assert_true(many.pools.front().snapshot.jobs[last].kinds == policy::Kinds{1}
+                                                                        << (policy::kMostKinds - 1));
+}
+
+void types_and_features_are_demanded(void **) {
+    auto nodes = two_nodes();
+    nodes.push_back(nodes.front());
+    nodes.back().name = "n3";
+    nodes[0].gpu_types = nodes[1].gpu_types = {"a100"};
+    nodes[2].gpu_types = {"h100"};
+    nodes[1].features = {"ib", "new"};
+    nodes[2].features = {"new"};
+    const auto kinds_of = [&](const std::string &gpus, const std::string &features) {
+        std::vector jobs{pending(1, gpus), pending(2, "gres/gpu:1"), pending(3, "gres/gpu:1"),
+                         pending(4, "gres/gpu:1")};
+        jobs[0].features = features;
+        jobs[1].features = "ib&new"; // all make a difference
+        jobs[2].wishes.gpus.per_job = "gres/gpu:h100:1";
+        jobs[3].wishes.gpus.per_job = "gres/gpu:a100:1";
+        Records records;
+        const auto out = looked(nodes, jobs, records);
+        if (!out.left.empty())
+            return out.left.front().why;
+        std::string in;
+        for (std::size_t i = 0; i < nodes.size(); ++i)
+            if (policy::is_among(out.pools.front().snapshot.nodes[i].kind,
+                                 out.pools.front().snapshot.jobs.front().kinds))
+                in += nodes[i].name;
+        return in;
+    };
+    expect_equal(kinds_of("gres/gpu:2", ""), "n1n2n3");
+    expect_equal(kinds_of("gres/gpu:a100:2", ""), "n1n2");
+    expect_equal(kinds_of("gres:gpu:h100:2", ""), "n3");
+    expect_equal(kinds_of("gres/gpu:2", "new"), "n2n3");
+    expect_equal(kinds_of("gres/gpu:2", "new&ib"), "n2");
+    expect_equal(kinds_of("gres/gpu:2", "ib|new"), "n2n3");
+    expect_equal(kinds_of("gres/gpu:a100:2", "ib|new"), "n2");
+    expect_equal(kinds_of("gres/gpu:h100:2", "ib"), "its partition has no GPUs that it could use");
+    expect_contains(kinds_of("gres/gpu:2", "[rack1|rack2]"), "its --constraint=[rack1|rack2] is more than");
+    expect_contains(kinds_of("gres/gpu:2", "ib&new|old"), "is more than");
+    expect_equal(kinds_of("gres/gpu:a100:1,gres/gpu:h100:1", ""), "it asks for GPUs of several types");
+    // One that runs then stays where it is.
+    std::vector jobs{running(1, "gres/gpu:4", "singularity: elastic=2-4 ranks=4", {{"n1", 4}})};
+    Records records;
+    assert_true(looked(nodes, jobs, records).pools.front().snapshot.jobs.front().movable);
+    jobs[0].features = "ib*2";
+    assert_false(looked(nodes, jobs, records).pools.front().snapshot.jobs.front().movable);
+}
+
 void nodes_hang_on_switches(void **) {
     auto nodes = two_nodes();
     nodes.push_back(nodes.front());
@@ -413,6 +514,8 @@ int main() {
         cmocka_unit_test(priorities_of_jobs_that_wait),
         cmocka_unit_test(ledgers_live_on),
         cmocka_unit_test(pools_are_what_partitions_share),
+        cmocka_unit_test(partitions_may_overlap),
+        cmocka_unit_test(types_and_features_are_demanded),
         cmocka_unit_test(nodes_hang_on_switches),
         cmocka_unit_test(what_is_left_alone),
         cmocka_unit_test(moving_jobs_are_where_they_will_be),

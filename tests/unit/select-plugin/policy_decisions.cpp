@@ -328,6 +328,61 @@ void gangs_stay_under_one_leaf(void ** /*state*/) {
     expect_equal(cluster.plan(), "start 2 3x8 4x8 5x8");
 }
 
+// Nodes 0 and 1 for all, the others for who may use them.
+Cluster with_kinds(std::uint32_t nodes) {
+    Cluster cluster(nodes, 1);
+    for (std::uint32_t node = 2; node < nodes; ++node)
+        cluster.snapshot.nodes[node].kind = 1;
+    return cluster;
+}
+
+void room_is_made_where_the_job_may_be(void ** /*state*/) {
+    Cluster cluster = with_kinds(4);
+    for (std::uint32_t node = 0; node < 4; ++node)
+        cluster.running(Tier::kBasic, fixed(8, 8), {{node, 8}});
+    for (const std::size_t job : {0U, 1U})
+        cluster.snapshot.jobs[job].since_checkpoint = kMinute; // better victims, if they helped
+    cluster.pending(Tier::kPremium, fixed(8, 8)).kinds = 0b10;
+    expect_equal(cluster.plan(), "yield 3; start 5 2x8");
+    cluster.snapshot.jobs[4].kinds = 0b01;
+    expect_equal(cluster.plan(), "yield 1; start 5 0x8");
+}
+
+void a_gang_that_is_mostly_elsewhere_is_no_victim(void ** /*state*/) {
+    Cluster cluster = with_kinds(6);
+    cluster.running(Tier::kBasic, fixed(24, 8), {{0, 8}, {1, 8}, {2, 8}});
+    for (const std::uint32_t node : {3U, 4U, 5U})
+        cluster.running(Tier::kBasic, fixed(8, 8), {{node, 8}});
+    cluster.pending(Tier::kPremium, fixed(24, 8)).kinds = 0b10;
+    expect_equal(cluster.plan(), "yield 2; yield 3; yield 4; start 5 3x8 4x8 5x8");
+}
+
+void nobody_moves_aside_to_where_he_may_not_be(void ** /*state*/) {
+    Cluster cluster = with_kinds(4);
+    cluster.running(Tier::kBasic, fixed(8, 8), {{0, 8}}).movable = false;
+    cluster.running(Tier::kBasic, fixed(4, 4), {{1, 4}}).kinds = 0b01;
+    cluster.running(Tier::kBasic, fixed(4, 4), {{2, 4}}).kinds = 0b10;
+    cluster.running(Tier::kBasic, fixed(4, 4), {{3, 4}}).kinds = 0b11;
+    for (const std::size_t job : {1U, 2U})
+        cluster.snapshot.jobs[job].gpu_time = 0;
+    cluster.pending(Tier::kPremium, fixed(8, 8)).kinds = 0b01;
+    // The one on node 1 has nowhere to go, and gives way.
+    expect_equal(cluster.plan(), "yield 2; start 5 1x8");
+    cluster.snapshot.jobs[4].kinds = 0b10;
+    expect_equal(cluster.plan(), "migrate 3 3x4; start 5 2x8");
+}
+
+void what_it_may_not_use_is_no_room(void ** /*state*/) {
+    Cluster cluster = with_kinds(3);
+    cluster.pending(Tier::kPremium, fixed(16, 8)).kinds = 0b10;
+    cluster.pending(Tier::kPremium, fixed(8, 8)).kinds = 0b100;
+    expect_equal(cluster.plan(), "");
+    const Plan plan = policy::plan(cluster.snapshot, cluster.rules);
+    assert_int_equal(plan.waits.size(), 2);
+    for (const Wait &wait : plan.waits)
+        assert_true(wait.obstacle == Obstacle::kTooLarge);
+}
+
 void what_cannot_be_is_said(void ** /*state*/) {
     Cluster cluster(2);
     cluster.pending(Tier::kPremium, fixed(24, 8));
@@ -372,6 +427,9 @@ void defects_are_named(void ** /*state*/) {
     };
     expect_contains(defect([](Snapshot &s) { s.nodes[0].gpus = 65; }), "node 0 has 65 GPUs");
     expect_contains(defect([](Snapshot &s) { s.nodes[1].leaf = 9; }), "node 1 is under leaf 9");
+    expect_contains(defect([](Snapshot &s) { s.nodes[0].kind = kMostKinds; }), "node 0 is of kind 64");
+    expect_contains(defect([](Snapshot &s) { s.nodes[1].kind = 1; }), "leaf 0 has nodes of kinds 0 and 1");
+    expect_contains(defect([](Snapshot &s) { s.jobs[0].kinds = 0b10; }), "of node 0, which it may not use");
     expect_contains(defect([](Snapshot &s) { s.nodes[0].gpus = 4; }),
                     "job 1 has a share of 8 GPUs of node 0");
     expect_contains(defect([](Snapshot &s) { s.shares[0].node = 2; }), "node 2, which does not exist");
@@ -415,6 +473,10 @@ int main() {
         cmocka_unit_test(new_jobs_come_before_those_that_had_much),
         cmocka_unit_test(elastic_jobs_share_with_new_ones),
         cmocka_unit_test(gangs_stay_under_one_leaf),
+        cmocka_unit_test(room_is_made_where_the_job_may_be),
+        cmocka_unit_test(a_gang_that_is_mostly_elsewhere_is_no_victim),
+        cmocka_unit_test(nobody_moves_aside_to_where_he_may_not_be),
+        cmocka_unit_test(what_it_may_not_use_is_no_room),
         cmocka_unit_test(what_cannot_be_is_said),
         cmocka_unit_test(actions_are_explained),
         cmocka_unit_test(defects_are_named),

@@ -103,6 +103,9 @@ class Invariants {
                 if (used_[share.node] > node.gpus)
                     return fmt::format("{}: node {} has {} of {} GPUs given away",
                                        describe(action, snapshot_), share.node, used_[share.node], node.gpus);
+                if (!is_among(node.kind, job_of(action).kinds))
+                    return fmt::format("{}: on node {}, which it may not use", describe(action, snapshot_),
+                                       share.node);
                 const auto same = std::ranges::find(had, share.node, &Share::node);
                 if (node.draining && (same == had.end() || same->gpus < share.gpus))
                     return fmt::format("{}: on node {}, which drains", describe(action, snapshot_),
@@ -200,8 +203,7 @@ class Invariants {
                 job.state == JobState::kMoving || (running && (!may_move(job) || job.size >= need)))
                 continue;
             for (std::uint32_t size = running ? job.size + 1 : 0; size <= need; ++size) {
-                if ((!running || worth_growing(job, size)) &&
-                    fits(could, running ? &job : nullptr, snapshot_.sizes_of(job)[size]))
+                if ((!running || worth_growing(job, size)) && fits(could, job, snapshot_.sizes_of(job)[size]))
                     return fmt::format("job {} is left below its guarantee though its size {} could be had",
                                        job.id, size);
             }
@@ -215,17 +217,15 @@ class Invariants {
                sizes[size].speed * job.move_cost;
     }
 
-    // Whether a size fits into the free GPUs of each node, and those that the job has.
-    [[nodiscard]] bool fits(std::vector<std::uint32_t> room, const Job *own, const Size &size) const {
-        if (own != nullptr) {
-            for (const Share &share : snapshot_.shares_of(*own)) {
-                if (!snapshot_.nodes[share.node].draining)
-                    room[share.node] += share.gpus;
-            }
+    // Whether a size fits into the free GPUs of each node that the job may use, and those that it has.
+    [[nodiscard]] bool fits(std::vector<std::uint32_t> room, const Job &job, const Size &size) const {
+        for (const Share &share : snapshot_.shares_of(job)) {
+            if (!snapshot_.nodes[share.node].draining)
+                room[share.node] += share.gpus;
         }
         std::uint64_t blocks = 0;
-        for (const std::uint32_t gpus : room)
-            blocks += gpus / size.block;
+        for (std::uint32_t node = 0; node < room.size(); ++node)
+            blocks += is_among(snapshot_.nodes[node].kind, job.kinds) ? room[node] / size.block : 0;
         return blocks >= size.gpus / size.block;
     }
 
@@ -241,8 +241,7 @@ class Invariants {
             if (running && !may_volunteer(job))
                 continue;
             for (std::uint32_t size = running ? job.size + 1 : 0; size < job.sizes; ++size) {
-                if ((!running || worth_growing(job, size)) &&
-                    fits(room, running ? &job : nullptr, snapshot_.sizes_of(job)[size]))
+                if ((!running || worth_growing(job, size)) && fits(room, job, snapshot_.sizes_of(job)[size]))
                     return fmt::format("job {} could have size {} of what is idle", job.id, size);
             }
         }

@@ -32,7 +32,7 @@ void waiting_counts_from_eligibility(void ** /*state*/) {
     ledger.advance(1000 + (40 * kMinute), kOne, 8);
     assert_int_equal(ledger.life(), 750'000);
     assert_int_equal(ledger.hour(), 750'000);
-    assert_int_equal(ledger.gpu_time(), Milliseconds{8 * 30} * kMinute);
+    assert_int_equal(ledger.gpu_time(), Milliseconds{8} * 30 * kMinute);
 }
 
 void speed_is_what_was_measured_not_the_number_of_gpus(void ** /*state*/) {

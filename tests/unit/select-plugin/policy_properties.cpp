@@ -21,13 +21,15 @@ using policy::testing::Shape;
 std::string shown(const Snapshot &snapshot, const Plan &plan) {
     std::string text;
     for (std::size_t node = 0; node < snapshot.nodes.size(); ++node)
-        text += fmt::format("  node {}: {} GPUs, leaf {}{}\n", node, snapshot.nodes[node].gpus,
-                            snapshot.nodes[node].leaf, snapshot.nodes[node].draining ? ", draining" : "");
+        text += fmt::format("  node {}: {} GPUs, leaf {}, kind {}{}\n", node, snapshot.nodes[node].gpus,
+                            snapshot.nodes[node].leaf, snapshot.nodes[node].kind,
+                            snapshot.nodes[node].draining ? ", draining" : "");
     for (const Job &job : snapshot.jobs) {
-        text += fmt::format(
-            "  job {} {} state {} size {} movable {} moves {} since {} cost {} elapsed {} work {} hour {}:",
-            job.id, name_of(job.tier), static_cast<int>(job.state), job.size, job.movable, job.hour_moves,
-            job.since_move, job.move_cost, job.elapsed, job.work / kOne, job.hour_work / kOne);
+        text += fmt::format("  job {} {} state {} kinds {:x} size {} movable {} moves {} since {} cost {} "
+                            "elapsed {} work {} hour {}:",
+                            job.id, name_of(job.tier), static_cast<int>(job.state), job.kinds, job.size,
+                            job.movable, job.hour_moves, job.since_move, job.move_cost, job.elapsed,
+                            job.work / kOne, job.hour_work / kOne);
         for (const Size &size : snapshot.sizes_of(job))
             text += fmt::format(" {}/{}@{}", size.gpus, size.block, size.speed);
         text += ";";

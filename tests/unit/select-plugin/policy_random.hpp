@@ -43,6 +43,7 @@ struct Shape {
     std::uint32_t jobs = 8;
     std::uint32_t pending_percent = 40;
     std::uint32_t large_percent = 30; // of the jobs that span nodes
+    std::uint32_t kinds = 3;          // the most of nodes
     bool uniform = false;             // all nodes alike, none draining
 };
 
@@ -120,11 +121,17 @@ inline Job random_job(Random &random, std::uint64_t id) {
 inline Snapshot random_snapshot(Random &random, const Shape &shape) {
     Snapshot snapshot;
     std::vector<std::uint32_t> free;
+    const std::uint32_t kinds = shape.uniform ? 1 : random.count(1, shape.kinds);
+    std::vector<std::uint32_t> kind_of_leaf(shape.leaves);
+    for (std::uint32_t &kind : kind_of_leaf)
+        kind = random.count(0, kinds - 1);
     for (std::uint32_t node = 0; node < shape.nodes; ++node) {
         const std::uint32_t gpus =
             shape.uniform || random.chance(70) ? shape.gpus : random.count(0, shape.gpus);
+        const std::uint32_t leaf = std::min(node * shape.leaves / shape.nodes, shape.leaves - 1);
         snapshot.nodes.push_back({.gpus = gpus,
-                                  .leaf = std::min(node * shape.leaves / shape.nodes, shape.leaves - 1),
+                                  .leaf = leaf,
+                                  .kind = kind_of_leaf[leaf],
                                   .draining = !shape.uniform && random.chance(8)});
         free.push_back(gpus);
     }
@@ -132,10 +139,14 @@ inline Snapshot random_snapshot(Random &random, const Shape &shape) {
         Job job = random_job(random, 1 + index);
         const std::vector<Size> sizes = random_sizes(random, shape);
         std::vector<Share> shares;
+        if (random.chance(60))
+            job.kinds = random.count(1, (1U << kinds) - 1);
         if (!random.chance(shape.pending_percent)) {
             job.size = random.count(0, static_cast<std::uint32_t>(sizes.size()) - 1);
             shares = random_shares(random, free, sizes[job.size]);
         }
+        for (const Share &share : shares) // wherever it is, it was allowed to be
+            job.kinds |= Kinds{1} << snapshot.nodes[share.node].kind;
         if (!shares.empty())
             job.state = random.chance(92) ? JobState::kRunning : JobState::kMoving;
         else if (random.chance(4))

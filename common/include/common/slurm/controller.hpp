@@ -49,7 +49,8 @@ struct Job {
     std::string batch_host;            // where the script runs, or would; empty before the job has nodes
     std::string nodes;                 // Slurm's list of names; empty: it has none
     std::string name;
-    std::string partition;
+    std::string partition; // or several, commas between them
+    std::string features;  // that its nodes must have: Slurm's --constraint
     std::string qos;
     std::time_t eligible = 0; // 0: it is not yet
     std::time_t begin = 0;    // of one that waits for that; 0: it does not
@@ -74,6 +75,8 @@ struct Node {
     std::uint32_t gpus = 0;
     std::string leaf; // the switch or block that it hangs on, of load_nodes; empty: no topology is configured
     std::vector<std::string> partitions;
+    std::vector<std::string> gpu_types;
+    std::vector<std::string> features;
 };
 
 // libslurm between its initialisation, which reads slurm.conf, and its end: one per process, around all that

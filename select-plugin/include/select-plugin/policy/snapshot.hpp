@@ -21,11 +21,19 @@ namespace singularity::policy {
 // Most GPUs that one node may have.
 constexpr std::uint32_t kMostGpusOfNode = 64;
 
+// Nodes are of one kind if the same jobs may use them (in Slurm: if they are in the same partitions). A set
+// of kinds is a bit for each.
+constexpr std::uint32_t kMostKinds = 64;
+using Kinds = std::uint64_t;
+constexpr Kinds kAllKinds = ~Kinds{0};
+[[nodiscard]] constexpr bool is_among(std::uint32_t kind, Kinds kinds) { return ((kinds >> kind) & 1U) != 0; }
+
 struct Node {
     std::uint32_t gpus = 0; // at most kMostGpusOfNode; 0 while the node is down
     // The leaf switch (rack, NVLink domain) that the node hangs on: 0, 1, 2 ... Gangs are kept under one
-    // switch where there is room.
+    // switch where there is room. One whose nodes are of several kinds counts as a leaf for each.
     std::uint32_t leaf = 0;
+    std::uint32_t kind = 0; // below kMostKinds
     // Nothing new is placed here, and jobs leave as soon as their budgets and the other nodes allow.
     bool draining = false;
 };
@@ -58,7 +66,8 @@ struct Job {
     JobState state = JobState::kPending;
     // Whether it may be shrunk, grown, migrated or told to yield at all: it can be checkpointed.
     bool movable = true;
-    std::uint32_t size = 0; // kRunning: index of its size, from its first
+    Kinds kinds = kAllKinds; // of the nodes that it may use
+    std::uint32_t size = 0;  // kRunning: index of its size, from its first
 
     // Ranges in Snapshot::sizes (gpus and speed rise from the minimum to what was asked for; at least one)
     // and in Snapshot::shares (at most one of each node). Snapshot::add() sets them.
