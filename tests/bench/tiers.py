@@ -123,6 +123,8 @@ def run(say):
             lost[tier].append(took - work)
             fractions[tier].append(work / took)
             moves += record["Restarts"]
+            if work / took < GUARANTEES[tier]:
+                say(f"job {job} ({tier}) has missed its guarantee: {took:.0f} s for {work:.0f} s of work, moved {record['Restarts']} times")
     return {
         **{f"{tier}_lost_s": statistics.median(one) for tier, one in lost.items()},
         **{f"{tier}_most_lost_s": max(one) for tier, one in lost.items()},

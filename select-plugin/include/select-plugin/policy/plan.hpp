@@ -4,7 +4,7 @@
 // What always holds of a plan (tests/unit/select-plugin/policy_properties.cpp checks each):
 //   1. Never over-allocates: after every single action, in their order, no node has more GPUs given away than
 //   it has, and
-//      nothing is newly placed on a node that is draining.
+//      nothing is newly placed on a node that is draining, or of a kind that the job may not use.
 //   2. Whole gangs only: a job that starts, shrinks, grows or migrates gets all blocks of one of its sizes,
 //   each block within
 //      one node; a job that yields gives back all it has. Every job has at most one action.
