@@ -110,7 +110,7 @@ void small_clusters(void ** /*state*/) {
     Tally tally;
     const std::uint64_t share = test::is_short() ? 20 : 1;
     check(1, 100'000 / share, {.nodes = 6, .gpus = 8, .leaves = 3, .jobs = 12}, tally);
-    expect_variety(tally, 1000 / share);
+    expect_variety(tally, 500 / share);
 }
 
 void small_nodes(void ** /*state*/) {
