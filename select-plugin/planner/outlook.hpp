@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // One look at the cluster: what slurmctld says, as one snapshot for each pool of nodes. Nodes that share a
 // partition are one pool, so where all nodes are in one partition, or the partitions overlap, there is one.
-// Within it nodes are of one kind if they are in the same partitions. Pure.
+// Within it nodes are of kinds (demand.hpp). Pure.
 #pragma once
 
 #include "common/slurm/controller.hpp"
