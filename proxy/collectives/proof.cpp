@@ -137,4 +137,6 @@ Expected<void> prove_as_listener(Socket &socket, const JobKey &key, Purpose purp
     return check(theirs, proof_of(key, "caller", hello, challenge.nonce));
 }
 
+void end_proofs_of_thread() noexcept { OPENSSL_thread_stop(); }
+
 } // namespace singularity::collectives

@@ -18,4 +18,8 @@ enum class Purpose : std::uint32_t { rendezvous = 1, peers };
 [[nodiscard]] Expected<void> prove_as_listener(Socket &socket, const JobKey &key, Purpose purpose,
                                                const Deadline &deadline);
 
+// Gives back what OpenSSL keeps for the calling thread. By itself it does that when the thread ends, which
+// for one that nobody joins may be while the process ends, and OpenSSL with it.
+void end_proofs_of_thread() noexcept;
+
 } // namespace singularity::collectives

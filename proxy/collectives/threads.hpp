@@ -2,6 +2,8 @@
 // Threads that end by themselves when what they wait for is closed; who has started them waits for that.
 #pragma once
 
+#include "proof.hpp"
+
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -27,6 +29,7 @@ class Threads {
         std::thread([this, run = std::move(whole)]() mutable {
             run();
             run = nullptr; // what it keeps goes before it is said to have ended
+            end_proofs_of_thread();
             const std::scoped_lock lock(lock_);
             --count_;
             ended_.notify_all();
