@@ -21,8 +21,8 @@ namespace singularity::policy {
 // Most GPUs that one node may have.
 constexpr std::uint32_t kMostGpusOfNode = 64;
 
-// Nodes are of one kind if the same jobs may use them (in Slurm: same partitions, types of GPUs and features).
-// A set of kinds is a bit for each.
+// Nodes are of one kind if the same jobs may use them (in Slurm: same partitions, types of GPUs and
+// features). A set of kinds is a bit for each.
 constexpr std::uint32_t kMostKinds = 64;
 using Kinds = std::uint64_t;
 constexpr Kinds kAllKinds = ~Kinds{0};
