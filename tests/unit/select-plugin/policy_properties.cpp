@@ -108,9 +108,9 @@ void expect_variety(const Tally &tally, std::uint64_t least) {
 
 void small_clusters(void ** /*state*/) {
     Tally tally;
-    const std::uint64_t share = test::is_short() ? 20 : 1;
+    const std::uint64_t share = test::is_short() ? 5 : 1;
     check(1, 100'000 / share, {.nodes = 6, .gpus = 8, .leaves = 3, .jobs = 12}, tally);
-    expect_variety(tally, 500 / share);
+    expect_variety(tally, 1000 / share);
 }
 
 void small_nodes(void ** /*state*/) {
