@@ -9,16 +9,16 @@
 namespace singularity {
 namespace {
 
-constexpr log::Channel kLog("mount");
+constexpr log::Channel kMountLog("mount");
 
 void unmount_or_log(Mount &mount) noexcept {
     if (mount.target().empty())
         return;
     try {
         if (const auto done = mount.unmount(); !done)
-            kLog.error("{}", done.error().message());
+            kMountLog.error("{}", done.error().message());
     } catch (const std::exception &failure) {
-        kLog.error("cannot report on unmounting {}: {}", mount.target().native(), failure.what());
+        kMountLog.error("cannot report on unmounting {}: {}", mount.target().native(), failure.what());
     }
 }
 

@@ -15,7 +15,7 @@
 namespace singularity {
 namespace {
 
-constexpr log::Channel kLog("namespace");
+constexpr log::Channel kNamespaceLog("namespace");
 
 struct KindRow {
     NameSpaceKind kind;
@@ -109,7 +109,7 @@ NameSpaceVisit::~NameSpaceVisit() {
     if (home_ == nullptr)
         return;
     if (const auto returned = return_home(); !returned) {
-        kLog.error("{}; the process ends", returned.error().message());
+        kNamespaceLog.error("{}; the process ends", returned.error().message());
         std::terminate();
     }
 }

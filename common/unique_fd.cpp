@@ -13,7 +13,7 @@
 namespace singularity {
 namespace {
 
-constexpr log::Channel kLog("descriptor");
+constexpr log::Channel kDescriptorLog("descriptor");
 
 // 0, or the error. Linux has released the descriptor when close is interrupted (close(2), NOTES), so it is
 // not called again.
@@ -28,7 +28,7 @@ void UniqueFd::reset(int fd) noexcept {
     // The destructor often runs on the way out of a failed call whose errno is still wanted.
     const int saved_errno = errno;
     if (const int code = close_once(old); code != 0)
-        kLog.error("cannot close descriptor {}: errno {}", old, code);
+        kDescriptorLog.error("cannot close descriptor {}: errno {}", old, code);
     errno = saved_errno;
 }
 

@@ -17,8 +17,9 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr std::string_view kFix = "give minutes, minutes:seconds, hours:minutes:seconds or days-hours, e.g. "
-                                  "--singularity-checkpoint-every=30, or off";
+constexpr std::string_view kEveryFix =
+    "give minutes, minutes:seconds, hours:minutes:seconds or days-hours, e.g. "
+    "--singularity-checkpoint-every=30, or off";
 
 // Far more than any job runs; keeps the sum below inside 64 bits.
 constexpr seconds kMost = std::chrono::days(365);
@@ -80,9 +81,9 @@ Expected<seconds> parse_checkpoint_every(std::string_view text, std::chrono::mil
         return seconds(0);
     const auto time = seconds_in(text);
     if (!time)
-        return refuse(fmt::format("it is no time; {}", kFix));
+        return refuse(fmt::format("it is no time; {}", kEveryFix));
     if (*time > kMost)
-        return refuse(fmt::format("it is more than a year; {}", kFix));
+        return refuse(fmt::format("it is more than a year; {}", kEveryFix));
     if (*time != seconds(0) && *time < least)
         return refuse(fmt::format("it is more often than this cluster allows; give at least {} "
                                   "(elastic.checkpoint_every_least), or off",

@@ -10,7 +10,7 @@ namespace singularity::spank {
 
 namespace {
 
-constexpr std::string_view kFix =
+constexpr std::string_view kRangeFix =
     "give MIN-MAX in GPUs of the whole job, e.g. --singularity-elastic=2-8, or no value "
     "for 1 to the number requested";
 
@@ -19,13 +19,13 @@ Expected<std::uint32_t> parse_count(std::string_view text, std::string_view whol
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error == std::errc::result_out_of_range)
         return failure("accept --singularity-elastic", std::string(whole),
-                       fmt::format("{} '{}' is too large; {}", name, text, kFix));
+                       fmt::format("{} '{}' is too large; {}", name, text, kRangeFix));
     if (error != std::errc{} || end != text.data() + text.size())
         return failure("accept --singularity-elastic", std::string(whole),
-                       fmt::format("{} '{}' is not a whole number; {}", name, text, kFix));
+                       fmt::format("{} '{}' is not a whole number; {}", name, text, kRangeFix));
     if (value == 0)
         return failure("accept --singularity-elastic", std::string(whole),
-                       fmt::format("{} is 0, and a job needs at least 1 GPU; {}", name, kFix));
+                       fmt::format("{} is 0, and a job needs at least 1 GPU; {}", name, kRangeFix));
     return value;
 }
 
@@ -43,7 +43,7 @@ Expected<ElasticRange> parse_elastic_range(std::string_view text, const ElasticL
 
     const auto dash = text.find('-');
     if (dash == std::string_view::npos)
-        return refuse(fmt::format("there is no '-' in it; {}", kFix));
+        return refuse(fmt::format("there is no '-' in it; {}", kRangeFix));
     auto min = parse_count(text.substr(0, dash), text, "MIN");
     if (!min)
         return propagate(min);
@@ -51,7 +51,7 @@ Expected<ElasticRange> parse_elastic_range(std::string_view text, const ElasticL
     if (!max)
         return propagate(max);
     if (*min > *max)
-        return refuse(fmt::format("MIN {} is greater than MAX {}; {}", *min, *max, kFix));
+        return refuse(fmt::format("MIN {} is greater than MAX {}; {}", *min, *max, kRangeFix));
     if (*min < limits.min_gpus)
         return refuse(
             fmt::format("MIN {} is less than this cluster allows; give at least {} (elastic.min_gpus)", *min,

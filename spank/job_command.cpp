@@ -25,7 +25,7 @@ namespace {
 
 using agent::Client;
 
-constexpr std::chrono::seconds kRejoinPatience{30}; // for an agent that is being restarted
+constexpr std::chrono::seconds kJobRejoinPatience{30}; // for an agent that is being restarted
 constexpr std::size_t kLineLimit = std::size_t{64} << 10;
 
 // A job that runs in the foreground, and the connection to the agent that coordinates it.
@@ -94,7 +94,7 @@ class Follower {
                 outcome = tied ? ask() : propagate(tied);
                 return true;
             },
-            Deadline::after(kRejoinPatience), "another node agent");
+            Deadline::after(kJobRejoinPatience), "another node agent");
         return reached ? outcome : reached;
     }
 

@@ -3,8 +3,8 @@
 
 #include "checkpoint_every.hpp"
 #include "common/config.hpp"
-#include "common/log.hpp"
 #include "guarded_hook.hpp"
+#include "log.hpp"
 
 #include <cstdint>
 #include <string>
@@ -14,8 +14,6 @@
 namespace singularity::spank {
 
 namespace {
-
-constexpr log::Channel kLog("spank");
 
 // The options as they were given.
 struct Given {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr unsigned kMostDevices = 64;
 
-constexpr const char *kRunHelp =
+constexpr const char *kProxyRunHelp =
     "run a program through device proxies of its own: the smallest way to use them, without Slurm.\n"
     "The program is unchanged; whatever it loads as libcuda.so.1, libnvidia-ml.so.1 or libnccl.so.2 is "
     "the proxy's client.\n"
@@ -35,7 +35,7 @@ int run_program(const launcher::RunOptions &options) {
 void add_proxy_command(CLI::App &app, int &status) {
     CLI::App *proxy = app.add_subcommand("proxy", "device proxies");
     proxy->require_subcommand(1);
-    CLI::App *command = proxy->add_subcommand("run", kRunHelp);
+    CLI::App *command = proxy->add_subcommand("run", kProxyRunHelp);
     const auto options = std::make_shared<launcher::RunOptions>();
     command->add_option("--devices", options->devices, "how many devices, one proxy each")
         ->check(CLI::Range(1U, kMostDevices))

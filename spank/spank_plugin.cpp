@@ -2,9 +2,9 @@
 #include "spank_plugin.hpp"
 
 #include "common/config.hpp"
-#include "common/log.hpp"
 #include "elastic_range.hpp"
 #include "guarded_hook.hpp"
+#include "log.hpp"
 #include "options.hpp"
 #include "task/variables.hpp"
 
@@ -22,7 +22,6 @@ namespace singularity::spank {
 
 namespace {
 
-constexpr log::Channel kLog("spank");
 constexpr const char *kElasticVariable = "SINGULARITY_ELASTIC";
 
 void to_slurm_log(log::Level level, std::string_view line) {

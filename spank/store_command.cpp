@@ -50,7 +50,7 @@ void interrupt(int /*signal*/) { interrupted = 1; }
 std::string date(std::int64_t time) { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(time)); }
 
 // One line that is written over again and again, for people only.
-class ProgressLine {
+class PhaseLine {
   public:
     bool operator()(const store::Phase &phase) {
         const auto now = std::chrono::steady_clock::now();
@@ -190,7 +190,7 @@ Expected<bool> verify(const store::Store &opened, const StoreOptions &options) {
         users = {*owner};
     }
     bool whole = true;
-    ProgressLine line;
+    PhaseLine line;
     const auto progress = [&line](const store::Phase &phase) { return line(phase); };
     for (const uid_t uid : users) {
         const auto report = options.id.empty() ? store::verify_all(opened, uid, options.set_aside, progress)
@@ -218,7 +218,7 @@ Expected<bool> collect(const store::Store &opened, const StoreOptions &options) 
     const auto users = users_of(opened, options);
     if (!users)
         return std::unexpected(users.error());
-    ProgressLine line;
+    PhaseLine line;
     store::GcOptions gc;
     gc.grace = std::chrono::seconds(options.grace_s);
     gc.settle = std::chrono::seconds(options.settle_s);

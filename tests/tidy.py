@@ -11,6 +11,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -22,12 +23,21 @@ COMPILE_PLUGIN = ["g++", "-std=c++20", "-O1", "-fPIC", "-shared", "-fno-rtti", "
                   "-isystem", "/usr/include/llvm-19", "-isystem", "/usr/include/llvm-c-19"]
 
 
+def parts(entry):
+    """The entry; of a file that CMake made of several sources of a target, an entry for each of these."""
+    if os.path.basename(os.path.dirname(entry["file"])) != "Unity":
+        return [entry]
+    with open(entry["file"], encoding="utf-8") as file:
+        sources = re.findall(r'^#include "(/.*)"$', file.read(), re.MULTILINE)
+    return [{**entry, "file": source, "command": entry["command"].replace(entry["file"], source)} for source in sources]
+
+
 def commands(build):
-    """{file: the first command that compiles it}: libraries made several times over have the same text."""
+    """{file: the first command that compiles it by itself}: libraries made several times over have the same text."""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         entries = json.load(file)
     found = {}
-    for entry in entries:
+    for entry in (part for whole in entries for part in parts(whole)):
         if not entry["file"].startswith(os.path.abspath(build)):  # generated sources are their generators' matter
             found.setdefault(entry["file"], entry)
     return found
@@ -82,13 +92,13 @@ def scope_plugin(version):
     return path
 
 
-def check(build, file, entry, version, plugin, deep):
+def check(database, file, entry, version, plugin, deep):
     # A failed assertion of cmocka leaves by longjmp, which the analyzer does not know.
     more = ["--checks=clang-analyzer-*"] if deep and not file.startswith(HERE) else []
     stamp = os.path.join(CACHE, state_of(entry, version + configuration(file) + "".join([plugin, *more]).encode()))
     if os.path.exists(stamp):
         return file, True, ""
-    words = ["clang-tidy", f"--load={plugin}", "-quiet", "-p", build, *more, file]
+    words = ["clang-tidy", f"--load={plugin}", "-quiet", "-p", database, *more, file]
     result = subprocess.run(words, capture_output=True, text=True, check=False)
     if result.returncode == 0:
         with open(stamp, "w", encoding="utf-8"):
@@ -104,10 +114,14 @@ def main():
     skipped = later()
     every = commands(build)
     found = {file: entry for file, entry in every.items() if file not in skipped}
+    database = os.path.join(build, "tidy")  # of the sources one by one
+    os.makedirs(database, exist_ok=True)
+    with open(os.path.join(database, "compile_commands.json"), "w", encoding="utf-8") as file:
+        json.dump(list(every.values()), file)
     print(f"{len(found)} files; {len(every) - len(found)} that tests/tidy.later matches are not checked")
     failed = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        tasks = [pool.submit(check, build, file, entry, version, plugin, deep) for file, entry in sorted(found.items())]
+        tasks = [pool.submit(check, database, file, entry, version, plugin, deep) for file, entry in sorted(found.items())]
         for done, task in enumerate(concurrent.futures.as_completed(tasks), start=1):
             file, clean, words = task.result()
             print(f"[{done}/{len(tasks)}] {os.path.relpath(file)}{'' if clean else ': FAILED'}", flush=True)

@@ -31,12 +31,13 @@ if(SINGULARITY_SANITIZE)
 endif()
 
 # singularity_target(NAME COMPONENT component TYPE STATIC|MODULE|SHARED|EXECUTABLE
-#                    SOURCES file... [USES component-library...] [LINKS library...] [EXPORTS version-script])
+#                    SOURCES file... [APART file...] [USES component-library...] [LINKS library...] [EXPORTS version-script])
+#   APART    those SOURCES whose names are also another source's of the target: never compiled together with others
 #   USES     targets of other components, e.g. singularity_common; checked against the table above
 #   LINKS    anything from outside the project
 #   EXPORTS  linker version script: the symbols that a plugin shows to its host program, and no others
 function(singularity_target name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "COMPONENT;TYPE;EXPORTS" "SOURCES;USES;LINKS")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "COMPONENT;TYPE;EXPORTS" "SOURCES;APART;USES;LINKS")
     if(arg_UNPARSED_ARGUMENTS OR NOT arg_COMPONENT OR NOT arg_TYPE OR NOT arg_SOURCES)
         message(FATAL_ERROR "singularity_target(${name}): COMPONENT, TYPE and SOURCES are required; "
                             "not understood: '${arg_UNPARSED_ARGUMENTS}'")
@@ -48,6 +49,14 @@ function(singularity_target name)
         add_library(${name} ${arg_TYPE} ${arg_SOURCES})
     endif()
     set_target_properties(${name} PROPERTIES SINGULARITY_COMPONENT ${arg_COMPONENT})
+    # What is generated may define weakly what another source of the target defines, and is long enough by itself.
+    set(apart ${arg_SOURCES})
+    list(FILTER apart INCLUDE REGEX "^${PROJECT_BINARY_DIR}/")
+    set_source_files_properties(${apart} ${arg_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    list(LENGTH arg_SOURCES sources)
+    if(sources EQUAL 1)
+        set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+    endif()
     if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${arg_COMPONENT}/include)
         target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/${arg_COMPONENT}/include)
     endif()

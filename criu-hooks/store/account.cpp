@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "account.hpp"
 
-#include "common/log.hpp"
 #include "directory.hpp"
+#include "log.hpp"
 
 #include <algorithm>
 #include <array>
@@ -15,14 +15,13 @@
 namespace singularity::store {
 namespace {
 
-constexpr log::Channel kLog("store");
-constexpr const char *kFile = "named";
-constexpr std::string_view kMagic = "singularity-used";
+constexpr const char *kAccountFile = "named";
+constexpr std::string_view kAccountMagic = "singularity-used";
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kEntrySize = sizeof(std::uint64_t) + sizeof(std::uint32_t);
 constexpr std::size_t kRunSize = 2 * sizeof(std::uint32_t);
 // Twenty million chunks. What is larger is not kept, and not believed.
-constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20U;
+constexpr std::uint64_t kMostAccountBytes = std::uint64_t{256} << 20U;
 
 struct Named {
     std::uint64_t prefix;
@@ -100,10 +99,10 @@ class Input {
 
 // Code EBADMSG: it is there but not a whole one.
 Expected<Account> load(const UserSpace &space) {
-    auto file = space.usage.open_file(kFile);
+    auto file = space.usage.open_file(kAccountFile);
     if (!file)
         return propagate(file);
-    const std::string path = space.usage.path_of(kFile);
+    const std::string path = space.usage.path_of(kAccountFile);
     struct stat status{};
     if (::fstat(file->get(), &status) != 0)
         return std::unexpected(errno_error("look at", path));
@@ -114,7 +113,7 @@ Expected<Account> load(const UserSpace &space) {
             "quota writes it anew",
             EBADMSG);
     };
-    if (static_cast<std::uint64_t>(status.st_size) > kMostBytes)
+    if (static_cast<std::uint64_t>(status.st_size) > kMostAccountBytes)
         return damaged();
     std::vector<std::byte> data(static_cast<std::size_t>(status.st_size));
     const auto got = read_all(*file, data, 0, path);
@@ -141,9 +140,9 @@ Expected<Account> Account::open(const UserSpace &space) {
     if (!*changed)
         return account;
     const auto data = account->encode();
-    if (data.size() > kMostBytes)
+    if (data.size() > kMostAccountBytes)
         return account;
-    if (const auto kept = publish_file(space.temporary, space.usage, kFile, data); !kept)
+    if (const auto kept = publish_file(space.temporary, space.usage, kAccountFile, data); !kept)
         kLog.warning("{}; the next checkpoint reads manifests again", kept.error().message());
     return account;
 }
@@ -248,7 +247,7 @@ void Account::make_index() {
 // count of runs, of each u32 first and u32 count; hash of all bytes before.
 std::vector<std::byte> Account::encode() const {
     Output out;
-    out.bytes(std::as_bytes(std::span(kMagic)));
+    out.bytes(std::as_bytes(std::span(kAccountMagic)));
     out.number(kVersion);
     out.number(static_cast<std::uint32_t>(entries_.size()));
     for (const Entry &entry : entries_) {
@@ -276,7 +275,7 @@ std::optional<Account> Account::decode(std::span<const std::byte> data) {
     if (!std::ranges::equal(hash_of(body).bytes, data.last(Hash::kSize)))
         return std::nullopt;
     Input in(body);
-    if (!std::ranges::equal(in.bytes(kMagic.size()), std::as_bytes(std::span(kMagic))) ||
+    if (!std::ranges::equal(in.bytes(kAccountMagic.size()), std::as_bytes(std::span(kAccountMagic))) ||
         in.number<std::uint32_t>() != kVersion)
         return std::nullopt;
     Account account;

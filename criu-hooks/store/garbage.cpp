@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Garbage collection. README.md has the protocol and why it is safe; the order of the steps here, and of the
 // listings within them, is what the argument rests on.
-#include "common/log.hpp"
 #include "common/text.hpp"
 #include "criu-hooks/store/maintenance.hpp"
+#include "log.hpp"
 #include "reach.hpp"
 #include "rounds.hpp"
 #include "state.hpp"
@@ -23,8 +23,6 @@ namespace {
 
 using Names = std::set<std::string, std::less<>>;
 using std::chrono::nanoseconds;
-
-constexpr log::Channel kLog("store");
 
 nanoseconds modified(const struct stat &status) {
     return std::chrono::seconds(status.st_mtim.tv_sec) + nanoseconds(status.st_mtim.tv_nsec);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "lease.hpp"
 
-#include "common/log.hpp"
 #include "directory.hpp"
+#include "log.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -16,7 +16,6 @@
 namespace singularity::store {
 namespace {
 
-constexpr log::Channel kLog("store");
 // Of the timeout, between two renewals: several may fail or be late.
 constexpr int kRenewals = 20;
 

@@ -18,10 +18,10 @@ namespace {
 constexpr std::string_view kFirstLine = "slurm-singularity garbage collection 1\n";
 constexpr std::string_view kSettling = "settling";
 constexpr std::string_view kLease = "lease ";
-constexpr std::string_view kFile = "file ";
+constexpr std::string_view kFileWord = "file ";
 constexpr std::string_view kHash = "hash ";
 constexpr std::size_t kMostFiles = 65536; // in one round: what is held in memory stays small
-constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20U;
+constexpr std::uint64_t kMostRoundBytes = std::uint64_t{64} << 20U;
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
@@ -41,8 +41,8 @@ std::optional<Round> parse(std::string name, std::string_view text) {
             round.settling = true;
         else if (line.starts_with(kLease))
             round.leases.emplace_back(line.substr(kLease.size()));
-        else if (line.starts_with(kFile))
-            round.files.emplace_back(line.substr(kFile.size()));
+        else if (line.starts_with(kFileWord))
+            round.files.emplace_back(line.substr(kFileWord.size()));
         else
             return std::nullopt;
     }
@@ -74,7 +74,7 @@ Expected<Rounds> read_rounds(const UserSpace &space) {
         struct stat status{};
         if (::fstat(file->get(), &status) != 0)
             return std::unexpected(errno_error("look at", path));
-        if (static_cast<std::uint64_t>(status.st_size) > kMostBytes) {
+        if (static_cast<std::uint64_t>(status.st_size) > kMostRoundBytes) {
             damaged(path);
             continue;
         }
@@ -101,7 +101,7 @@ Expected<void> write_rounds(const UserSpace &space, const Round &model, std::spa
         for (const std::string &lease : model.leases)
             text += fmt::format("{}{}\n", kLease, lease);
         for (const std::string &file : part)
-            text += fmt::format("{}{}\n", kFile, file);
+            text += fmt::format("{}{}\n", kFileWord, file);
         text += fmt::format("{}{}\n", kHash, hash_of(bytes_of(text)).hex());
         if (auto published =
                 publish_file(space.temporary, space.rounds, "round-" + random_name(), bytes_of(text));

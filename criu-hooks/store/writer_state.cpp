@@ -2,9 +2,9 @@
 #include "writer_state.hpp"
 
 #include "chunk_file.hpp"
-#include "common/log.hpp"
 #include "common/text.hpp"
 #include "directory.hpp"
+#include "log.hpp"
 #include "manifest_file.hpp"
 #include "reach.hpp"
 
@@ -20,7 +20,6 @@
 namespace singularity::store {
 namespace {
 
-constexpr log::Channel kLog("store");
 constexpr const char *kWrite = "write checkpoint";
 // Temporary files that wait to be made durable: more than a few share each commit of the file system's
 // journal.

@@ -17,7 +17,7 @@ namespace {
 // Between two calls of a busy program less than this passes; a sleep and a wake-up cost about as much.
 constexpr std::chrono::microseconds kBusySpin{40};
 
-std::unexpected<Error> broken(std::string why) {
+std::unexpected<Error> broken_ring(std::string why) {
     return failure("read", "the client's ring", std::move(why), EPROTO);
 }
 
@@ -77,7 +77,7 @@ Expected<std::optional<Record>> ServerEnd::next(const Deadline &deadline) {
                 tail = tail_;
             }
             if (head % kRecordAlignment != 0 || head - read_ > segment_.ring().size() - (read_ - tail))
-                return broken(fmt::format(
+                return broken_ring(fmt::format(
                     "it says that it ends at {:#x}; it was read up to {:#x}, room is given back up to {:#x}",
                     head, read_, tail));
             head_ = head;
@@ -117,14 +117,14 @@ Expected<std::optional<Record>> ServerEnd::take() {
     const auto &header = record.header;
     if ((header.flags & kPaddingRecord) != 0) {
         if (header.size + sizeof(RecordHeader) != ring.size() - place || there != ring.size() - place)
-            return broken(fmt::format("padding of {} bytes at {:#x} does not end where the ring ends",
-                                      header.size, place));
+            return broken_ring(fmt::format("padding of {} bytes at {:#x} does not end where the ring ends",
+                                           header.size, place));
         // Its room comes back with that of the record behind it.
         read_ += there;
         return std::nullopt;
     }
     if (header.size > segment_.geometry().record_limit || record_span(header.size) > there)
-        return broken(
+        return broken_ring(
             fmt::format("a record at {:#x} says that it has {} bytes; {} are there, at most {} are allowed",
                         place, header.size, there, segment_.geometry().record_limit));
     record.message = ring.subspan(place + sizeof(RecordHeader), header.size);
@@ -135,21 +135,22 @@ Expected<std::optional<Record>> ServerEnd::take() {
 Expected<void> ServerEnd::claim(const RecordHeader &header) {
     if (header.reply_slot == kNoReply) {
         if (header.piece != kNoPiece)
-            return broken(fmt::format("a record without reply names piece {}", header.piece));
+            return broken_ring(fmt::format("a record without reply names piece {}", header.piece));
         return {};
     }
     if (header.reply_slot >= segment_.geometry().slots)
-        return broken(
+        return broken_ring(
             fmt::format("a record names reply slot {} of {}", header.reply_slot, segment_.geometry().slots));
     if (header.piece != kNoPiece && header.piece >= segment_.geometry().pieces)
-        return broken(fmt::format("a record names piece {} of {}", header.piece, segment_.geometry().pieces));
+        return broken_ring(
+            fmt::format("a record names piece {} of {}", header.piece, segment_.geometry().pieces));
     // Two answers in one place would be the client's own loss, but also a second waiter for one slot here.
     if ((busy_slots_.fetch_or(bit(header.reply_slot), std::memory_order_acq_rel) & bit(header.reply_slot)) !=
         0)
-        return broken(fmt::format("reply slot {} still waits for another answer", header.reply_slot));
+        return broken_ring(fmt::format("reply slot {} still waits for another answer", header.reply_slot));
     if (header.piece != kNoPiece &&
         (busy_pieces_.fetch_or(bit(header.piece), std::memory_order_acq_rel) & bit(header.piece)) != 0)
-        return broken(fmt::format("piece {} still waits for another answer", header.piece));
+        return broken_ring(fmt::format("piece {} still waits for another answer", header.piece));
     return {};
 }
 

@@ -2,8 +2,8 @@
 #include "attachment.hpp"
 
 #include "barrier.hpp"
-#include "common/log.hpp"
 #include "common/unique_fd.hpp"
+#include "log.hpp"
 #include "memory.hpp"
 #include "process.hpp"
 #include "proxy/protocol/memory.hpp"
@@ -30,12 +30,11 @@ namespace singularity::client {
 
 namespace {
 
-constexpr log::Channel kLog("cuda");
 constexpr const char *kVariable = "SINGULARITY_PROXY_ATTACH_TIMEOUT";
 constexpr std::chrono::seconds kDefaultTimeout{1800};
 constexpr std::chrono::milliseconds kBetweenTries{30};
 constexpr std::chrono::seconds kHandshake{5};
-constexpr std::chrono::seconds kSend{10};
+constexpr std::chrono::seconds kAttachmentSend{10};
 // A process that was stored for a month has not waited for a month.
 constexpr std::chrono::seconds kLongestStep{1};
 
@@ -178,7 +177,7 @@ class Attachment {
         // A daemon that is gone has no use for the answer, and the watcher says so to everybody.
         if (auto sent =
                 session.end().link().send(channel::PacketType::paused, event.ticket, channel::body_of(said),
-                                          {&descriptor, good ? 1U : 0U}, Deadline::after(kSend));
+                                          {&descriptor, good ? 1U : 0U}, Deadline::after(kAttachmentSend));
             !sent)
             kLog.debug("{}", sent.error().message());
     }
@@ -194,8 +193,8 @@ class Attachment {
         // Nothing is asked for that was not paused.
         if (!paused_[&session])
             return;
-        if (auto sent =
-                session.end().link().send(channel::PacketType::detached, 0, {}, {}, Deadline::after(kSend));
+        if (auto sent = session.end().link().send(channel::PacketType::detached, 0, {}, {},
+                                                  Deadline::after(kAttachmentSend));
             !sent)
             kLog.debug("{}", sent.error().message());
         if (auto done = detach(session); !done)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "barrier.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 #include "process.hpp"
 #include "proxy/barrier/messages.hpp"
 #include "proxy/channel/memory_file.hpp"
@@ -18,8 +18,7 @@ namespace singularity::client {
 
 namespace {
 
-constexpr log::Channel kLog("cuda");
-constexpr std::chrono::seconds kSend{10};
+constexpr std::chrono::seconds kBarrierSend{10};
 constexpr std::chrono::milliseconds kLongest{600'000};
 
 struct Asked {
@@ -40,7 +39,8 @@ Expected<void> report(const Asked &asked) {
     if (!asked.session->linked())
         return {}; // whoever has asked is gone
     return asked.session->end().link().send(channel::PacketType::reported, asked.ticket,
-                                            channel::body_of(head), {&descriptor, 1}, Deadline::after(kSend));
+                                            channel::body_of(head), {&descriptor, 1},
+                                            Deadline::after(kBarrierSend));
 }
 
 // Requests in the order in which they came. One that takes long keeps others waiting that are for the same

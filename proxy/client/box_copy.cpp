@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "box_copy.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,8 +11,6 @@
 namespace singularity::client {
 
 namespace {
-
-constexpr log::Channel kLog("cuda");
 
 template <class Copy>
 BoxCopy planar(const Copy &copy) {

@@ -3,8 +3,8 @@
 #include "blob.hpp"
 #include "capture_modes.hpp"
 #include "code_options.hpp"
-#include "common/log.hpp"
 #include "image.hpp"
+#include "log.hpp"
 #include "memory.hpp"
 #include "objects.hpp"
 #include "proxy/protocol/code.hpp"
@@ -19,7 +19,6 @@ using namespace singularity::client;
 
 namespace {
 
-constexpr log::Channel kLog("cuda");
 constexpr std::size_t kLogs = 2 * protocol::kMostLogText + std::size_t{64} * 1024;
 
 CUresult image_of(const void *memory, std::span<const std::byte> &image) {

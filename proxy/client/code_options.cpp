@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "code_options.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -10,8 +10,6 @@
 namespace singularity::client {
 
 namespace {
-
-constexpr log::Channel kLog("cuda");
 
 bool is_log(CUjit_option option) {
     return option == CU_JIT_INFO_LOG_BUFFER || option == CU_JIT_ERROR_LOG_BUFFER;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "proxy/client/forward.hpp"
 
-#include "common/log.hpp"
 #include "context.hpp"
+#include "log.hpp"
 #include "objects.hpp"
 #include "process.hpp"
 #include "proxy/driver-api/api.hpp"
@@ -16,8 +16,6 @@ namespace singularity::client {
 
 namespace {
 
-constexpr log::Channel kLog("cuda");
-
 // What the handles of the call that is being prepared have said.
 struct Prepared {
     Route route;
@@ -25,7 +23,7 @@ struct Prepared {
 };
 thread_local Prepared prepared;
 thread_local Route on_device;
-thread_local Route last;
+thread_local Route route_of_last_call;
 
 void prepare(Session *session, Context *context, bool decides) {
     if (prepared.decided || session == nullptr || (!decides && prepared.route.session != nullptr))
@@ -155,7 +153,7 @@ OnContext::~OnContext() { current_context = before_; }
 
 void drop_route() { prepared = {}; }
 
-const Route &last_route() { return last; }
+const Route &last_route() { return route_of_last_call; }
 
 CUresult route_without_context(Route &route) {
     if (on_device.session != nullptr) {
@@ -187,7 +185,7 @@ CUresult take_route(Route &route, bool context_free) {
             return bad;
         route = {.session = current_context->session, .context = current_context};
     }
-    last = route;
+    route_of_last_call = route;
     return route.context == nullptr ? CUDA_SUCCESS : route.context->sticky.load(std::memory_order_relaxed);
 }
 

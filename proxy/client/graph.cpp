@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "graph.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -9,8 +9,6 @@
 namespace singularity::client {
 
 namespace {
-
-constexpr log::Channel kLog("cuda");
 
 std::uint64_t number(const void *handle) { return std::bit_cast<std::uint64_t>(handle); }
 

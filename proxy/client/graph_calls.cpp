@@ -15,7 +15,7 @@ using namespace singularity::client;
 
 namespace {
 
-std::uint64_t number(const void *handle) { return std::bit_cast<std::uint64_t>(handle); }
+std::uint64_t word_of(const void *handle) { return std::bit_cast<std::uint64_t>(handle); }
 
 // What cuStreamGetCaptureInfo has pointed the program to: valid until this thread asks again.
 struct CaptureLists {
@@ -243,7 +243,7 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
     if (result != CUDA_ERROR_ILLEGAL_STATE && result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD &&
         result != CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
         capture_ended(request->hStream);
-    if (result == CUDA_SUCCESS && phGraph != nullptr && number(*phGraph) == chosen)
+    if (result == CUDA_SUCCESS && phGraph != nullptr && word_of(*phGraph) == chosen)
         made(driver_api::kHandleGraph, chosen, ApiId::kStreamEndCapture, &*request);
     return result;
 }
@@ -341,7 +341,7 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
     const auto handle = table.reserve();
     const auto result =
         ask(route,
-            protocol::Message<protocol::InstantiateGraph>{.fixed = {.graph = number(hGraph),
+            protocol::Message<protocol::InstantiateGraph>{.fixed = {.graph = word_of(hGraph),
                                                                     .exec = handle,
                                                                     .flags = instantiateParams->flags,
                                                                     .upload_stream = stream}},
@@ -355,7 +355,7 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
     object->session = route.session;
     object->context = route.context;
     table.add(handle, std::move(object));
-    share_user_objects(number(hGraph), handle);
+    share_user_objects(word_of(hGraph), handle);
     *phGraphExec = std::bit_cast<CUgraphExec>(handle);
     return CUDA_SUCCESS;
 }
@@ -365,11 +365,11 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     Route route;
     if (const auto bad = graph_route(hGraph, route); bad != CUDA_SUCCESS)
         return bad;
-    if (resultInfo == nullptr || find_object(driver_api::kHandleGraphExec, number(hGraphExec)) == nullptr)
+    if (resultInfo == nullptr || find_object(driver_api::kHandleGraphExec, word_of(hGraphExec)) == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
     return ask(route,
                protocol::Message<protocol::UpdateGraphExec>{
-                   .fixed = {.exec = number(hGraphExec), .graph = number(hGraph)}},
+                   .fixed = {.exec = word_of(hGraphExec), .graph = word_of(hGraph)}},
                0, [&](CUresult, const auto &reply) {
                    resultInfo->result = static_cast<CUgraphExecUpdateResult>(reply.fixed.outcome);
                    resultInfo->errorNode = std::bit_cast<CUgraphNode>(reply.fixed.error_node);
@@ -385,7 +385,7 @@ CUresult cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int fla
         return CUDA_ERROR_INVALID_VALUE;
     bool written = false;
     const auto result = ask(
-        route, protocol::Message<protocol::PrintGraph>{.fixed = {.graph = number(hGraph), .flags = flags}},
+        route, protocol::Message<protocol::PrintGraph>{.fixed = {.graph = word_of(hGraph), .flags = flags}},
         protocol::kReadPiece, [&](const auto &reply) {
             std::ofstream file(path, std::ios::binary);
             const auto text = protocol::text_of(reply.buffers[0]);
@@ -418,7 +418,7 @@ CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destro
 CUresult cuUserObjectRetain(CUuserObject object, unsigned int count) {
     if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
         return bad;
-    auto *const found = find_as<UserObject>(driver_api::kHandleUserObject, number(object));
+    auto *const found = find_as<UserObject>(driver_api::kHandleUserObject, word_of(object));
     if (found == nullptr || count == 0 || count > INT_MAX)
         return CUDA_ERROR_INVALID_VALUE;
     const std::scoped_lock lock(user_objects().lock);
@@ -429,16 +429,16 @@ CUresult cuUserObjectRetain(CUuserObject object, unsigned int count) {
 CUresult cuUserObjectRelease(CUuserObject object, unsigned int count) {
     if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
         return bad;
-    if (find_object(driver_api::kHandleUserObject, number(object)) == nullptr || count == 0 ||
+    if (find_object(driver_api::kHandleUserObject, word_of(object)) == nullptr || count == 0 ||
         count > INT_MAX)
         return CUDA_ERROR_INVALID_VALUE;
     bool last = false;
     {
         const std::scoped_lock lock(user_objects().lock);
-        last = drop(number(object), count);
+        last = drop(word_of(object), count);
     }
     if (last)
-        destroy_object(number(object));
+        destroy_object(word_of(object));
     return CUDA_SUCCESS;
 }
 
@@ -446,13 +446,13 @@ CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned in
     Route route;
     if (const auto bad = graph_route(graph, route); bad != CUDA_SUCCESS)
         return bad;
-    auto *const found = find_as<UserObject>(driver_api::kHandleUserObject, number(object));
+    auto *const found = find_as<UserObject>(driver_api::kHandleUserObject, word_of(object));
     if (found == nullptr || count == 0 || count > INT_MAX || (flags & ~1U) != 0)
         return CUDA_ERROR_INVALID_VALUE;
     const std::scoped_lock lock(user_objects().lock);
     if ((flags & CU_GRAPH_USER_OBJECT_MOVE) == 0)
         found->count += count;
-    user_objects().held[number(graph)][number(object)] += count;
+    user_objects().held[word_of(graph)][word_of(object)] += count;
     return CUDA_SUCCESS;
 }
 
@@ -464,17 +464,17 @@ CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned i
     {
         auto &all = user_objects();
         const std::scoped_lock lock(all.lock);
-        auto &references = all.held[number(graph)];
-        const auto found = references.find(number(object));
+        auto &references = all.held[word_of(graph)];
+        const auto found = references.find(word_of(object));
         if (found == references.end() || count == 0 || found->second < count)
             return CUDA_ERROR_INVALID_VALUE;
         found->second -= count;
         if (found->second == 0)
             references.erase(found);
-        last = drop(number(object), count);
+        last = drop(word_of(object), count);
     }
     if (last)
-        destroy_object(number(object));
+        destroy_object(word_of(object));
     return CUDA_SUCCESS;
 }
 

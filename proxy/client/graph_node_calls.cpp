@@ -287,7 +287,7 @@ CUresult set_any(std::uint64_t exec, CUgraphNode handle, CUgraphNodeParams *node
     }
 }
 
-std::uint64_t number(CUgraphExec exec) { return std::bit_cast<std::uint64_t>(exec); }
+std::uint64_t exec_number(CUgraphExec exec) { return std::bit_cast<std::uint64_t>(exec); }
 
 CUDA_MEMCPY3D copy_of(const protocol::MemcpyBody &body) {
     CUDA_MEMCPY3D out{};
@@ -350,11 +350,11 @@ CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE
 }
 CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                         const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams) {
-    return set_kernel(number(hGraphExec), hNode, nodeParams);
+    return set_kernel(exec_number(hGraphExec), hNode, nodeParams);
 }
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
                                            const CUDA_KERNEL_NODE_PARAMS *nodeParams) {
-    return set_kernel(number(hGraphExec), hNode, nodeParams);
+    return set_kernel(exec_number(hGraphExec), hNode, nodeParams);
 }
 CUresult cuGraphKernelNodeGetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
                                        CUkernelNodeAttrValue *value_out) {
@@ -412,7 +412,7 @@ CUresult cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *node
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                         const CUDA_MEMCPY3D *copyParams, CUcontext ctx) {
     return copyParams == nullptr ? CUDA_ERROR_INVALID_VALUE
-                                 : set_copy_node(number(hGraphExec), hNode, *copyParams, ctx);
+                                 : set_copy_node(exec_number(hGraphExec), hNode, *copyParams, ctx);
 }
 
 // --- Memory set, host functions, batches
@@ -431,8 +431,9 @@ CUresult cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PA
 }
 CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                         const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx) {
-    return memsetParams == nullptr ? CUDA_ERROR_INVALID_VALUE
-                                   : set_simple(number(hGraphExec), hNode, memset_of(*memsetParams, ctx));
+    return memsetParams == nullptr
+               ? CUDA_ERROR_INVALID_VALUE
+               : set_simple(exec_number(hGraphExec), hNode, memset_of(*memsetParams, ctx));
 }
 
 CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
@@ -460,7 +461,7 @@ CUresult cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                       const CUDA_HOST_NODE_PARAMS *nodeParams) {
     return nodeParams == nullptr ? CUDA_ERROR_INVALID_VALUE
-                                 : set_simple(number(hGraphExec), hNode, host_of(*nodeParams));
+                                 : set_simple(exec_number(hGraphExec), hNode, host_of(*nodeParams));
 }
 
 CUresult cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
@@ -521,7 +522,7 @@ CUresult cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams) 
     return set_any(0, hNode, nodeParams);
 }
 CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraphNodeParams *nodeParams) {
-    return set_any(number(hGraphExec), hNode, nodeParams);
+    return set_any(exec_number(hGraphExec), hNode, nodeParams);
 }
 
 CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type) {

@@ -10,8 +10,8 @@
 // Drivers bind a registration to the context that was current, but it is valid for all (PORTABLE). When that
 // context ends another one registers the memory again; work that uses it just then would find it gone.
 #include "attachment.hpp"
-#include "common/log.hpp"
 #include "common/unique_fd.hpp"
+#include "log.hpp"
 #include "memory.hpp"
 #include "page_swap.hpp"
 #include "proxy/channel/packet.hpp"
@@ -35,13 +35,12 @@ namespace singularity::client {
 
 namespace {
 
-constexpr log::Channel kLog("cuda");
-constexpr std::chrono::seconds kSend{10};
+constexpr std::chrono::seconds kShareSend{10};
 
-void *pointer(std::uint64_t address) { return std::bit_cast<void *>(address); }
+void *host_pointer(std::uint64_t address) { return std::bit_cast<void *>(address); }
 
 std::atomic<std::uint64_t> next_descriptor = 1;
-std::atomic<std::uint64_t> next_id = std::uint64_t{1} << 40; // not those of device memory
+std::atomic<std::uint64_t> next_host_id = std::uint64_t{1} << 40; // not those of device memory
 
 CUresult of_errno(const char *doing) {
     const int code = errno;
@@ -85,7 +84,7 @@ CUresult map_in(SharedFile &shared, Context &context) {
     const auto number = next_descriptor.fetch_add(1);
     const int descriptors[] = {shared.file.get()};
     if (!session.end().link().send(channel::PacketType::descriptor, number, {}, descriptors,
-                                   Deadline::after(kSend)))
+                                   Deadline::after(kShareSend)))
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     const auto result =
         ask(Route{.session = &session, .context = &context},
@@ -160,7 +159,7 @@ std::optional<std::uint64_t> take_addresses(std::uint64_t size) {
 
 // The window stays reserved where nothing is mapped.
 void give_addresses_back(Range range) {
-    mmap(pointer(range.address), range.size, PROT_NONE,
+    mmap(host_pointer(range.address), range.size, PROT_NONE,
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     auto &mine = process();
     const std::scoped_lock lock(mine.host_addresses_lock);
@@ -178,7 +177,7 @@ class HostSlabs : public SlabSource {
         const Range range{.address = *address, .size = size};
         UniqueFd file;
         auto result = make_file(size, file);
-        if (result == CUDA_SUCCESS && mmap(pointer(*address), size, PROT_READ | PROT_WRITE,
+        if (result == CUDA_SUCCESS && mmap(host_pointer(*address), size, PROT_READ | PROT_WRITE,
                                            MAP_SHARED | MAP_FIXED, file.get(), 0) == MAP_FAILED)
             result = of_errno("map");
         if (result == CUDA_SUCCESS)
@@ -342,8 +341,8 @@ CUresult allocate_host(std::uint64_t size, HostKind kind, unsigned flags, Contex
                                  .kind = kind,
                                  .flags = flags,
                                  .context = &context,
-                                 .id = next_id.fetch_add(1)});
-    out = pointer(*address);
+                                 .id = next_host_id.fetch_add(1)});
+    out = host_pointer(*address);
     return CUDA_SUCCESS;
 }
 
@@ -383,7 +382,7 @@ CUresult register_host(void *memory, std::uint64_t size, unsigned flags, Context
     const Range window{.address = *alias, .size = pages.size};
     UniqueFd file;
     auto result = make_file(pages.size, file);
-    if (result == CUDA_SUCCESS && mmap(pointer(*alias), pages.size, PROT_READ | PROT_WRITE,
+    if (result == CUDA_SUCCESS && mmap(host_pointer(*alias), pages.size, PROT_READ | PROT_WRITE,
                                        MAP_SHARED | MAP_FIXED, file.get(), 0) == MAP_FAILED)
         result = of_errno("map");
     const int file_of_pages = file.get(); // stays open with the memory
@@ -403,7 +402,7 @@ CUresult register_host(void *memory, std::uint64_t size, unsigned flags, Context
                                  .kind = HostKind::registered,
                                  .flags = flags,
                                  .context = &context,
-                                 .id = next_id.fetch_add(1)});
+                                 .id = next_host_id.fetch_add(1)});
     mine.any_registered.store(true, std::memory_order_release);
     return CUDA_SUCCESS;
 }

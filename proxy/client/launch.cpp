@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "launch.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 #include "proxy/libcuda/entry.hpp"
 
 #include <algorithm>
@@ -10,8 +10,6 @@
 namespace singularity::client {
 
 namespace {
-
-constexpr log::Channel kLog("cuda");
 
 bool travels(CUlaunchAttributeID id) {
     switch (id) {

@@ -20,7 +20,7 @@ namespace singularity::client {
 
 namespace {
 
-void *pointer(std::uint64_t address) { return std::bit_cast<void *>(address); }
+void *pointer_to(std::uint64_t address) { return std::bit_cast<void *>(address); }
 
 UniqueFd open_userfaultfd() {
     UniqueFd fd(static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC)));
@@ -62,8 +62,8 @@ class HeldBack {
 bool share_pages(Range pages, std::uint64_t alias, int file) {
     const HeldBack held(pages);
     const auto replace = [&](std::uint64_t offset, std::uint64_t size) {
-        std::memcpy(pointer(alias + offset), pointer(pages.address + offset), size);
-        return mmap(pointer(pages.address + offset), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+        std::memcpy(pointer_to(alias + offset), pointer_to(pages.address + offset), size);
+        return mmap(pointer_to(pages.address + offset), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                     file, static_cast<off_t>(offset)) != MAP_FAILED;
     };
     // The first and the last page, where other data of the program may lie, each by itself: where nothing is
@@ -79,8 +79,8 @@ bool unshare_pages(Range pages, std::uint64_t alias) {
     if (copy == MAP_FAILED)
         return false;
     const HeldBack held(pages);
-    std::memcpy(copy, pointer(alias), pages.size);
-    if (mremap(copy, pages.size, pages.size, MREMAP_MAYMOVE | MREMAP_FIXED, pointer(pages.address)) !=
+    std::memcpy(copy, pointer_to(alias), pages.size);
+    if (mremap(copy, pages.size, pages.size, MREMAP_MAYMOVE | MREMAP_FIXED, pointer_to(pages.address)) !=
         MAP_FAILED)
         return true;
     const int code = errno;

@@ -42,21 +42,21 @@ DevicePools &pools_of(Session &session) {
     return pools;
 }
 
-CUresult session_of(CUdevice device, Session *&session) {
+CUresult pool_session_of(CUdevice device, Session *&session) {
     if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
         return bad;
     session = process().session(device);
     return session == nullptr ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
-CUresult session_of(const CUmemLocation *location, Session *&session) {
+CUresult pool_session_of(const CUmemLocation *location, Session *&session) {
     if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
         return bad;
     if (location == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
     if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_NOT_SUPPORTED; // pools of host memory
-    return session_of(location->id, session);
+    return pool_session_of(location->id, session);
 }
 
 CUresult pool_of(CUmemoryPool value, PoolObject *&pool) {
@@ -74,7 +74,7 @@ T read(const void *value) {
 }
 
 template <class T>
-CUresult give(void *to, T value) {
+CUresult give_value(void *to, T value) {
     std::memcpy(to, &value, sizeof(value));
     return CUDA_SUCCESS;
 }
@@ -105,7 +105,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {
     if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
         return CUDA_ERROR_NOT_SUPPORTED; // memory of other processes
     Session *session = nullptr;
-    if (const auto bad = session_of(&poolProps->location, session); bad != CUDA_SUCCESS)
+    if (const auto bad = pool_session_of(&poolProps->location, session); bad != CUDA_SUCCESS)
         return bad;
     *pool = std::bit_cast<CUmemoryPool>(new_pool(*session));
     return CUDA_SUCCESS;
@@ -172,17 +172,17 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-        return give(value, object->reuse[static_cast<std::size_t>(attr) - 1]);
+        return give_value(value, object->reuse[static_cast<std::size_t>(attr) - 1]);
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-        return give(value, cuuint64_t{object->release_threshold.load()});
+        return give_value(value, cuuint64_t{object->release_threshold.load()});
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-        return give(value, cuuint64_t{usage.reserved});
+        return give_value(value, cuuint64_t{usage.reserved});
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        return give(value, cuuint64_t{object->reserved_high});
+        return give_value(value, cuuint64_t{object->reserved_high});
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-        return give(value, cuuint64_t{usage.used});
+        return give_value(value, cuuint64_t{usage.used});
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        return give(value, cuuint64_t{object->used_high});
+        return give_value(value, cuuint64_t{object->used_high});
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -196,7 +196,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t index = 0; index < count; ++index) {
         Session *session = nullptr;
-        if (const auto bad = session_of(&map[index].location, session); bad != CUDA_SUCCESS)
+        if (const auto bad = pool_session_of(&map[index].location, session); bad != CUDA_SUCCESS)
             return bad;
         const bool own = session == object->session;
         if (own && map[index].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
@@ -212,7 +212,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUme
     if (const auto bad = pool_of(memPool, object); bad != CUDA_SUCCESS)
         return bad;
     Session *session = nullptr;
-    if (const auto bad = session_of(location, session); bad != CUDA_SUCCESS)
+    if (const auto bad = pool_session_of(location, session); bad != CUDA_SUCCESS)
         return bad;
     if (flags == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
@@ -222,7 +222,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUme
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
     Session *session = nullptr;
-    if (const auto bad = session_of(dev, session); bad != CUDA_SUCCESS)
+    if (const auto bad = pool_session_of(dev, session); bad != CUDA_SUCCESS)
         return bad;
     if (pool_out == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
@@ -232,7 +232,7 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
 
 CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
     Session *session = nullptr;
-    if (const auto bad = session_of(dev, session); bad != CUDA_SUCCESS)
+    if (const auto bad = pool_session_of(dev, session); bad != CUDA_SUCCESS)
         return bad;
     if (pool == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
@@ -242,7 +242,7 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
 
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
     Session *session = nullptr;
-    if (const auto bad = session_of(dev, session); bad != CUDA_SUCCESS)
+    if (const auto bad = pool_session_of(dev, session); bad != CUDA_SUCCESS)
         return bad;
     PoolObject *object = nullptr;
     if (const auto bad = pool_of(pool, object); bad != CUDA_SUCCESS)
@@ -255,7 +255,7 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
 
 CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location, CUmemAllocationType type) {
     Session *session = nullptr;
-    if (const auto bad = session_of(location, session); bad != CUDA_SUCCESS)
+    if (const auto bad = pool_session_of(location, session); bad != CUDA_SUCCESS)
         return bad;
     return type == CU_MEM_ALLOCATION_TYPE_PINNED ? cuDeviceGetDefaultMemPool(pool_out, session->ordinal())
                                                  : CUDA_ERROR_NOT_SUPPORTED;
@@ -263,7 +263,7 @@ CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
 
 CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
     Session *session = nullptr;
-    if (const auto bad = session_of(location, session); bad != CUDA_SUCCESS)
+    if (const auto bad = pool_session_of(location, session); bad != CUDA_SUCCESS)
         return bad;
     return type == CU_MEM_ALLOCATION_TYPE_PINNED ? cuDeviceGetMemPool(pool, session->ordinal())
                                                  : CUDA_ERROR_NOT_SUPPORTED;
@@ -271,7 +271,7 @@ CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAlloc
 
 CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
     Session *session = nullptr;
-    if (const auto bad = session_of(location, session); bad != CUDA_SUCCESS)
+    if (const auto bad = pool_session_of(location, session); bad != CUDA_SUCCESS)
         return bad;
     return type == CU_MEM_ALLOCATION_TYPE_PINNED ? cuDeviceSetMemPool(session->ordinal(), pool)
                                                  : CUDA_ERROR_NOT_SUPPORTED;

@@ -2,7 +2,7 @@
 #include "process.hpp"
 
 #include "attachment.hpp"
-#include "common/log.hpp"
+#include "log.hpp"
 #include "proxy/channel/identity.hpp"
 #include "sockets.hpp"
 #include "statistics.hpp"
@@ -23,8 +23,7 @@ namespace singularity::client {
 
 namespace {
 
-constexpr log::Channel kLog("cuda");
-constexpr std::chrono::seconds kHandshake{10};
+constexpr std::chrono::seconds kFirstHandshake{10};
 constexpr int kWindowTries = 64;
 
 struct Opened {
@@ -36,7 +35,7 @@ struct Opened {
 
 enum class Try : std::uint8_t { done, other_window, away, failed };
 
-constexpr std::chrono::milliseconds kBetweenTries{30};
+constexpr std::chrono::milliseconds kBetweenOpenings{30};
 
 std::uint64_t random_number() {
     std::random_device device;
@@ -46,7 +45,7 @@ std::uint64_t random_number() {
 Expected<channel::Answer> greet(channel::Link &link, std::uint64_t window, std::uint64_t ordinal) {
     return channel::say_hello(link,
                               {.window = window, .client = {.process = process().key, .ordinal = ordinal}},
-                              Deadline::after(kHandshake));
+                              Deadline::after(kFirstHandshake));
 }
 
 // A name that leads nowhere: whoever stores the process has put the socket away and will put it back. Where
@@ -74,7 +73,7 @@ Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opene
     channel::DeviceList devices;
     for (std::size_t ordinal = 0; ordinal < sockets.size(); ++ordinal) {
         const auto &socket = sockets[ordinal];
-        auto link = channel::Link::connect(socket, Deadline::after(kHandshake));
+        auto link = channel::Link::connect(socket, Deadline::after(kFirstHandshake));
         if (!link) {
             if (is_away(link.error(), socket, opened))
                 return Try::away;
@@ -184,8 +183,8 @@ CUresult connect_all(Process &mine) {
                        opened.why);
             return CUDA_ERROR_NO_DEVICE;
         }
-        std::this_thread::sleep_for(kBetweenTries);
-        left -= kBetweenTries;
+        std::this_thread::sleep_for(kBetweenOpenings);
+        left -= kBetweenOpenings;
     }
     mine.window = plan_window(opened.window, opened.sessions.size());
     mine.host_addresses = RangeAllocator(mine.window.host());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "statistics.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 #include "process.hpp"
 #include "proxy/driver-api/api.hpp"
 #include "proxy/libcuda/entry.hpp"
@@ -17,7 +17,6 @@ namespace singularity::client {
 
 namespace {
 
-constexpr log::Channel kLog("cuda");
 constexpr mode_t kMode = 0600;
 
 // The format is proxy/launcher's: lines of a name and a number.

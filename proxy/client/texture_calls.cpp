@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Texture and surface objects. Kernels are given the driver's own number of one, so that number is what the
 // program has; what it was made of is kept here.
-#include "common/log.hpp"
+#include "log.hpp"
 #include "memory.hpp"
 #include "proxy/protocol/graph.hpp"
 
@@ -14,8 +14,6 @@ using namespace singularity;
 using namespace singularity::client;
 
 namespace {
-
-constexpr log::Channel kLog("cuda");
 
 struct Made {
     std::uint64_t handle = 0;

@@ -3,7 +3,7 @@
 // calls the program's host functions (these may take long, and may wait for each other across devices).
 #include "attachment.hpp"
 #include "barrier.hpp"
-#include "common/log.hpp"
+#include "log.hpp"
 #include "process.hpp"
 #include "threads.hpp"
 
@@ -18,9 +18,8 @@ namespace singularity::client {
 
 namespace {
 
-constexpr log::Channel kLog("cuda");
-constexpr std::chrono::seconds kSend{10};
-constexpr int kLook = 30; // milliseconds
+constexpr std::chrono::seconds kWatcherSend{10};
+constexpr int kLookMilliseconds = 30; // milliseconds
 
 struct Call {
     std::uint64_t ticket;
@@ -54,7 +53,7 @@ class Caller {
             dispatch(call.what);
             // An error is the daemon's death, which the watcher sees as well.
             static_cast<void>(session_->end().link().send(channel::PacketType::callback_done, call.ticket, {},
-                                                          {}, Deadline::after(kSend)));
+                                                          {}, Deadline::after(kWatcherSend)));
         }
     }
 
@@ -91,7 +90,7 @@ class Watcher {
                 auto &session = *watched.session;
                 const bool read = session.linked() && !session.dead();
                 if (!session.linked())
-                    limit = kLook;
+                    limit = kLookMilliseconds;
                 polled.push_back(
                     {.fd = read ? session.end().link().fd() : -1, .events = POLLIN, .revents = 0});
             }

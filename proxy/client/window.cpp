@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kSliceUnit = std::uint64_t{1} << 30;
 
-void *pointer(std::uint64_t address) { return std::bit_cast<void *>(address); }
+void *place_at(std::uint64_t address) { return std::bit_cast<void *>(address); }
 
 } // namespace
 
@@ -25,7 +25,7 @@ WindowPlan plan_window(Range whole, std::size_t devices) {
 }
 
 Expected<void> reserve_window(Range whole) {
-    void *const wanted = pointer(whole.address);
+    void *const wanted = place_at(whole.address);
     void *const got = mmap(wanted, whole.size, PROT_NONE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     if (got == MAP_FAILED)
@@ -40,7 +40,7 @@ Expected<void> reserve_window(Range whole) {
     return {};
 }
 
-void release_window(Range whole) noexcept { munmap(pointer(whole.address), whole.size); }
+void release_window(Range whole) noexcept { munmap(place_at(whole.address), whole.size); }
 
 std::uint64_t window_number(std::uint64_t area_begin, std::uint64_t area_end, std::uint64_t window_size,
                             std::uint64_t random) {

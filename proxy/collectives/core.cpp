@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "core.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 
 #include <algorithm>
 #include <array>
@@ -16,7 +16,6 @@ namespace singularity::collectives {
 
 namespace {
 
-constexpr log::Channel kLog("collectives");
 // From the moment when all have joined until all processes know each other.
 constexpr std::chrono::seconds kToMeet{30};
 constexpr std::chrono::seconds kToSayLast{1};

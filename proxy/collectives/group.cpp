@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "group.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -9,8 +9,6 @@
 namespace singularity::collectives {
 
 namespace {
-
-constexpr log::Channel kLog("collectives");
 
 struct PartName {
     const char *what;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "common/log.hpp"
 #include "core.hpp"
+#include "log.hpp"
 
 #include <array>
 #include <memory>
@@ -10,7 +10,6 @@
 namespace singularity::collectives {
 
 namespace {
-constexpr log::Channel kLog("collectives");
 // Connections that have not proved anything yet.
 constexpr unsigned kMostUnproved = 64;
 } // namespace

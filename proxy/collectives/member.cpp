@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "proxy/collectives/member.hpp"
 
-#include "common/log.hpp"
 #include "group.hpp"
+#include "log.hpp"
 #include "proxy/collectives/device.hpp"
 #include "task.hpp"
 
@@ -23,8 +23,7 @@ constexpr std::chrono::milliseconds kLongestSleep{100};
 // While something is under way of which nobody rings a bell.
 constexpr std::chrono::microseconds kShortSleep{50};
 constexpr std::chrono::milliseconds kBetweenLooks{1};
-constexpr std::chrono::seconds kToMeet{60};
-constexpr log::Channel kLog("collectives");
+constexpr std::chrono::seconds kMemberToMeet{60};
 
 } // namespace
 
@@ -324,7 +323,7 @@ Expected<void> Member::make_link(Link &link, std::span<const LinkOffer> offers) 
         return !met || *met || given_up();
     };
     if (auto waited =
-            wait_until(settled, Deadline::after(kToMeet), "the other ranks' devices", kBetweenLooks);
+            wait_until(settled, Deadline::after(kMemberToMeet), "the other ranks' devices", kBetweenLooks);
         !waited)
         return waited;
     if (met && !*met)

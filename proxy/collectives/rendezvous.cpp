@@ -26,12 +26,12 @@ namespace singularity::collectives {
 
 namespace {
 
-constexpr log::Channel kLog("rendezvous");
+constexpr log::Channel kRendezvousLog("rendezvous");
 constexpr std::size_t kMostClients = 4096;
-constexpr std::size_t kMostUnproved = 64;
+constexpr std::size_t kMostUnprovedClients = 64;
 constexpr std::chrono::seconds kToProve{10};
-constexpr std::chrono::seconds kToTake{10}; // a word
-constexpr std::chrono::hours kForever{24 * 365};
+constexpr std::chrono::seconds kToSendWord{10}; // a word
+constexpr std::chrono::hours kRendezvousForever{24 * 365};
 
 } // namespace
 
@@ -92,14 +92,14 @@ void Rendezvous::Server::listen() {
         std::array<pollfd, 2> watched{pollfd{.fd = listener_.fd(), .events = POLLIN, .revents = 0},
                                       pollfd{.fd = stop_.get(), .events = POLLIN, .revents = 0}};
         if (poll(watched.data(), watched.size(), -1) < 0 && errno != EINTR)
-            return kLog.error("{}", errno_error("wait for", "processes").message());
+            return kRendezvousLog.error("{}", errno_error("wait for", "processes").message());
         if (watched[1].revents != 0)
             return;
         auto socket = listener_.accept();
         if (!socket)
             continue; // it has gone again
         const std::scoped_lock lock(lock_);
-        if (stopping_ || clients_.size() >= kMostClients || unproved_ >= kMostUnproved)
+        if (stopping_ || clients_.size() >= kMostClients || unproved_ >= kMostUnprovedClients)
             continue; // hangs up
         ++unproved_;
         auto client = std::make_shared<Client>();
@@ -119,14 +119,14 @@ void Rendezvous::Server::serve(std::uint64_t number, const std::shared_ptr<Clien
     while (done)
         done = hear(number, *client);
     if (done.error().code != ECONNRESET)
-        kLog.warning("a process is not heard any more: {}", done.error().message());
+        kRendezvousLog.warning("a process is not heard any more: {}", done.error().message());
     const std::scoped_lock lock(lock_);
     matcher_.forget_process(number);
     clients_.erase(number);
 }
 
 Expected<void> Rendezvous::Server::hear(std::uint64_t number, Client &client) {
-    auto word = receive_word(client.socket, Deadline::after(kForever));
+    auto word = receive_word(client.socket, Deadline::after(kRendezvousForever));
     if (!word)
         return propagate(word);
     if (const auto info = word_as<ProcessInfo>(*word, Word::announce); info && !client.announced) {
@@ -193,7 +193,7 @@ void Rendezvous::Server::tell(const Matcher::Whole &whole) {
 
 void Rendezvous::Server::send(Client &client, Word word, std::span<const std::byte> bytes) {
     const std::scoped_lock lock(client.sending);
-    if (auto sent = send_word(client.socket, word, bytes, Deadline::after(kToTake)); !sent)
+    if (auto sent = send_word(client.socket, word, bytes, Deadline::after(kToSendWord)); !sent)
         client.socket.shut_down(); // its thread sees it
 }
 

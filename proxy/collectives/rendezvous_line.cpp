@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "rendezvous_line.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 #include "proxy/collectives/shape.hpp"
 #include "words.hpp"
 
@@ -15,10 +15,9 @@ namespace singularity::collectives {
 
 namespace {
 
-constexpr log::Channel kLog("collectives");
 constexpr std::chrono::seconds kToConnect{10};
-constexpr std::chrono::seconds kToTake{10};
-constexpr std::chrono::hours kForever{24 * 365};
+constexpr std::chrono::seconds kLineToTake{10};
+constexpr std::chrono::hours kLineForever{24 * 365};
 
 } // namespace
 
@@ -48,7 +47,7 @@ void RendezvousLine::say(Word word, const JoinRequest &request) {
 // With the lock held.
 Expected<void> RendezvousLine::send_all() {
     for (const auto &[word, request] : std::exchange(to_say_, {}))
-        if (auto sent = send_word(socket_, word, bytes_of_word(request), Deadline::after(kToTake)); !sent)
+        if (auto sent = send_word(socket_, word, bytes_of_word(request), Deadline::after(kLineToTake)); !sent)
             return sent;
     return {};
 }
@@ -93,7 +92,7 @@ void RendezvousLine::run() {
 }
 
 Expected<void> RendezvousLine::hear() {
-    auto word = receive_word(socket_, Deadline::after(kForever));
+    auto word = receive_word(socket_, Deadline::after(kLineForever));
     if (!word)
         return propagate(word);
     if (const auto reply = word_as<RefusedReply>(*word, Word::refused)) {

@@ -71,10 +71,10 @@ Expected<Infos> resolve(const Address &address, bool to_listen) {
 // Time in which this process did not run, since it was stopped or the machine was, is not the other side's
 // silence. So it is waited in parts, and whatever happens in one of them counts as no more than its length.
 Expected<void> wait_for(int fd, short events, const Deadline &deadline, std::string_view what) {
-    constexpr int kParts = 8;
-    const auto part = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining() / kParts);
+    constexpr int kWaitParts = 8;
+    const auto part = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining() / kWaitParts);
     pollfd one{.fd = fd, .events = events, .revents = 0};
-    for (int passed = 0; passed < kParts; ++passed) {
+    for (int passed = 0; passed < kWaitParts; ++passed) {
         const auto end = Deadline::after(part);
         int ready = 0;
         do

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "back_end.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 #include "proxy/libcuda/software_gpu.hpp"
 
 #include <algorithm>
@@ -17,8 +17,6 @@
 namespace singularity::proxyd {
 
 namespace {
-
-constexpr log::Channel kLog("proxyd");
 
 std::unexpected<Error> driver_error(const driver_api::Backend &driver, std::string doing, CUresult result) {
     return failure(std::move(doing), "the driver", result_name(driver, result));

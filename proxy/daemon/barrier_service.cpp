@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "barrier_service.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 #include "proxy/barrier/messages.hpp"
 #include "proxy/channel/memory_file.hpp"
 #include "proxy/control/connection.hpp"
@@ -24,7 +24,6 @@ using proxy_control::AnswerKind;
 using proxy_control::Round;
 using proxy_control::RoundEntry;
 
-constexpr log::Channel kLog("proxyd");
 // Longer than any checkpoint: a coordinator that says nothing for so long has forgotten us.
 constexpr std::chrono::minutes kBetweenRounds{60};
 constexpr std::chrono::seconds kToSend{5};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "callbacks.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 
 #include <string>
 #include <utility>
@@ -9,9 +9,8 @@
 namespace singularity::proxyd {
 
 namespace {
-constexpr log::Channel kLog("proxyd");
 // A client that does not read its socket for so long is not going to.
-constexpr auto kToSend = std::chrono::seconds(10);
+constexpr auto kToCallBack = std::chrono::seconds(10);
 } // namespace
 
 Callbacks::Request *Callbacks::add(const channel::Callback &what, bool once) {
@@ -52,7 +51,8 @@ void Callbacks::call(const channel::Callback &what) {
         ticket = next_ticket_++;
         waiting_.insert(ticket);
     }
-    if (auto sent = link_.send_struct(channel::PacketType::callback, ticket, what, Deadline::after(kToSend));
+    if (auto sent =
+            link_.send_struct(channel::PacketType::callback, ticket, what, Deadline::after(kToCallBack));
         !sent) {
         // Hung up, or as good as: the session's end is on its way, and nobody will answer.
         kLog.debug("a host function is not called: {}", sent.error().message());

@@ -2,7 +2,7 @@
 #include "communicators.hpp"
 
 #include "collective_mover.hpp"
-#include "common/log.hpp"
+#include "log.hpp"
 #include "nccl_link.hpp"
 #include "proxy/collectives/operation.hpp"
 #include "proxy/collectives/reduce.hpp"
@@ -19,7 +19,6 @@ namespace singularity::proxyd {
 
 namespace {
 
-constexpr log::Channel kLog("proxyd");
 constexpr std::size_t kMostCommunicators = 1024;
 // A thread of a collective stops when the copies that it has begun have ended.
 constexpr std::chrono::seconds kToStop{10};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "daemon.hpp"
 
-#include "common/log.hpp"
 #include "common/proc.hpp"
+#include "log.hpp"
 
 #include <algorithm>
 #include <array>
@@ -22,12 +22,11 @@ namespace singularity::proxyd {
 
 namespace {
 
-constexpr log::Channel kLog("proxyd");
 constexpr std::chrono::seconds kToSayHello{10};
-constexpr std::chrono::milliseconds kToAnswer{200};
+constexpr std::chrono::milliseconds kToTellClient{200};
 constexpr std::chrono::milliseconds kToGiveBack{1000};
 constexpr std::chrono::milliseconds kToEnd{3000};
-constexpr int kBetweenLooks = 100; // milliseconds, while there is a clock to look at
+constexpr int kClockMilliseconds = 100; // between looks, while there is a clock to look at
 constexpr std::size_t kMostGuests = 256;
 
 // Whether there is no process of this number below a /proc, or only what is left of one.
@@ -79,7 +78,7 @@ Expected<void> Daemon::serve() {
         std::array<epoll_event, 64> events{};
         const bool clocks = !ending_.empty() || !guests_.empty() || options_.idle_exit.count() != 0;
         const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                                     clocks ? kBetweenLooks : -1);
+                                     clocks ? kClockMilliseconds : -1);
         if (count < 0 && errno != EINTR)
             return std::unexpected(errno_error("wait for", "clients"));
         for (int index = 0; index < count; ++index) {
@@ -129,8 +128,8 @@ void Daemon::accept_all() {
                          options_.user);
             const auto refusal =
                 refuse(channel::RefusalReason::not_permitted, "this device proxy serves another user");
-            if (auto sent =
-                    link->send_struct(channel::PacketType::refusal, 0, *refusal, Deadline::after(kToAnswer));
+            if (auto sent = link->send_struct(channel::PacketType::refusal, 0, *refusal,
+                                              Deadline::after(kToTellClient));
                 !sent)
                 kLog.debug("{}", sent.error().message());
             continue;
@@ -197,7 +196,7 @@ void Daemon::answer(Guest &guest, const channel::Packet &packet, bool &leaves) {
         }
         if (const auto refusal = attach(guest, *back))
             if (auto sent = guest.link.send_struct(channel::PacketType::refusal, 0, *refusal,
-                                                   Deadline::after(kToAnswer));
+                                                   Deadline::after(kToTellClient));
                 !sent)
                 kLog.debug("{}", sent.error().message());
         return;
@@ -214,7 +213,7 @@ void Daemon::answer(Guest &guest, const channel::Packet &packet, bool &leaves) {
     kLog.debug("pid {} uid {}: refused: {}", guest.peer.pid, guest.peer.uid, refusal->text.data());
     guest.until = Deadline::after(kToSayHello);
     if (auto sent =
-            guest.link.send_struct(channel::PacketType::refusal, 0, *refusal, Deadline::after(kToAnswer));
+            guest.link.send_struct(channel::PacketType::refusal, 0, *refusal, Deadline::after(kToTellClient));
         !sent)
         kLog.debug("{}", sent.error().message());
     else
@@ -264,7 +263,7 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
     welcome.device = back_end_.identity();
     const int segment = (*end)->segment_fd();
     if (auto sent = guest.link.send(channel::PacketType::welcome, 0, channel::body_of(welcome), {&segment, 1},
-                                    Deadline::after(kToAnswer));
+                                    Deadline::after(kToTellClient));
         !sent)
         return fail(sent.error());
     const int fd = guest.link.fd();
@@ -326,7 +325,7 @@ std::optional<channel::Refusal> Daemon::attach(Guest &guest, const channel::Atta
     const int segment = session->channel().segment_fd();
     guest.link.count_from(attach.packets);
     if (auto sent = guest.link.send(channel::PacketType::welcome, 0, channel::body_of(welcome), {&segment, 1},
-                                    Deadline::after(kToAnswer));
+                                    Deadline::after(kToTellClient));
         !sent) {
         kLog.warning("pid {} cannot attach: {}", guest.peer.pid, sent.error().message());
         return std::nullopt;
@@ -465,8 +464,8 @@ void Daemon::identify(Guest &guest) {
             used += awaited.session->slab_bytes();
     }
     identity.free_memory = identity.device.total_memory - std::min(used, identity.device.total_memory);
-    if (auto sent =
-            guest.link.send_struct(channel::PacketType::identity, 0, identity, Deadline::after(kToAnswer));
+    if (auto sent = guest.link.send_struct(channel::PacketType::identity, 0, identity,
+                                           Deadline::after(kToTellClient));
         !sent)
         kLog.debug("{}", sent.error().message());
 }

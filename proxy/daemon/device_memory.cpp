@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "device_memory.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -12,20 +12,19 @@ namespace singularity::proxyd {
 
 namespace {
 
-constexpr log::Channel kLog("proxyd");
 // Addresses that are wished for, one after the other and then again: below them are the windows, behind them
 // programs and libraries.
 constexpr std::uint64_t kWishes = std::uint64_t{1} << 39;
 
-class Staging final : public collectives::DeviceMemory {
+class Transit final : public collectives::DeviceMemory {
   public:
-    Staging(const driver_api::Backend &driver, std::uint64_t address, std::uint64_t size)
+    Transit(const driver_api::Backend &driver, std::uint64_t address, std::uint64_t size)
         : driver_(driver), address_(address), size_(size) {}
-    Staging(const Staging &) = delete;
-    Staging &operator=(const Staging &) = delete;
-    Staging(Staging &&) = delete;
-    Staging &operator=(Staging &&) = delete;
-    ~Staging() override {
+    Transit(const Transit &) = delete;
+    Transit &operator=(const Transit &) = delete;
+    Transit(Transit &&) = delete;
+    Transit &operator=(Transit &&) = delete;
+    ~Transit() override {
         const auto check = [this](CUresult result, const char *what) {
             if (result != CUDA_SUCCESS)
                 kLog.warning("{} of what collectives have staged in: {}", what, result_name(driver_, result));
@@ -82,7 +81,7 @@ Expected<std::shared_ptr<const collectives::DeviceMemory>> StagingDevice::stage(
         static_cast<void>(calls.cuMemAddressFree(address, whole));
         return refused("have", result);
     }
-    return std::make_shared<Staging>(calls, address, whole);
+    return std::make_shared<Transit>(calls, address, whole);
 }
 
 } // namespace singularity::proxyd

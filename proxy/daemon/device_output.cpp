@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "device_output.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 
 #include <array>
 #include <cstdint>
@@ -16,7 +16,6 @@
 namespace singularity::proxyd {
 
 namespace {
-constexpr log::Channel kLog("proxyd");
 constexpr int kPipeSize = 1 << 20;
 // Text that no client has fetched. The device's own buffer for printf is 1 MiB by default.
 constexpr std::size_t kMostText = std::size_t{64} << 20;

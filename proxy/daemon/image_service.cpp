@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "image_service.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 #include "proxy/control/connection.hpp"
 
 #include <algorithm>
@@ -25,13 +25,12 @@ using proxy_control::AnswerKind;
 using proxy_control::Operation;
 using proxy_control::Request;
 
-constexpr log::Channel kLog("proxyd");
 constexpr std::chrono::seconds kToAsk{10};
 constexpr std::chrono::seconds kToAnswer{10};
 constexpr std::chrono::seconds kToTell{5};
 constexpr std::chrono::milliseconds kBetweenTries{10}; // for a capture to end
 constexpr std::chrono::milliseconds kBetweenNews{200};
-constexpr std::chrono::milliseconds kLook{20};
+constexpr std::chrono::milliseconds kClientsLook{20};
 // A day: sums of what callers say do not overflow a clock.
 constexpr std::uint64_t kLongest = 86'400'000;
 
@@ -309,7 +308,7 @@ Expected<void> ImageService::detach(const std::vector<Held> &held, const Deadlin
         return one.session->presence() == Session::Presence::awaited || one.session->closed();
     };
     auto waited = wait_until([&] { return std::ranges::all_of(held, is_away); }, deadline,
-                             "the clients to detach", kLook);
+                             "the clients to detach", kClientsLook);
     if (!waited)
         keeper_.set_moved(false);
     return waited;
@@ -437,7 +436,7 @@ Expected<Answer> ImageService::await_attached(Job &job) {
             failed = wanted.error();
         return failed.has_value() || keeper_.expected(job.descriptor ? job.descriptor.get() : -1) == 0;
     };
-    if (auto waited = wait_until(here, job.deadline, "clients to attach", kLook); !waited)
+    if (auto waited = wait_until(here, job.deadline, "clients to attach", kClientsLook); !waited)
         return propagate(waited);
     if (failed)
         return std::unexpected(std::move(*failed));

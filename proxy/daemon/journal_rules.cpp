@@ -17,7 +17,7 @@ using protocol::Id;
 
 constexpr std::size_t kMessages = std::to_underlying(Id::end) - std::to_underlying(Id::first);
 
-struct Rules {
+struct JournalRules {
     std::array<JournalRule, driver_api::kApiCount> calls{};
     std::array<JournalRule, kMessages> messages{};
 };
@@ -26,8 +26,8 @@ struct Rules {
 constexpr std::uint16_t kFirst = sizeof(driver_api::MessageHeader);
 constexpr std::uint16_t kSecond = kFirst + 8;
 
-Rules make_rules() {
-    Rules rules;
+JournalRules make_rules() {
+    JournalRules rules;
     for (std::size_t id = 0; id < driver_api::kApiCount; ++id) {
         const auto api_class = driver_api::api_info(static_cast<ApiId>(id)).api_class;
         if (api_class == ApiClass::create)
@@ -101,7 +101,7 @@ Rules make_rules() {
 } // namespace
 
 const JournalRule &journal_rule(std::uint32_t id) {
-    static const Rules kRules = make_rules();
+    static const JournalRules kRules = make_rules();
     static constexpr JournalRule kNone{};
     if (id < driver_api::kApiCount)
         return kRules.calls[id];

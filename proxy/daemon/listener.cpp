@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "listener.hpp"
 
-#include "common/log.hpp"
 #include "common/unix_socket.hpp"
+#include "log.hpp"
 #include "proxy/channel/link.hpp"
 
 #include <utility>
@@ -18,9 +18,8 @@ namespace singularity::proxyd {
 
 namespace {
 
-constexpr log::Channel kLog("proxyd");
 constexpr int kBacklog = 128;
-constexpr std::chrono::seconds kToAnswer{2};
+constexpr std::chrono::seconds kToAnswerAtAll{2};
 constexpr std::chrono::seconds kToLock{5};
 
 Expected<void> make_room(const std::filesystem::path &path) {
@@ -32,7 +31,7 @@ Expected<void> make_room(const std::filesystem::path &path) {
     }
     if (!S_ISSOCK(about.st_mode))
         return failure("listen on", path.native(), "it is there and is no socket", EEXIST);
-    const auto living = channel::Link::connect(path, Deadline::after(kToAnswer));
+    const auto living = channel::Link::connect(path, Deadline::after(kToAnswerAtAll));
     if (living)
         return failure("listen on", path.native(), "another daemon listens on it", EADDRINUSE);
     if (living.error().code != ECONNREFUSED)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // singularity-proxyd: the device proxy. One process for each device; it alone talks to the driver.
 #include "back_end.hpp"
-#include "common/log.hpp"
 #include "daemon.hpp"
 #include "device_memory.hpp"
 #include "device_output.hpp"
 #include "image_service.hpp"
 #include "listener.hpp"
+#include "log.hpp"
 #include "log_file.hpp"
 #include "nccl_library.hpp"
 #include "options.hpp"
@@ -31,8 +31,6 @@ namespace {
 
 using namespace singularity;
 using namespace singularity::proxyd;
-
-constexpr log::Channel kLog("proxyd");
 
 int give_up(const Error &error) {
     kLog.error("{}", error.message());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "module_variables.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 #include "ptx/fatbin.hpp"
 
 #include <algorithm>
@@ -15,8 +15,6 @@
 namespace singularity::proxyd {
 
 namespace {
-
-constexpr log::Channel kLog("proxyd");
 
 bool is_word(char letter) {
     return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_' || letter == '$' ||

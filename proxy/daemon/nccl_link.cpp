@@ -3,7 +3,7 @@
 
 #include "back_end.hpp"
 #include "common/deadline.hpp"
-#include "common/log.hpp"
+#include "log.hpp"
 #include "session.hpp"
 
 #include <array>
@@ -25,9 +25,8 @@ using namespace std::chrono_literals;
 using collectives::LinkOffer;
 using nccl::Result;
 
-constexpr log::Channel kLog("proxyd");
-constexpr auto kBetweenLooks = 50us;
-constexpr auto kBetweenLooksAtLeaving = 1ms;
+constexpr auto kLinkLook = 50us;
+constexpr auto kLeavingLook = 1ms;
 constexpr auto kToLeave = 5s; // the others may be busy with each other
 
 struct Offer {
@@ -210,7 +209,7 @@ Expected<void> NcclLink::end_group(const std::function<bool()> &given_up) {
         if (given_up())
             return failure("exchange data with", "other devices", "the communicator has failed or was left",
                            ECANCELED);
-        std::this_thread::sleep_for(kBetweenLooks);
+        std::this_thread::sleep_for(kLinkLook);
     }
 }
 
@@ -251,8 +250,7 @@ void NcclLink::leave() {
     };
     auto left = check(library_->ncclCommFinalize(communicator_), "leave");
     if (left)
-        left = wait_until(is_settled, Deadline::after(kToLeave), "the other ranks to leave",
-                          kBetweenLooksAtLeaving);
+        left = wait_until(is_settled, Deadline::after(kToLeave), "the other ranks to leave", kLeavingLook);
     if (!left)
         done = propagate(left);
     if (done) {

@@ -2,7 +2,7 @@
 // A session's life: its threads, its begin and its end. What it does with records is in records.cpp.
 #include "session.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 #include "proxy/barrier/messages.hpp"
 #include "proxy/channel/memory_file.hpp"
 
@@ -16,13 +16,12 @@ namespace singularity::proxyd {
 
 namespace {
 
-constexpr log::Channel kLog("proxyd");
 // How long the ring's thread may take to come back from the driver before the contexts are destroyed around
 // it.
 constexpr std::chrono::milliseconds kToComeBack{150};
 // A farewell that does not fit into the socket is not waited for.
 constexpr std::chrono::milliseconds kToSayFarewell{20};
-constexpr std::chrono::seconds kBetweenLooks{5};
+constexpr std::chrono::seconds kSessionLook{5};
 
 } // namespace
 
@@ -60,7 +59,7 @@ bool Session::run_beside(std::function<void()> whole) {
 void Session::consume() {
     relax_capture_mode();
     while (!ending() && !channel_->interrupted()) {
-        auto record = channel_->next(Deadline::after(kBetweenLooks));
+        auto record = channel_->next(Deadline::after(kSessionLook));
         if (!record)
             return end(record.error().message(), true);
         if (!*record)
@@ -146,7 +145,7 @@ void Session::leave() {
     std::thread([self = shared_from_this()] {
         self->communicators_.suspend();
         self->workers_.stop();
-        while (!self->workers_.gone(Deadline::after(kBetweenLooks)))
+        while (!self->workers_.gone(Deadline::after(kSessionLook)))
             kLog.error("{}: the driver has not returned from a call although the device is quiet",
                        self->who());
         self->set_presence(Presence::left);
@@ -167,7 +166,7 @@ void Session::close_down() {
     static_cast<void>(workers_.gone(Deadline::after(kToComeBack)));
     give_back();
     // Threads that were in the driver are back once their contexts are gone.
-    while (!workers_.gone(Deadline::after(kBetweenLooks)))
+    while (!workers_.gone(Deadline::after(kSessionLook)))
         kLog.error("{}: the driver has not returned from a call although the context is gone", who());
     closed_.store(true, std::memory_order_release);
     kLog.debug("{}: everything was given back in {} ms", who(),
@@ -271,7 +270,7 @@ void Session::relay_output() {
     for (std::size_t at = 0; at < text.size(); at += channel::kPacketLimit) {
         const auto part =
             std::as_bytes(std::span(text).subspan(at, std::min(channel::kPacketLimit, text.size() - at)));
-        if (auto sent = link_.send(channel::PacketType::output, 0, part, {}, Deadline::after(kBetweenLooks));
+        if (auto sent = link_.send(channel::PacketType::output, 0, part, {}, Deadline::after(kSessionLook));
             !sent) {
             kLog.debug("{}: device output is lost: {}", who(), sent.error().message());
             return;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a session's calls leave in its journal, and the calls of a journal carried out again.
 #include "call.hpp"
-#include "common/log.hpp"
 #include "driver_api/messages.hpp"
 #include "driver_rules.hpp"
+#include "log.hpp"
 #include "message_table.hpp"
 #include "proxy/protocol/all.hpp"
 #include "session.hpp"
@@ -17,8 +17,6 @@
 namespace singularity::proxyd {
 
 namespace {
-
-constexpr log::Channel kLog("proxyd");
 
 // The blob that a message names, in those that use one; all have it in the same place.
 std::optional<std::uint64_t> blob_of(std::span<const std::byte> message) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A session's memory in the driver: slabs, mappings of the program, shared host memory, and whose memory it
 // is.
-#include "common/log.hpp"
 #include "device_memory.hpp"
 #include "host_shares.hpp"
+#include "log.hpp"
 #include "session.hpp"
 #include "trace.hpp"
 
@@ -15,10 +15,6 @@
 #include <sys/mman.h>
 
 namespace singularity::proxyd {
-
-namespace {
-constexpr log::Channel kLog("proxyd");
-} // namespace
 
 CUresult Session::map_slab(const Range &slab) {
     const auto &calls = driver();

@@ -7,7 +7,7 @@
 namespace singularity::proxyd {
 
 namespace {
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kStagingPage = 4096;
 } // namespace
 
 void CUDA_CB Staging::done(void *chunk) {
@@ -20,8 +20,9 @@ const std::byte *Staging::hold(const driver_api::Backend &driver, std::span<cons
         return nullptr;
     std::call_once(made_, [&] {
         // Whole pages: whatever else lies beside it is not registered.
-        memory_.resize(kChunk * kChunks + kPage);
-        base_ = memory_.data() + (kPage - std::bit_cast<std::uintptr_t>(memory_.data()) % kPage) % kPage;
+        memory_.resize(kChunk * kChunks + kStagingPage);
+        base_ = memory_.data() +
+                (kStagingPage - std::bit_cast<std::uintptr_t>(memory_.data()) % kStagingPage) % kStagingPage;
         // Portable: streams of all the session's contexts copy from here. Memory that is not registered would
         // be copied by the calling thread, which is what is to be avoided.
         if (driver.cuMemHostRegister_v2(base_, kChunk * kChunks, CU_MEMHOSTREGISTER_PORTABLE) != CUDA_SUCCESS)

@@ -13,7 +13,7 @@
 namespace singularity::image {
 
 namespace {
-constexpr int kLook = 200;
+constexpr int kReadLook = 200;
 
 std::unexpected<Error> broken(std::uint64_t index, std::string why) {
     return failure("read", fmt::format("record {} of the device image", index), std::move(why), EPROTO);
@@ -100,7 +100,7 @@ Expected<void> Reader::read_all(std::span<std::byte> bytes, const char *what) {
             return std::unexpected(timeout_error(deadline_, "the writer of the device image"));
         pollfd waiting{.fd = fd_, .events = POLLIN, .revents = 0};
         // An error shows in the next read.
-        static_cast<void>(poll(&waiting, 1, std::min(kLook, deadline_.poll_timeout())));
+        static_cast<void>(poll(&waiting, 1, std::min(kReadLook, deadline_.poll_timeout())));
     }
     return {};
 }

@@ -2,7 +2,7 @@
 #include "child.hpp"
 
 #include "common/exec.hpp"
-#include "common/log.hpp"
+#include "log.hpp"
 
 #include <algorithm>
 #include <array>
@@ -23,7 +23,6 @@ namespace singularity::launcher {
 
 namespace {
 
-constexpr log::Channel kLog("proxy");
 constexpr int kSignalBase = 128; // as shells report a death by signal
 constexpr int kCannotStart = 127;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "proxies.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 
 #include <array>
 #include <cerrno>
@@ -18,7 +18,6 @@ namespace singularity::launcher {
 
 namespace {
 
-constexpr log::Channel kLog("proxy");
 constexpr std::chrono::seconds kStartPatience{
     30}; // NVIDIA's driver takes seconds to initialise a cold device
 constexpr std::chrono::seconds kEndPatience{5};

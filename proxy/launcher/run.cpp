@@ -2,7 +2,7 @@
 #include "proxy/launcher/run.hpp"
 
 #include "child.hpp"
-#include "common/log.hpp"
+#include "log.hpp"
 #include "proxies.hpp"
 #include "statistics.hpp"
 
@@ -22,7 +22,6 @@ namespace singularity::launcher {
 
 namespace {
 
-constexpr log::Channel kLog("proxy");
 // What a terminal or an administrator sends to end a program: it is the program's to answer.
 constexpr std::array kForwarded{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 

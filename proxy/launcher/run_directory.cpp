@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "run_directory.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 
 #include <chrono>
 #include <cstdlib>
@@ -18,7 +18,6 @@ namespace singularity::launcher {
 
 namespace {
 
-constexpr log::Channel kLog("proxy");
 constexpr const char *kPrefix = "singularity-run-";
 constexpr const char *kLock = "lock"; // a file in the directory; the directory itself is the proxies' to lock
 // A directory is locked a moment after it was made; one so young is never taken for abandoned.

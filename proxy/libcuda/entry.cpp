@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "proxy/libcuda/entry.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 #include "proxy/driver-api/api.hpp"
 #include "proxy/libcuda/cuda.hpp"
 
@@ -14,7 +14,6 @@ thread_local bool PerThreadStream::active_ = false;
 
 namespace {
 
-constexpr log::Channel kLog("cuda");
 constinit std::array<std::atomic<std::uint64_t>, driver_api::kApiCount> unsupported_counts{};
 
 } // namespace

@@ -7,9 +7,9 @@
 // none, and ends with NULL), the others are functions. Callers do not check for NULL, so a slot that nobody
 // was seen to call traps: it logs its arguments and returns CUDA_ERROR_NOT_SUPPORTED. The tables' addresses
 // go into the integrity digest: they are static and never move.
-#include "common/log.hpp"
 #include "context_storage.hpp"
 #include "integrity.hpp"
+#include "log.hpp"
 #include "proxy/libcuda/cuda.hpp"
 #include "proxy/libcuda/entry.hpp"
 #include "proxy/libcuda/hooks.hpp"
@@ -31,8 +31,6 @@
 namespace singularity::libcuda {
 
 namespace {
-
-constexpr log::Channel kLog("cuda");
 
 enum class Table : std::uint8_t {
     cudart_interface,

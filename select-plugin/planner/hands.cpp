@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "hands.hpp"
 
-#include "common/log.hpp"
 #include "common/slurm/note.hpp"
 #include "common/slurm/placement.hpp"
+#include "log.hpp"
 #include "subject.hpp"
 
 #include <algorithm>
@@ -20,7 +20,6 @@ namespace singularity::planner {
 
 namespace {
 
-constexpr log::Channel kLog("planner");
 // A pause is prolonged when no more than this is left of it.
 constexpr std::time_t kPauseLeft = slurm::kPause / 2;
 

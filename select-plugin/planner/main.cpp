@@ -3,7 +3,6 @@
 // has Slurm do it. A process of its own beside slurmctld: it blocks, and it may die.
 #include "common/config.hpp"
 #include "common/guarded_main.hpp"
-#include "common/log.hpp"
 #include "common/replace_file.hpp"
 #include "common/slurm/note.hpp"
 #include "common/slurm/placement.hpp"
@@ -12,6 +11,7 @@
 #include "common/unique_fd.hpp"
 #include "cover.hpp"
 #include "hands.hpp"
+#include "log.hpp"
 #include "outlook.hpp"
 #include "records.hpp"
 #include "report.hpp"
@@ -38,7 +38,6 @@ namespace singularity::planner {
 
 namespace {
 
-constexpr log::Channel kLog("planner");
 constexpr const char *kStateFile = "singularity-planner";
 // What may go wrong before Slurm's own preemption does without the planner.
 constexpr int kLooksMissed = 3;

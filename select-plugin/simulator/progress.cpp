@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kWidth = 40;
+constexpr int kBarWidth = 40;
 
 void write(const std::string &text) { std::fputs(text.c_str(), stderr); }
 
@@ -34,9 +34,10 @@ void Progress::show(double share) {
     const double passed = std::chrono::duration<double>(now - begin_).count();
     const double rest = share > 0 ? (passed / share) - passed : 0;
     if (terminal_) {
-        const int full = static_cast<int>(share * kWidth);
-        write(fmt::format("\r\x1b[K{:<12} [{:#<{}}{:.<{}}] {:3.0f} %  {:.0f} s, {:.0f} s left", what_, "",
-                          full, "", kWidth - full, share * 100, passed, rest));
+        const int full = static_cast<int>(share * kBarWidth);
+        write(fmt::format("\r\x1b[K{:<12} [{:#<{}}{:.<{}}] {:3.0f} %  {:.0f} s, {:.0f} s left", what_,
+                          std::string_view(), full, std::string_view(), kBarWidth - full, share * 100, passed,
+                          rest));
     } else {
         write(fmt::format("{}: {:.0f} % of the jobs after {:.0f} s, about {:.0f} s left\n", what_,
                           share * 100, passed, rest));

@@ -37,7 +37,7 @@ constexpr std::array<Column, 4> kColumns{{{"job_id", 0, std::numeric_limits<std:
                                           {"gpus", 1, 1'000'000},
                                           {"duration_s", 1, kCentury}}};
 constexpr std::size_t kTierColumn = kColumns.size();
-constexpr std::uintmax_t kMostBytes = std::uintmax_t{1} << 32U;
+constexpr std::uintmax_t kMostTraceBytes = std::uintmax_t{1} << 32U;
 
 std::unexpected<Error> bad(std::string_view file, std::size_t line, std::string why) {
     return failure("read", fmt::format("{}:{}", file, line), std::move(why));
@@ -185,8 +185,9 @@ Expected<std::string> decompressed(std::string_view packed, const std::string &n
         if (out.pos == 0 && in.pos == before)
             return failure("decompress", name, "it ends too early; the file is damaged");
         text.append(part.data(), out.pos);
-        if (text.size() > kMostBytes)
-            return failure("decompress", name, fmt::format("expected at most {} bytes of text", kMostBytes));
+        if (text.size() > kMostTraceBytes)
+            return failure("decompress", name,
+                           fmt::format("expected at most {} bytes of text", kMostTraceBytes));
     }
     return text;
 }
@@ -210,8 +211,9 @@ Expected<std::vector<TraceJob>> read_trace(const std::filesystem::path &path) {
     const auto size = std::filesystem::file_size(path, code);
     if (code)
         return failure("read", name, code.message(), code.value());
-    if (size > kMostBytes)
-        return failure("read", name, fmt::format("expected at most {} bytes, found {}", kMostBytes, size));
+    if (size > kMostTraceBytes)
+        return failure("read", name,
+                       fmt::format("expected at most {} bytes, found {}", kMostTraceBytes, size));
     std::ifstream stream(path, std::ios::binary);
     std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
     if (!stream)

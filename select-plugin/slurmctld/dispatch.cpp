@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "dispatch.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 
 #include <exception>
 
 namespace singularity::dispatch {
-
-namespace {
-
-constexpr log::Channel kLog("slurmctld");
-
-} // namespace
 
 void hook_failed(Shared &shared, const char *hook) noexcept {
     if (!shared.withdraw())

@@ -2,7 +2,7 @@
 #include "plugin.hpp"
 
 #include "common/config.hpp"
-#include "common/log.hpp"
+#include "log.hpp"
 #include "shield.hpp"
 #include "slurm_controller.hpp"
 #include "verification.hpp"
@@ -18,7 +18,6 @@ namespace singularity {
 
 namespace {
 
-constexpr log::Channel kLog("slurmctld");
 constexpr int kSuccess = 0; // SLURM_SUCCESS
 constexpr int kError = -1;  // SLURM_ERROR
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "shield.hpp"
 
-#include "common/log.hpp"
 #include "common/trusted_file.hpp"
+#include "log.hpp"
 #include "slurm_records.hpp"
 
 #include <cerrno>
@@ -15,7 +15,6 @@ namespace singularity {
 
 namespace {
 
-constexpr log::Channel kLog("slurmctld");
 // A million jobs' ids are less.
 constexpr std::size_t kMostProtection = std::size_t{1} << 24U;
 

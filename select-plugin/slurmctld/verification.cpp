@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "verification.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 
 #include <algorithm>
 
 namespace singularity {
-
-namespace {
-
-constexpr log::Channel kLog("slurmctld");
-
-} // namespace
 
 std::optional<Verification::Duration> Verification::step() {
     if (shared_.trust() == Trust::kForwarding)

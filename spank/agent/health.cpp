@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "health.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 #include "node_checks.hpp"
 
 #include <chrono>
@@ -20,7 +20,6 @@ namespace singularity::agent {
 
 namespace {
 
-constexpr log::Channel kLog("agent");
 constexpr auto kBetweenChecks = std::chrono::seconds(60);
 
 [[noreturn]] void watch() {

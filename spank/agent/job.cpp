@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "job.hpp"
 
-#include "common/log.hpp"
 #include "common/text.hpp"
 #include "job_files.hpp"
 #include "job_plan.hpp"
+#include "log.hpp"
 #include "member.hpp"
 
 #include <algorithm>
@@ -19,7 +19,6 @@ namespace {
 using namespace std::chrono_literals;
 namespace wire = peers::wire;
 
-constexpr log::Channel kLog("agent");
 constexpr std::size_t kWatcherLimit = 64;
 constexpr auto kWatchPatience = 20s; // then who watches asks again
 constexpr std::size_t kShownHosts = 64;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Checkpoints of a job, and the end of its restore.
-#include "common/log.hpp"
 #include "job.hpp"
+#include "log.hpp"
 #include "metrics.hpp"
 
 #include <chrono>
@@ -16,8 +16,6 @@ namespace {
 
 using namespace std::chrono_literals;
 namespace wire = peers::wire;
-
-constexpr log::Channel kLog("agent");
 
 Work work_of(bool periodic) { return periodic ? Work::periodic : Work::asked; }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "job_keeper.hpp"
 
-#include "common/log.hpp"
 #include "common/text.hpp"
 #include "job_files.hpp"
 #include "job_plan.hpp"
+#include "log.hpp"
 #include "network/firewall.hpp"
 #include "network/plan.hpp"
 
@@ -21,7 +21,6 @@ namespace {
 using namespace std::chrono_literals;
 namespace wire = peers::wire;
 
-constexpr log::Channel kLog("agent");
 constexpr std::ptrdiff_t kJobsOfOne = 64; // those that have ended and were not destroyed included
 constexpr std::ptrdiff_t kMembersLimit = 1024;
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A job that comes from the store: what it was, and where it is to run now.
-#include "common/log.hpp"
 #include "common/text.hpp"
 #include "job_files.hpp"
 #include "job_keeper.hpp"
 #include "job_plan.hpp"
+#include "log.hpp"
 #include "peers/handshake.hpp"
 
 #include <algorithm>
@@ -19,8 +19,6 @@ namespace singularity::agent {
 namespace {
 
 namespace wire = peers::wire;
-
-constexpr log::Channel kLog("agent");
 
 // Neighbours stay neighbours: the first share of the nodes on the first host, and so on.
 Expected<void> place(wire::JobRecord &record, const std::vector<std::string> &hosts) {

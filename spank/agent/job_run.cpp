@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A job that runs: its output, the ends of its ranks, and its own.
-#include "common/log.hpp"
 #include "job.hpp"
 #include "job_plan.hpp"
+#include "log.hpp"
 #include "member.hpp"
 #include "metrics.hpp"
 
@@ -20,8 +20,7 @@ using namespace std::chrono_literals;
 namespace wire = peers::wire;
 using std::chrono::milliseconds;
 
-constexpr log::Channel kLog("agent");
-constexpr milliseconds kFollowPatience = 5s;  // for news
+constexpr milliseconds kNewsPatience = 5s;    // for news
 constexpr milliseconds kHeldPatience = 200ms; // while somebody has not read what there is
 constexpr milliseconds kAgain = 500ms;        // after an agent could not be reached
 constexpr milliseconds kDrainPatience = 3s;
@@ -68,7 +67,7 @@ wire::Envelope Job::follow_request(const std::string &host, milliseconds patienc
 void Job::follow_host(const std::string &host) {
     if (record_.state() != wire::JobRecord::RUNNING)
         return;
-    hosts_->ask(host, follow_request(host, std::min(kFollowPatience, setting_->patience / 3)),
+    hosts_->ask(host, follow_request(host, std::min(kNewsPatience, setting_->patience / 3)),
                 setting_->patience, [self = shared_from_this(), host](Expected<wire::Envelope> reply) {
                     self->heard(host, std::move(reply));
                 });

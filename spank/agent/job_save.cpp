@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "job_save.hpp"
 
-#include "common/log.hpp"
 #include "common/text.hpp"
+#include "log.hpp"
 #include "member.hpp"
 #include "metrics.hpp"
 #include "proxy/barrier/messages.hpp"
@@ -21,7 +21,6 @@ namespace {
 using namespace std::chrono_literals;
 namespace wire = peers::wire;
 
-constexpr log::Channel kLog("agent");
 constexpr auto kPreparePatience = 660s; // longer than workers have
 constexpr auto kBarrierPatience = 60s;  // a rank may be in a kernel, or its program in something else
 constexpr auto kRoundPatience = 1000ms;

@@ -2,8 +2,8 @@
 // A step whose tasks Slurm has told to end (SIGTERM). Why, only slurmctld knows: a job that is to run again
 // is saved first; the ranks of any other are told as well. Slurm kills whatever is left after KillWait, or
 // the grace time.
-#include "common/log.hpp"
 #include "job.hpp"
+#include "log.hpp"
 #include "member.hpp"
 #include "metrics.hpp"
 #include "peers/handshake.hpp"
@@ -23,7 +23,6 @@ namespace {
 using namespace std::chrono_literals;
 namespace wire = peers::wire;
 
-constexpr log::Channel kLog("agent");
 constexpr auto kScriptPatience = 3s;
 constexpr auto kBetweenLooks = 200ms;
 constexpr std::uint32_t kTries = 3; // to go on from one checkpoint, where Slurm runs it

@@ -22,7 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 namespace wire = peers::wire;
 
-constexpr auto kConnectPatience = 90s; // nodes and their device proxies are made; longer than an agent waits
+constexpr auto kHostsPatience = 90s; // nodes and their device proxies are made; longer than an agent waits
 constexpr auto kRestorePatience = 2600s; // longer than the workers have
 constexpr auto kStartPatience = 60s;
 
@@ -169,7 +169,7 @@ void Job::connect() {
         return end(fmt::format("host {} does not say where device proxies meet", record_.nodes(0).host()));
     ask_all(
         record_.restore().empty() ? "make nodes on" : "restore nodes on", wire::JobRecord::CONNECTING,
-        record_.restore().empty() ? kConnectPatience : kRestorePatience,
+        record_.restore().empty() ? kHostsPatience : kRestorePatience,
         [this, key = *key](const std::string & /*host*/) {
             wire::Envelope request;
             auto &connect = *request.mutable_connect_job();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "live_node.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 #include "task_error.hpp"
 
 #include <algorithm>
@@ -21,7 +21,6 @@ namespace {
 using namespace std::chrono_literals;
 using node::Phase;
 
-constexpr log::Channel kLog("agent");
 constexpr auto kMakePatience = 60s; // a loaded machine that makes many nodes at once
 constexpr auto kEndPatience = 20s;  // for the kernel to end a PID namespace
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a node does with its worker: it is saved, restored, and put right after a worker that died.
-#include "common/log.hpp"
 #include "live_node.hpp"
+#include "log.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -18,7 +18,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr log::Channel kLog("agent");
 constexpr unsigned kMostRecoveries = 3;
 
 Error error_of(const Failed &failed) { return {failed.doing, failed.on, failed.why, failed.code}; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a node and its init say to each other, on a connection that can break at any time.
-#include "common/log.hpp"
 #include "common/unix_socket.hpp"
 #include "live_node.hpp"
+#include "log.hpp"
 #include "task_error.hpp"
 
 #include <algorithm>
@@ -22,7 +22,6 @@ using namespace std::chrono_literals;
 using node::Phase;
 using node::Stdio;
 
-constexpr log::Channel kLog("agent");
 constexpr auto kJoinPatience = 10s;  // for init's first message
 constexpr auto kReplyPatience = 15s; // for any other
 constexpr auto kRetry = 200ms;

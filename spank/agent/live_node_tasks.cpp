@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What is asked about a node's tasks.
-#include "common/log.hpp"
 #include "common/text.hpp"
 #include "live_node.hpp"
+#include "log.hpp"
 #include "task_error.hpp"
 
 #include <algorithm>
@@ -23,7 +23,6 @@ namespace {
 using node::Phase;
 using node::Stdio;
 
-constexpr log::Channel kLog("agent");
 constexpr std::size_t kWaiterLimit = 4096;
 
 // What a task may be given as a standard stream: what a checkpoint can cut. The key is CRIU's name of a pipe.
@@ -59,13 +58,13 @@ Expected<void> check_program(const node::Program &program) {
     return {};
 }
 
-std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
+std::string_view variable_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
 
 // What is set for the node is set for each of its tasks, whatever the task says.
 void add_environment(node::Program &program, const std::vector<std::string> &nodes) {
     std::erase_if(program.environment, [&](const std::string &entry) {
-        return std::ranges::any_of(nodes,
-                                   [&](const auto &other) { return name_of(other) == name_of(entry); });
+        return std::ranges::any_of(
+            nodes, [&](const auto &other) { return variable_of(other) == variable_of(entry); });
     });
     program.environment.insert(program.environment.end(), nodes.begin(), nodes.end());
 }

@@ -17,7 +17,7 @@ namespace singularity::agent {
 
 namespace {
 
-constexpr int kBacklog = 64;
+constexpr int kMeetingBacklog = 64;
 constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 } // namespace
@@ -37,7 +37,7 @@ Expected<Meeting> meet_here() {
     auto *const address = static_cast<sockaddr *>(static_cast<void *>(&name));
     // Without a name the kernel finds a free one in the abstract namespace.
     if (!listener || bind(listener.get(), address, sizeof(sa_family_t)) != 0 ||
-        listen(listener.get(), kBacklog) != 0 || getsockname(listener.get(), address, &size) != 0)
+        listen(listener.get(), kMeetingBacklog) != 0 || getsockname(listener.get(), address, &size) != 0)
         return std::unexpected(errno_error("make", "a socket for device proxies to meet"));
     auto key = make_meeting_key();
     if (!key)
@@ -58,7 +58,7 @@ Expected<MeetingPoint> make_meeting_point(std::uint32_t address) {
     socklen_t size = sizeof(name);
     auto *const where = static_cast<sockaddr *>(static_cast<void *>(&name));
     if (!out.socket || bind(out.socket.get(), where, sizeof(name)) != 0 ||
-        listen(out.socket.get(), kBacklog) != 0 || getsockname(out.socket.get(), where, &size) != 0)
+        listen(out.socket.get(), kMeetingBacklog) != 0 || getsockname(out.socket.get(), where, &size) != 0)
         return std::unexpected(errno_error("listen for device proxies at", tcp_address(address, 0)));
     out.port = ntohs(name.sin_port);
     return out;

@@ -2,10 +2,10 @@
 #include "member.hpp"
 
 #include "asker_for.hpp"
-#include "common/log.hpp"
 #include "common/text.hpp"
 #include "job_files.hpp"
 #include "job_plan.hpp"
+#include "log.hpp"
 #include "peers/faults.hpp"
 #include "store_here.hpp"
 
@@ -22,8 +22,6 @@ namespace singularity::agent {
 namespace {
 
 namespace wire = peers::wire;
-
-constexpr log::Channel kLog("agent");
 
 const std::string &hostname_of(const wire::JobNode &one) {
     return one.hostname().empty() ? one.name() : one.hostname();

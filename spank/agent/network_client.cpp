@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "network_client.hpp"
 
-#include "common/log.hpp"
 #include "common/unix_socket.hpp"
+#include "log.hpp"
 
 #include <array>
 #include <chrono>
@@ -19,10 +19,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr log::Channel kLog("agent");
 constexpr int kListener = 3;
-constexpr int kBacklog = 4;
-constexpr auto kPatience = 20s; // the kernel's locks of networks are coarse
+constexpr int kNetworkBacklog = 4;
+constexpr auto kNetworkPatience = 20s; // the kernel's locks of networks are coarse
 constexpr const char *kSocket = "network.sock";
 
 [[noreturn]] void become_network(const std::filesystem::path &program, int listener) {
@@ -61,8 +60,8 @@ Expected<NetworkClient> NetworkClient::start(const Libraries &libraries,
     const auto program = libraries.network();
     if (access(program.c_str(), X_OK) != 0)
         return std::unexpected(errno_error("run", program.native()));
-    auto listener =
-        with_socket(directory, [](const std::string &path) { return listen_unix(path, 0600, kBacklog); });
+    auto listener = with_socket(
+        directory, [](const std::string &path) { return listen_unix(path, 0600, kNetworkBacklog); });
     if (!listener)
         return propagate(listener);
     const pid_t pid = fork();
@@ -85,7 +84,8 @@ Expected<NetworkClient> NetworkClient::adopt(const std::filesystem::path &direct
 
 void NetworkClient::send(std::uint32_t token, const std::string &bytes, std::span<const int> descriptors,
                          OnReply on_reply) {
-    pending_.emplace(token, Pending{.deadline = Deadline::after(kPatience), .on_reply = std::move(on_reply)});
+    pending_.emplace(token,
+                     Pending{.deadline = Deadline::after(kNetworkPatience), .on_reply = std::move(on_reply)});
     if (!socket_)
         return; // next_deadline() is now
     if (const int code = node::send_packet(socket_.get(), bytes, descriptors); code != 0)

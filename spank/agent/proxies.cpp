@@ -2,8 +2,8 @@
 #include "proxies.hpp"
 
 #include "common/exec.hpp"
-#include "common/log.hpp"
 #include "common/unix_socket.hpp"
+#include "log.hpp"
 #include "node/cgroups.hpp"
 
 #include <algorithm>
@@ -32,10 +32,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr log::Channel kLog("agent");
-constexpr auto kEndPatience = 5s; // for the driver to take everything back
+constexpr auto kProxyEndPatience = 5s; // for the driver to take everything back
 constexpr const char *kNvidia = "libcuda.so.1";
-constexpr int kBacklog = 16;
+constexpr int kProxyBacklog = 16;
 
 // What a proxy's process has open besides 0, 1 and 2.
 constexpr int kReady = 3;
@@ -61,7 +60,7 @@ Expected<UniqueFd> control_socket(const node::Room &room, std::uint32_t number) 
         return std::unexpected(directory.error());
     const auto path = room.control() / node::device_socket(number);
     auto socket = listen_unix(fmt::format("/proc/self/fd/{}/{}", directory->get(), path.filename().native()),
-                              0600, kBacklog);
+                              0600, kProxyBacklog);
     if (!socket)
         return std::unexpected(errno_error("listen on", path.native(), socket.error().code));
     return socket;
@@ -361,7 +360,7 @@ std::vector<std::uint32_t> Proxies::newly_ended() {
 void Proxies::end() {
     if (kill_at_)
         return;
-    kill_at_ = Deadline::after(kEndPatience);
+    kill_at_ = Deadline::after(kProxyEndPatience);
     go_.reset(); // who still waits for it ends
     for (const auto &one : all_)
         if (one.pidfd)

@@ -2,7 +2,7 @@
 #include "removal.hpp"
 
 #include "common/deadline.hpp"
-#include "common/log.hpp"
+#include "log.hpp"
 #include "node/process.hpp"
 
 #include <cerrno>
@@ -23,8 +23,7 @@ namespace singularity::agent {
 
 namespace {
 
-constexpr log::Channel kLog("agent");
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kRemovalPatience{10};
 
 [[noreturn]] void remove_and_end(const std::vector<std::filesystem::path> &paths, pid_t agent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -44,7 +43,7 @@ constexpr std::chrono::seconds kPatience{10};
                 return error != std::errc::no_such_file_or_directory &&
                        error != std::errc::directory_not_empty;
             };
-            if (!wait_until(removed, Deadline::after(kPatience), path.native()) || error)
+            if (!wait_until(removed, Deadline::after(kRemovalPatience), path.native()) || error)
                 kLog.error("cannot remove {}: {}", path.native(), error.message());
         }
     } catch (const std::exception &error) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "reruns.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 
 #include <chrono>
 #include <utility>
@@ -12,9 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr log::Channel kLog("agent");
 constexpr auto kBetweenQuestions = 1s;
-constexpr auto kPatience = 600s; // for slurmctld, from which we may be cut off
+constexpr auto kRerunPatience = 600s; // for slurmctld, from which we may be cut off
 
 } // namespace
 
@@ -26,7 +25,7 @@ void Reruns::add(Rerun rerun) {
     }
     lost_.push_back({.rerun = std::move(rerun),
                      .job = *job,
-                     .until = Deadline::after(kPatience),
+                     .until = Deadline::after(kRerunPatience),
                      .ask = Deadline::after(0s),
                      .errand = {},
                      .requeues = false});

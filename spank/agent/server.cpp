@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "server.hpp"
 
-#include "common/log.hpp"
 #include "common/unix_socket.hpp"
+#include "log.hpp"
 #include "removal.hpp"
 
 #include <algorithm>
@@ -27,7 +27,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr log::Channel kLog("agent");
 constexpr auto kLockPatience = 10s;         // the agent before may be ending
 constexpr auto kTiePatience = 30s;          // for the owners of tied nodes to come again
 constexpr auto kAcceptPause = 100ms;        // when descriptors have run out

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a client may ask of jobs, and nodes that jobs ask for.
-#include "common/log.hpp"
 #include "common/proc.hpp"
 #include "common/text.hpp"
+#include "log.hpp"
 #include "server.hpp"
 
 #include <chrono>
@@ -17,8 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr log::Channel kLog("agent");
-constexpr auto kTiePatience = 30s; // for the owners of tied jobs to come again
+constexpr auto kJobTiePatience = 30s; // for the owners of tied jobs to come again
 
 } // namespace
 
@@ -46,7 +45,7 @@ void Server::adopt_jobs() {
         }
     for (const auto &[name, job] : jobs_->all())
         if (job->record().tied())
-            job_ties_[name] = {.owner = {}, .patience = Deadline::after(kTiePatience)};
+            job_ties_[name] = {.owner = {}, .patience = Deadline::after(kJobTiePatience)};
 }
 
 void Server::make_node(node::Spec spec, std::string cgroups, std::optional<Meeting> meeting,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The file with the agent's metrics.
-#include "common/log.hpp"
 #include "common/replace_file.hpp"
+#include "log.hpp"
 #include "metrics.hpp"
 #include "server.hpp"
 
@@ -17,7 +17,6 @@ namespace {
 using namespace std::chrono_literals;
 namespace wire = peers::wire;
 
-constexpr log::Channel kLog("agent");
 constexpr auto kBetweenMetrics = 15s;
 using NodeState = LiveNode::State;
 constexpr std::array kNodeStates{NodeState::preparing, NodeState::restoring, NodeState::making,

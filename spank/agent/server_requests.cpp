@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a client asks for, and whether he may.
-#include "common/log.hpp"
 #include "common/text.hpp"
+#include "log.hpp"
 #include "server.hpp"
 
 #include <algorithm>
@@ -14,7 +14,6 @@ namespace singularity::agent {
 
 namespace {
 
-constexpr log::Channel kLog("agent");
 constexpr std::size_t kNodesOfOne = 256;
 
 } // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A node that a client wants from a checkpoint: a worker finds out which it is.
-#include "common/log.hpp"
 #include "common/proc.hpp"
 #include "common/text.hpp"
+#include "log.hpp"
 #include "server.hpp"
 
 #include <algorithm>
@@ -16,7 +16,6 @@ namespace singularity::agent {
 
 namespace {
 
-constexpr log::Channel kLog("agent");
 constexpr std::ptrdiff_t kFindingsOfOne = 8; // each is a process of root's
 
 // /proc/PID/cgroup of who asks for a job is only known on his own host.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Batch scripts. Those of jobs that run again are not to notice that Slurm ends them: they are begun again
 // from their first line. With the others goes what is in the store of their job's steps.
-#include "common/log.hpp"
 #include "job_plan.hpp"
+#include "log.hpp"
 #include "server.hpp"
 
 #include <algorithm>
@@ -17,10 +17,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr log::Channel kLog("agent");
-constexpr auto kBetweenQuestions = 1s;
-constexpr auto kEndPatience = 600s; // for Slurm to have ended a job whose script has ended
-constexpr auto kUntilWritten = 10s; // slurmctld writes what it knows every 5 s
+constexpr auto kBetweenScriptQuestions = 1s;
+constexpr auto kScriptEndPatience = 600s; // for Slurm to have ended a job whose script has ended
+constexpr auto kUntilWritten = 10s;       // slurmctld writes what it knows every 5 s
 constexpr std::ptrdiff_t kScriptsOfOne = 256;
 
 } // namespace
@@ -98,7 +97,7 @@ void Server::look_at_scripts() {
 void Server::look_at_script(Script &script) {
     const auto client = script.client.lock();
     if ((!client || client->gone) && !script.left) {
-        script.left = Deadline::after(kEndPatience);
+        script.left = Deadline::after(kScriptEndPatience);
         script.ask_again = Deadline::after(0s);
     }
     if (script.left && script.left->expired()) {
@@ -113,7 +112,7 @@ void Server::look_at_script(Script &script) {
             script.errand = std::move(*errand);
         } else {
             kLog.error("{}", errand.error().message());
-            script.ask_again = Deadline::after(kBetweenQuestions);
+            script.ask_again = Deadline::after(kBetweenScriptQuestions);
         }
     }
     if (!script.errand)
@@ -130,7 +129,7 @@ void Server::look_at_script(Script &script) {
         return;
     }
     if (std::exchange(script.reminds, false) && answer) {
-        script.ask_again = Deadline::after(kBetweenQuestions);
+        script.ask_again = Deadline::after(kBetweenScriptQuestions);
         return;
     }
     const auto about = answer ? parse_slurm_job(**answer) : propagate(answer);
@@ -140,7 +139,7 @@ void Server::look_at_script(Script &script) {
     if (const auto holder = std::exchange(script.holder, std::nullopt))
         holder->tell(ScriptFate{.runs_again = false});
     if (script.left)
-        script.ask_again = Deadline::after(kBetweenQuestions);
+        script.ask_again = Deadline::after(kBetweenScriptQuestions);
 }
 
 // Who decides that a job runs again may still be at it: that of a time limit is decided when its step is
@@ -178,7 +177,7 @@ void Server::slurm_has_told(Script &script, const SlurmJob &about) {
         return;
     }
     if (!script.over)
-        script.ask_again = Deadline::after(kBetweenQuestions);
+        script.ask_again = Deadline::after(kBetweenScriptQuestions);
 }
 
 // A slurmctld that is killed forgets its last seconds: that it runs the job again, and maybe that its script
@@ -193,7 +192,7 @@ void Server::remind(Script &script) {
         script.errand = std::move(*errand);
     } else {
         kLog.error("{}", errand.error().message());
-        script.ask_again = Deadline::after(kBetweenQuestions);
+        script.ask_again = Deadline::after(kBetweenScriptQuestions);
     }
 }
 

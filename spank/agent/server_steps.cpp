@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What the wrappers of Slurm's tasks ask for.
-#include "common/log.hpp"
 #include "common/text.hpp"
 #include "job_plan.hpp"
+#include "log.hpp"
 #include "peers/tcp.hpp"
 #include "server.hpp"
 #include "store_here.hpp"
@@ -21,7 +21,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr log::Channel kLog("agent");
 constexpr auto kWrapperPatience = 30s; // for the wrappers of an earlier agent's step to come again
 constexpr std::size_t kHostsLimit = 4096;
 

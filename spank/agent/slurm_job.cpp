@@ -20,7 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // slurmctld answers in milliseconds, or is busy; Slurm itself waits for 10 s (MessageTimeout).
-constexpr auto kPatience = 12s;
+constexpr auto kSlurmPatience = 12s;
 
 // In front of what the other process brings back.
 constexpr char kGood = '+';
@@ -84,10 +84,10 @@ Expected<SlurmErrand> SlurmErrand::send(const Libraries &libraries, std::vector<
     auto errand = peers::Errand::send(
         std::move(name),
         [words = std::move(words)] {
-            auto answer = answer_of(words, Deadline::after(kPatience));
+            auto answer = answer_of(words, Deadline::after(kSlurmPatience));
             return answer ? kGood + *answer : kBad + answer.error().message();
         },
-        Deadline::after(kPatience + 1s));
+        Deadline::after(kSlurmPatience + 1s));
     if (!errand)
         return propagate(errand);
     return SlurmErrand(std::move(*errand));

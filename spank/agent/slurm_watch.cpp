@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "slurm_watch.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 
 #include <charconv>
 #include <sstream>
@@ -14,7 +14,6 @@ namespace singularity::agent {
 
 namespace {
 
-constexpr log::Channel kLog("agent");
 constexpr std::size_t kMostWaiting = 1024; // slurmctld may be away for a while
 
 } // namespace

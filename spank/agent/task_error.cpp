@@ -13,24 +13,22 @@ namespace singularity::agent {
 
 namespace {
 
-using node::Step;
-
 struct Words {
-    Step step;
+    node::Step step;
     const char *doing;
 };
 constexpr std::array<Words, 11> kSteps{{
-    {Step::remember, "remember one more task for"},
-    {Step::streams, "make the streams of"},
-    {Step::fork, "make a process for"},
-    {Step::session, "make a session for"},
-    {Step::terminal, "make a terminal for"},
-    {Step::limits, "set the resource limits of"},
-    {Step::processors, "choose the processors of"},
-    {Step::directory, "work in the directory"},
-    {Step::execute, "run"},
-    {Step::find, "find"},
-    {Step::signal, "send the signal to"},
+    {node::Step::remember, "remember one more task for"},
+    {node::Step::streams, "make the streams of"},
+    {node::Step::fork, "make a process for"},
+    {node::Step::session, "make a session for"},
+    {node::Step::terminal, "make a terminal for"},
+    {node::Step::limits, "set the resource limits of"},
+    {node::Step::processors, "choose the processors of"},
+    {node::Step::directory, "work in the directory"},
+    {node::Step::execute, "run"},
+    {node::Step::find, "find"},
+    {node::Step::signal, "send the signal to"},
 }};
 
 } // namespace
@@ -41,7 +39,7 @@ Error task_error(const node::InitFailed &failed, const std::string &on) {
 }
 
 std::string subject(const node::InitFailed &failed, const node::Program &program) {
-    return quote(failed.step == Step::directory ? program.directory : program.arguments.front());
+    return quote(failed.step == node::Step::directory ? program.directory : program.arguments.front());
 }
 
 std::string task_name(const std::string &node, std::uint32_t task) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "worker.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 #include "node/process.hpp"
 
 #include <array>
@@ -16,7 +16,6 @@ namespace singularity::agent {
 
 namespace {
 
-constexpr log::Channel kLog("agent");
 #ifdef SINGULARITY_CHECKPOINTS
 constexpr bool kBuilt = true;
 #else

@@ -15,6 +15,8 @@
 
 namespace singularity::doctor {
 
+inline constexpr const char *kYaml = "singularity.yaml";
+
 // kError: elastic jobs fail, lose work, or are not contained. kWarning: they work, but slower or with less
 // room.
 enum class Severity : std::uint8_t { kError, kWarning };
@@ -25,6 +27,9 @@ struct Problem {
     std::string why;  // it matters
     std::string fix;  // what to write where, or to run
 };
+
+// Nothing: all is well.
+using Verdict = std::optional<Problem>;
 
 struct Check {
     std::string_view name;

@@ -14,11 +14,8 @@ namespace singularity::doctor {
 
 namespace {
 
-using Verdict = std::optional<Problem>;
-
 constexpr std::uint64_t kTenth = 10;
 constexpr mode_t kForOthers = S_IRWXG | S_IRWXO;
-constexpr const char *kYaml = "singularity.yaml";
 
 // Of which one host's files are not another's.
 constexpr std::array<std::string_view, 11> kLocalTypes{
@@ -187,7 +184,7 @@ Verdict staging_space(const Place &staging) {
                  "make room, or start singularityd with --staging and another directory");
 }
 
-constexpr std::array kChecks{
+constexpr std::array kConfigurationChecks{
     Check{"configuration", Severity::kError, configuration},
     check<elastic_enabled, &Facts::configuration>("elastic-enabled", Severity::kWarning),
     check<decide, &Facts::configuration>("decide", Severity::kWarning),
@@ -207,6 +204,6 @@ constexpr std::array kChecks{
 
 } // namespace
 
-std::span<const Check> configuration_checks() { return kChecks; }
+std::span<const Check> configuration_checks() { return kConfigurationChecks; }
 
 } // namespace singularity::doctor

@@ -13,10 +13,6 @@ namespace singularity::doctor {
 
 namespace {
 
-using Verdict = std::optional<Problem>;
-
-constexpr const char *kYaml = "singularity.yaml";
-
 Verdict agent_silent(const Agent &agent) {
     if (agent.silence.empty())
         return std::nullopt;
@@ -169,7 +165,7 @@ Verdict kernel_network(const KernelNetwork &network) {
                    "boot a kernel that has it"};
 }
 
-constexpr std::array kChecks{
+constexpr std::array kHostChecks{
     check<agent_silent, &Facts::agent>("agent-silent", Severity::kError),
     check<agent_owner, &Facts::agent>("agent-owner", Severity::kError),
     check<agent_version, &Facts::agent_program>("agent-version", Severity::kError),
@@ -191,6 +187,6 @@ constexpr std::array kChecks{
 
 } // namespace
 
-std::span<const Check> host_checks() { return kChecks; }
+std::span<const Check> host_checks() { return kHostChecks; }
 
 } // namespace singularity::doctor

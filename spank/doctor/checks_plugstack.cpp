@@ -13,8 +13,6 @@ namespace singularity::doctor {
 
 namespace {
 
-using Verdict = std::optional<Problem>;
-
 Verdict plugstack_line(const Plugstack &plugstack) {
     if (plugstack.line)
         return std::nullopt;
@@ -94,7 +92,7 @@ Verdict plugin_version(const Plugstack &plugstack, const Slurm &slurm) {
                    fmt::format("install slurm-singularity for Slurm {}", slurm.release)};
 }
 
-constexpr std::array kChecks{
+constexpr std::array kPlugstackChecks{
     check<plugstack_line, &Facts::plugstack>("plugstack-line", Severity::kError),
     check<plugstack_required, &Facts::plugstack>("plugstack-required", Severity::kWarning),
     check<plugin_file, &Facts::plugstack>("plugin-file", Severity::kError),
@@ -106,6 +104,6 @@ constexpr std::array kChecks{
 
 } // namespace
 
-std::span<const Check> plugstack_checks() { return kChecks; }
+std::span<const Check> plugstack_checks() { return kPlugstackChecks; }
 
 } // namespace singularity::doctor

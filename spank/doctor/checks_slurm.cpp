@@ -14,8 +14,6 @@ namespace singularity::doctor {
 
 namespace {
 
-using Verdict = std::optional<Problem>;
-
 constexpr const char *kRestart = "and restart slurmctld, and slurmd on all nodes";
 constexpr const char *kReconfigure = "and run `scontrol reconfigure`";
 
@@ -244,7 +242,7 @@ Verdict clock(const Clock &clock) {
         "let a time service (chrony, ntpd) set the clocks of all hosts"};
 }
 
-constexpr std::array kChecks{
+constexpr std::array kSlurmChecks{
     check<clock, &Facts::clock>("clock", Severity::kError),
     check<is_set<kProctrack>, &Facts::slurm>("proctrack", Severity::kError),
     check<task_plugin, &Facts::slurm>("task-plugin", Severity::kError),
@@ -268,6 +266,6 @@ constexpr std::array kChecks{
 
 } // namespace
 
-std::span<const Check> slurm_checks() { return kChecks; }
+std::span<const Check> slurm_checks() { return kSlurmChecks; }
 
 } // namespace singularity::doctor

@@ -27,7 +27,7 @@ namespace singularity::doctor {
 
 namespace {
 
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kAgentPatience{10};
 constexpr std::string_view kDeleted = " (deleted)";
 
 Expected<ucred> listener_of(int socket) {
@@ -40,7 +40,7 @@ Expected<ucred> listener_of(int socket) {
 
 // Any answer will do.
 Expected<void> ask(agent::Client &client) {
-    const auto deadline = Deadline::after(kPatience);
+    const auto deadline = Deadline::after(kAgentPatience);
     auto token = client.send(agent::List{});
     if (!token)
         return propagate(token);
@@ -62,7 +62,7 @@ Expected<void> ask(agent::Client &client) {
 Fact<pid_t> agent_process(const Where &where) {
     if (geteuid() != 0)
         return not_seen(Unseen::kNeedsRoot, "what a process of root's runs is root's to know");
-    auto socket = connect_unix(where.socket, Deadline::after(kPatience));
+    auto socket = connect_unix(where.socket, Deadline::after(kAgentPatience));
     if (!socket)
         return not_seen(Unseen::kElsewhere, "it does not answer");
     auto listener = listener_of(socket->get());
@@ -109,7 +109,7 @@ Fact<AgentProgram> look_at_agent_program(const Where &where) {
         out.file.resize(out.file.size() - kDeleted.size());
         out.replaced = true;
     }
-    auto version = answer_of({link, "--version"}, Deadline::after(kPatience));
+    auto version = answer_of({link, "--version"}, Deadline::after(kAgentPatience));
     if (!version)
         return not_seen(version.error());
     out.version = *std::move(version);

@@ -22,7 +22,7 @@ namespace singularity::doctor {
 
 namespace {
 
-constexpr std::chrono::seconds kPatience{30}; // criu tries out a hundred things
+constexpr std::chrono::seconds kNodePatience{30}; // criu tries out a hundred things
 
 } // namespace
 
@@ -45,7 +45,7 @@ Fact<Cgroup> look_at_cgroup(const std::filesystem::path &slurm_conf) {
 }
 
 Fact<Criu> look_at_criu() {
-    Criu out{.version = spank::installed_criu(Deadline::after(kPatience))};
+    Criu out{.version = spank::installed_criu(Deadline::after(kNodePatience))};
     struct statfs run{};
     if (statfs("/run", &run) != 0)
         return not_seen(errno_error("examine", "/run"));
@@ -56,7 +56,7 @@ Fact<Criu> look_at_criu() {
 Fact<CriuKernel> look_at_criu_kernel() {
     if (geteuid() != 0)
         return not_seen(Unseen::kNeedsRoot, "`criu check` tries out the kernel");
-    auto output = output_of({"criu", "check"}, Deadline::after(kPatience));
+    auto output = output_of({"criu", "check"}, Deadline::after(kNodePatience));
     if (!output)
         return not_seen(output.error());
     CriuKernel out;

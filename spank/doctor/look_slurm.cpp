@@ -26,13 +26,13 @@ namespace singularity::doctor {
 namespace {
 
 // A client of a slurmctld that does not answer tries for SlurmctldTimeout and more.
-constexpr std::chrono::seconds kPatience{20};
+constexpr std::chrono::seconds kSlurmPatience{20};
 constexpr std::string_view kPlugin = "spank_singularity.so";
-constexpr const char *kJobSubmit = "job_submit_singularity.so";
+constexpr const char *kJobSubmitFile = "job_submit_singularity.so";
 constexpr int kDeepest = 8; // includes of includes
 
 Expected<std::string> ask(std::vector<std::string> command) {
-    return answer_of(std::move(command), Deadline::after(kPatience));
+    return answer_of(std::move(command), Deadline::after(kSlurmPatience));
 }
 
 // Of a clock that showed `there` at some moment from `before` to `after`, both of this host's.
@@ -99,7 +99,7 @@ Expected<std::optional<PlugstackLine>> find_line(const std::filesystem::path &fi
 }
 
 // As Slurm does it: a name without a slash is looked for in PluginDir.
-Expected<std::vector<FileFacts>> plugin_file(const std::string &plugin, std::string_view directories) {
+Expected<std::vector<FileFacts>> files_of_plugin(const std::string &plugin, std::string_view directories) {
     if (plugin.contains('/'))
         return follow(plugin);
     std::filesystem::path first;
@@ -170,8 +170,8 @@ Fact<Slurm> look_at_slurm() {
         return not_seen(Unseen::kFailed, "`scontrol --version` says no release: " + *release);
     out.release = release_of(version);
     const auto directories = out.settings.find("PluginDir");
-    auto submit =
-        plugin_file(kJobSubmit, directories != out.settings.end() ? directories->second : std::string_view());
+    auto submit = files_of_plugin(kJobSubmitFile, directories != out.settings.end() ? directories->second
+                                                                                    : std::string_view());
     if (!submit)
         return not_seen(submit.error());
     out.job_submit = std::move(submit->back());
@@ -193,8 +193,8 @@ Fact<Plugstack> look_at_plugstack(const Slurm &slurm) {
     if (!out.line)
         return out;
     const auto directories = slurm.settings.find("PluginDir");
-    auto plugin = plugin_file(out.line->plugin,
-                              directories != slurm.settings.end() ? directories->second : std::string_view());
+    auto plugin = files_of_plugin(out.line->plugin, directories != slurm.settings.end() ? directories->second
+                                                                                        : std::string_view());
     if (!plugin)
         return not_seen(plugin.error());
     out.way = *std::move(plugin);

@@ -2,8 +2,8 @@
 #include "job_network.hpp"
 
 #include "common/deadline.hpp"
-#include "common/log.hpp"
 #include "common/name_space.hpp"
+#include "log.hpp"
 
 #include <algorithm>
 #include <array>
@@ -22,7 +22,6 @@ namespace singularity::network {
 
 namespace {
 
-constexpr log::Channel kLog("network");
 constexpr const char *kBridge = "bridge";
 constexpr const char *kVxlan = "vxlan";
 constexpr const char *kUplink = "uplink"; // in a node: ../node/network.hpp

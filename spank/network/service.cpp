@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "service.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 #include "messages.hpp"
 #include "node/process.hpp"
 
@@ -16,7 +16,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr log::Channel kLog("network");
 constexpr auto kLonely = 60s; // for an agent that is being restarted
 constexpr std::size_t kClientLimit = 8;
 

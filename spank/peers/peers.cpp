@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "peers.hpp"
 
-#include "common/log.hpp"
 #include "common/text.hpp"
 #include "faults.hpp"
+#include "log.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -16,7 +16,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr log::Channel kLog("peers");
 constexpr int kBacklog = 64;
 constexpr std::size_t kConnectionLimit = 1024;
 constexpr std::ptrdiff_t kOfOneAddress = 8;

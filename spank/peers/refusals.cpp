@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "refusals.hpp"
 
-#include "common/log.hpp"
+#include "log.hpp"
 
 #include <chrono>
 
@@ -11,7 +11,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr log::Channel kLog("peers");
 constexpr auto kSpan = 10s;
 constexpr std::size_t kLinesInSpan = 20;
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "allocation.hpp"
 
+#include "environment.hpp"
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -26,26 +28,10 @@ struct Allocation {
 
 using Value = std::optional<std::string>;
 
-std::optional<std::string_view> value_of(const std::vector<std::string> &environment, std::string_view name) {
-    for (const std::string_view entry : environment)
-        if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=')
-            return entry.substr(name.size() + 1);
-    return std::nullopt;
-}
-
-std::optional<Number> number_in(std::string_view text) {
+std::optional<Number> count_in_text(std::string_view text) {
     std::uint32_t out = 0;
     const auto [end, error] = std::from_chars(text.begin(), text.end(), out);
     return error == std::errc() && end == text.end() ? std::optional<Number>(out) : std::nullopt;
-}
-
-std::vector<std::string_view> parts_of(std::string_view text) {
-    std::vector<std::string_view> out;
-    while (!text.empty()) {
-        out.push_back(text.substr(0, text.find(',')));
-        text.remove_prefix(std::min(text.size(), out.back().size() + 1));
-    }
-    return out;
 }
 
 // "8(x2),4": on all nodes.
@@ -53,10 +39,10 @@ std::optional<Number> sum_of_nodes(std::string_view text) {
     Number out = 0;
     for (const auto part : parts_of(text)) {
         const auto bracket = part.find("(x");
-        const auto each = number_in(part.substr(0, bracket));
+        const auto each = count_in_text(part.substr(0, bracket));
         const auto times = bracket == std::string_view::npos
                                ? std::optional<Number>(1)
-                               : number_in(part.substr(bracket + 2, part.size() - bracket - 3));
+                               : count_in_text(part.substr(bracket + 2, part.size() - bracket - 3));
         if (!each || !times)
             return std::nullopt;
         out += *each * *times;
@@ -76,7 +62,7 @@ std::optional<Number> count_in(std::string_view text) {
         return std::nullopt;
     Number out = 0;
     for (const auto part : parts_of(text)) {
-        const auto count = number_in(part.substr(start_of_count(part)));
+        const auto count = count_in_text(part.substr(start_of_count(part)));
         if (!count)
             return std::nullopt;
         out += *count;
@@ -122,7 +108,7 @@ Value binding(std::string_view text, const Allocation &job) {
 }
 
 Value cpus_of_task(std::string_view text, const Allocation &job) {
-    if (has_for_tasks(number_in(text).value_or(0), job.cpus, job.tasks))
+    if (has_for_tasks(count_in_text(text).value_or(0), job.cpus, job.tasks))
         return std::string(text);
     return std::to_string(share_of_cpus(job));
 }
@@ -144,11 +130,12 @@ Value tres_of_task(std::string_view text, const Allocation &job) {
 
 // Fewer tasks than the job has would be started.
 Value tasks_of_gpu(std::string_view text, const Allocation &job) {
-    return job.tasks == 0 || number_in(text).value_or(0) * job.gpus == job.tasks ? Value(text) : std::nullopt;
+    return job.tasks == 0 || count_in_text(text).value_or(0) * job.gpus == job.tasks ? Value(text)
+                                                                                     : std::nullopt;
 }
 
 Value tasks_of_node(std::string_view text, const Allocation &job) {
-    const auto each = number_in(text);
+    const auto each = count_in_text(text);
     return !each || *each * job.nodes >= job.tasks ? Value(text) : std::nullopt;
 }
 
@@ -182,7 +169,7 @@ bool asks_for_gpus(const std::vector<std::string> &environment) {
 }
 
 std::vector<Change> fit_to_allocation(const std::vector<std::string> &environment, std::uint32_t gpus) {
-    const auto nodes = number_in(value_of(environment, "SLURM_JOB_NUM_NODES").value_or(""));
+    const auto nodes = count_in_text(value_of(environment, "SLURM_JOB_NUM_NODES").value_or(""));
     const auto cpus = sum_of_nodes(value_of(environment, "SLURM_JOB_CPUS_PER_NODE").value_or(""));
     if (!nodes || !cpus || *cpus == 0)
         return {};
@@ -191,7 +178,8 @@ std::vector<Change> fit_to_allocation(const std::vector<std::string> &environmen
     const Allocation job{.gpus = gpus,
                          .nodes = *nodes,
                          .cpus = overcommits ? std::numeric_limits<std::uint32_t>::max() : *cpus,
-                         .tasks = number_in(value_of(environment, "SLURM_NTASKS").value_or("")).value_or(0)};
+                         .tasks =
+                             count_in_text(value_of(environment, "SLURM_NTASKS").value_or("")).value_or(0)};
     std::vector<Change> out;
     for (const auto &rule : kRules)
         if (const auto text = value_of(environment, rule.variable))
@@ -207,7 +195,7 @@ std::optional<std::uint32_t> gpus_in(const std::string &told) {
     constexpr std::string_view kKey = "gpus=";
     for (std::string line; std::getline(lines, line);)
         if (line.starts_with(kKey))
-            if (const auto found = number_in(std::string_view(line).substr(kKey.size())))
+            if (const auto found = count_in_text(std::string_view(line).substr(kKey.size())))
                 return static_cast<std::uint32_t>(*found);
     return std::nullopt;
 }

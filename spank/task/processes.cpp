@@ -23,7 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 10s;
+constexpr auto kEndPatience = 10s;
 
 struct Stat {
     char state = '?';
@@ -60,7 +60,7 @@ Expected<std::set<pid_t>> signal_until(int number, const char *what,
             }
         return reached;
     };
-    if (auto waited = wait_until(all_done, Deadline::after(kPatience), what); !waited)
+    if (auto waited = wait_until(all_done, Deadline::after(kEndPatience), what); !waited)
         return propagate(waited);
     return trouble ? Expected<std::set<pid_t>>(std::move(out)) : propagate(trouble);
 }

@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // slurmctld answers in milliseconds, or is busy; the script waits meanwhile.
-constexpr auto kPatience = 30s;
+constexpr auto kAnswerPatience = 30s;
 
 // Of the job, on all its nodes: no variable of Slurm's says that.
 Expected<std::uint32_t> gpus_of_job() {
@@ -31,7 +31,7 @@ Expected<std::uint32_t> gpus_of_job() {
     if (error)
         return failure("find", "singularity-slurm", error.message(), error.value());
     const auto program = self.parent_path() / "singularity-slurm";
-    auto told = answer_of({program.native(), "job", job}, Deadline::after(kPatience));
+    auto told = answer_of({program.native(), "job", job}, Deadline::after(kAnswerPatience));
     if (!told)
         return propagate(told);
     const auto gpus = gpus_in(*told);

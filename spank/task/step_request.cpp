@@ -3,6 +3,7 @@
 
 #include "common/identity.hpp"
 #include "common/text.hpp"
+#include "environment.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -19,22 +20,6 @@ namespace singularity::task {
 namespace {
 
 constexpr std::size_t kHostsLimit = 65536;
-
-std::optional<std::string_view> value_of(const std::vector<std::string> &environment, std::string_view name) {
-    for (const std::string_view entry : environment)
-        if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=')
-            return entry.substr(name.size() + 1);
-    return std::nullopt;
-}
-
-std::vector<std::string> parts_of(std::string_view text) {
-    std::vector<std::string> out;
-    while (!text.empty()) {
-        out.emplace_back(text.substr(0, text.find(',')));
-        text.remove_prefix(std::min(text.size(), out.back().size() + 1));
-    }
-    return out;
-}
 
 std::optional<std::uint32_t> number_in(std::string_view text) {
     std::uint32_t out = 0;
@@ -111,7 +96,8 @@ Expected<StepRequest> step_request(const std::vector<std::string> &environment) 
     const auto hosts = value_of(environment, kHostsVariable);
     if (!hosts || hosts->empty())
         return refuse(fmt::format("{} is not set: the SPANK plugin does that", kHostsVariable));
-    out.join.hosts = parts_of(*hosts);
+    for (const auto host : parts_of(*hosts))
+        out.join.hosts.emplace_back(host);
     const auto spread = value_of(environment, "SLURM_STEP_TASKS_PER_NODE");
     if (!spread)
         return refuse("SLURM_STEP_TASKS_PER_NODE is not set: only Slurm's srun starts such tasks");

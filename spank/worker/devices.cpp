@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "devices.hpp"
 
-#include "common/log.hpp"
 #include "device_store.hpp"
+#include "log.hpp"
 #include "proxy/control/control.hpp"
 
 #include <array>
@@ -24,7 +24,6 @@ namespace singularity::worker {
 
 namespace {
 
-constexpr log::Channel kLog("worker");
 constexpr std::chrono::seconds kAttachPatience{30};
 // A rank may be in a kernel, or its program in something else, before it comes to its next collective.
 constexpr std::chrono::seconds kBarrierPatience{60};

@@ -4,9 +4,9 @@
 #include "agent_link.hpp"
 #include "common/config.hpp"
 #include "common/guarded_main.hpp"
-#include "common/log.hpp"
 #include "criu-hooks/store/configured.hpp"
 #include "jobs.hpp"
+#include "log.hpp"
 
 #include <chrono>
 #include <csignal>
@@ -66,7 +66,6 @@ namespace {
 using namespace singularity;
 using namespace std::chrono_literals;
 
-constexpr log::Channel kLog("worker");
 constexpr auto kJobPatience = 30s;
 
 Expected<worker::Outcome> work(worker::AgentLink &agent) {
@@ -93,14 +92,14 @@ Expected<worker::Outcome> work(worker::AgentLink &agent) {
 int run(int /*argc*/, char ** /*argv*/) {
     static_cast<void>(std::signal(SIGPIPE, SIG_IGN));
     if (fcntl(agent::kWorkerSocket, F_SETFD, FD_CLOEXEC) != 0) {
-        kLog.error("singularity-worker is started by singularityd, with its socket as descriptor 3");
+        worker::kLog.error("singularity-worker is started by singularityd, with its socket as descriptor 3");
         return EXIT_FAILURE;
     }
     node::widen(agent::kWorkerSocket);
     worker::AgentLink link(agent::kWorkerSocket);
     auto outcome = work(link);
     if (!outcome) {
-        kLog.error("{}", outcome.error().message());
+        worker::kLog.error("{}", outcome.error().message());
         return EXIT_FAILURE;
     }
     const auto told = [&]() -> Expected<void> {
@@ -114,7 +113,7 @@ int run(int /*argc*/, char ** /*argv*/) {
             .lost = outcome->lost});
     }();
     if (!told)
-        kLog.error("{}", told.error().message());
+        worker::kLog.error("{}", told.error().message());
     return outcome->report && told ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "common/log.hpp"
 #include "criu-hooks/host/staging.hpp"
 #include "devices.hpp"
 #include "host_node.hpp"
 #include "jobs.hpp"
+#include "log.hpp"
 
 #include <chrono>
 
@@ -13,18 +13,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr log::Channel kLog("worker");
-constexpr auto kMarkPatience = 120s;    // for a worker that still undoes what it had begun
-constexpr auto kDevicesPatience = 600s; // a proxy may still be writing its image
+constexpr auto kRecoverMarkPatience = 120s;    // for a worker that still undoes what it had begun
+constexpr auto kRecoverDevicesPatience = 600s; // a proxy may still be writing its image
 
 Expected<void> work(const agent::WorkRecover &job, AgentLink &agent) {
     const node::Room room(job.place.state, job.record.spec.name);
-    auto mark = Mark::make(room, Deadline::after(kMarkPatience));
+    auto mark = Mark::make(room, Deadline::after(kRecoverMarkPatience));
     if (!mark)
         return propagate(mark);
     const Devices devices(job.record, room);
     if (devices.any()) {
-        if (auto brought = devices.resume(Deadline::after(kDevicesPatience)); !brought)
+        if (auto brought = devices.resume(Deadline::after(kRecoverDevicesPatience)); !brought)
             return brought;
         if (auto shown = devices.show(); !shown)
             return shown;

@@ -33,7 +33,7 @@ using namespace std::chrono_literals;
 using Clock = Deadline::Clock;
 
 constexpr auto kAgentPatience = 120s; // for proxies to start
-constexpr auto kDevicesPatience = 1800s;
+constexpr auto kLoadPatience = 1800s;
 constexpr auto kRestorePatience = 600s;
 constexpr auto kHoldPatience = 1h; // for the job's other nodes; its coordinator waits less
 
@@ -236,7 +236,7 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
     if (devices.any()) {
         if (auto linked = devices.link(); !linked)
             return propagate(linked);
-        auto loaded = devices.load(*checkpoint, agent, Deadline::after(kDevicesPatience));
+        auto loaded = devices.load(*checkpoint, agent, Deadline::after(kLoadPatience));
         if (!loaded)
             return propagate(loaded);
         report.devices_bytes = *loaded;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A checkpoint of a node that is a job of its own.
-#include "common/log.hpp"
 #include "jobs.hpp"
+#include "log.hpp"
 #include "node/process.hpp"
 #include "saving.hpp"
 
@@ -14,7 +14,6 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = Deadline::Clock;
 
-constexpr log::Channel kLog("worker");
 constexpr auto kEndPatience = 10s; // for the agent to do what takes it no time
 
 class Alone {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The checkpoint of a job as a whole: begun before its nodes make their parts, committed with all of them.
-#include "common/log.hpp"
 #include "job_output.hpp"
 #include "jobs.hpp"
+#include "log.hpp"
 #include "saving.hpp"
 
 #include <chrono>
@@ -16,13 +16,12 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = Deadline::Clock;
 
-constexpr log::Channel kLog("worker");
 constexpr auto kPartsPatience = 2h;
-constexpr auto kMarkPatience = 120s; // for one whose agent has died
+constexpr auto kJobMarkPatience = 120s; // for one whose agent has died
 constexpr const char *kMark = "worker";
 
 Expected<Mark> mark_of(const std::string &directory, const std::string &job) {
-    return Mark::make(std::filesystem::path(directory) / kMark, job, Deadline::after(kMarkPatience));
+    return Mark::make(std::filesystem::path(directory) / kMark, job, Deadline::after(kJobMarkPatience));
 }
 
 Expected<agent::ImageReport> work(const agent::WorkSaveJob &job, AgentLink &agent) {

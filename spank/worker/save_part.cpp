@@ -3,8 +3,8 @@
 // the job's coordinator asks. As long as its part is not delivered nobody can commit the checkpoint, so it
 // may undo what it has done whenever something fails, its agent included. From then on it stands still, if
 // the node is not to go on, until it is told what has become of the checkpoint.
-#include "common/log.hpp"
 #include "jobs.hpp"
+#include "log.hpp"
 #include "saving.hpp"
 
 #include <chrono>
@@ -17,7 +17,6 @@ namespace {
 using namespace std::chrono_literals;
 using agent::PartStep;
 
-constexpr log::Channel kLog("worker");
 // The agent ends its side if the coordinator is not heard of.
 constexpr auto kStepPatience = 2h;
 

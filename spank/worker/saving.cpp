@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "saving.hpp"
 
-#include "common/log.hpp"
 #include "criu-hooks/host/transfer.hpp"
 #include "device_store.hpp"
 #include "host_node.hpp"
+#include "log.hpp"
 #include "node/process.hpp"
 #include "proxy/barrier/messages.hpp"
 
@@ -26,13 +26,12 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = Deadline::Clock;
 
-constexpr log::Channel kLog("worker");
 constexpr auto kDevicesPatience = 600s;
 constexpr auto kDumpPatience = 600s;
 constexpr auto kStorePatience = 3600s;
 constexpr auto kMarkPatience = 10s;
-constexpr auto kHangUpPatience = 10s;  // the init belongs to the user
-constexpr auto kBarrierPatience = 10s; // for a proxy to listen
+constexpr auto kHangUpPatience = 10s; // the init belongs to the user
+constexpr auto kListenPatience = 10s; // for a proxy to listen
 
 std::vector<std::string> neighbours_of(const agent::WorkSave &job) {
     std::vector<std::string> out;
@@ -93,7 +92,7 @@ Expected<agent::WorkReports> Saving::round(const agent::WorkRound &round) {
         return out;
     const std::chrono::milliseconds patience(std::min<std::uint64_t>(round.patience_ms, 60'000));
     if (!barrier_) {
-        auto opened = devices_.barrier(Deadline::after(kBarrierPatience));
+        auto opened = devices_.barrier(Deadline::after(kListenPatience));
         if (!opened)
             return propagate(opened);
         barrier_.emplace(std::move(*opened));

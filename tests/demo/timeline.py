@@ -62,13 +62,15 @@ class Timeline:
             self._show()
 
     def until(self, condition, seconds, what):
+        """seconds: without a further step of the training."""
+
         def reached():
             self.tick()
             if self.record["JobState"] in ENDED and self.record["JobState"] != "COMPLETED":
                 raise ClusterError(f"job {self.job} is {self.record['JobState']}: {self.tail()}")
             return condition()
 
-        wait_for(reached, seconds, what, interval=INTERVAL)
+        wait_for(reached, seconds, what, interval=INTERVAL, progress=lambda: self.training.last)
 
     def event(self, text, short=""):
         self.tick()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Slabs, reserved addresses, shared host memory. Where a client asks for what its own bookkeeping cannot have
 // said (a place outside of its window, something that is not there), it breaks a rule.
-#include "common/log.hpp"
 #include "handlers.hpp"
 #include "host_shares.hpp"
+#include "log.hpp"
 
 #include <bit>
 #include <utility>
@@ -17,7 +17,6 @@ namespace singularity::proxyd::handlers {
 
 namespace {
 
-constexpr log::Channel kLog("proxyd");
 // The descriptor was sent before the record: it takes no longer than the socket's reader takes to wake up.
 constexpr std::chrono::seconds kForDescriptor{5};
 // Memory of devices and the like is not the client's to register.
