@@ -29,6 +29,8 @@ def parts(entry):
         return [entry]
     with open(entry["file"], encoding="utf-8") as file:
         sources = re.findall(r'^#include "(/.*)"$', file.read(), re.MULTILINE)
+    if not sources:
+        sys.exit(f"tidy: no source found in '{entry['file']}': has CMake changed how it writes such files?")
     return [{**entry, "file": source, "command": entry["command"].replace(entry["file"], source)} for source in sources]
 
 
