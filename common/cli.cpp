@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The functions of CLI11, compiled once: its header-only form compiles them again in every file that includes
-// it, for ten seconds each. Releases before 2.3 have no other form (see CMakeLists.txt).
+// it. Debian 12's version has no other form (see CMakeLists.txt).
 #include <CLI/CLI.hpp>
 #include <CLI/impl/App_inl.hpp>
 #include <CLI/impl/Config_inl.hpp>

@@ -19,7 +19,7 @@ namespace singularity::client {
 namespace {
 
 constexpr std::chrono::seconds kWatcherSend{10};
-constexpr int kLookMilliseconds = 30; // milliseconds
+constexpr int kLookMilliseconds = 30;
 
 struct Call {
     std::uint64_t ticket;
