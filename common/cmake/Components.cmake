@@ -77,12 +77,47 @@ function(singularity_target name)
     endif()
 endfunction()
 
-# singularity_unit_test(NAME SOURCES file... [USES ...] [LINKS ...]): one cmocka program, one ctest, label "unit".
+# singularity_unit_test(NAME SOURCES file... [USES ...] [LINKS ...] [LABELS label...]): one cmocka program, one ctest, labels
+# "unit" and those given. "release": for what depends on Slurm's release, which is built and run with every release.
 function(singularity_unit_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;USES;LINKS")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;USES;LINKS;LABELS")
     singularity_target(${name} COMPONENT tests TYPE EXECUTABLE SOURCES ${arg_SOURCES} USES ${arg_USES}
                        LINKS ${arg_LINKS} PkgConfig::CMOCKA)
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/unit)
     add_test(NAME unit.${name} COMMAND ${name})
-    set_tests_properties(unit.${name} PROPERTIES LABELS unit TIMEOUT 600)
+    set_tests_properties(unit.${name} PROPERTIES LABELS "unit;${arg_LABELS}" TIMEOUT 600)
+    singularity_needs(unit ${name})
+    foreach(label IN LISTS arg_LABELS)
+        singularity_needs(${label} ${name})
+    endforeach()
+endfunction()
+
+# singularity_unit_tests(NAME SOURCES file... ...): likewise for several sources, each a test by itself, in one program, so that
+# what they include is compiled once: the target NAME_tests. The ctest of a source is unit.NAME_SUBJECT, its file SUBJECT.cpp,
+# NAME_SUBJECT.cpp, or LAST_SUBJECT.cpp with the last word of NAME.
+# Nothing in such a source may be meant for a namespace of others or for the linker, such as extern "C": it is compiled in a
+# namespace of its own (tests/unit/together.py).
+function(singularity_unit_tests name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;USES;LINKS;LABELS")
+    find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
+    set(maker ${PROJECT_SOURCE_DIR}/tests/unit/together.py)
+    set(together ${CMAKE_CURRENT_BINARY_DIR}/${name}/Unity/together.cpp) # as CMake calls its own, for clang-tidy's sake
+    add_custom_command(OUTPUT ${together} COMMAND ${Python3_EXECUTABLE} -B ${maker} ${together} ${arg_SOURCES}
+                       DEPENDS ${maker} ${arg_SOURCES} COMMENT "Tests of ${name} in one program" VERBATIM)
+    singularity_target(${name}_tests COMPONENT tests TYPE EXECUTABLE SOURCES ${together} USES ${arg_USES}
+                       LINKS ${arg_LINKS} PkgConfig::CMOCKA)
+    string(REGEX REPLACE ".*_" "" room ${name})
+    list(GET arg_SOURCES 0 first)
+    cmake_path(GET first PARENT_PATH directory)
+    target_include_directories(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests/unit ${directory})
+    foreach(source IN LISTS arg_SOURCES)
+        cmake_path(GET source STEM stem)
+        string(REGEX REPLACE "^(${name}|${room})_" "" subject ${stem})
+        add_test(NAME unit.${name}_${subject} COMMAND ${name}_tests ${stem})
+        set_tests_properties(unit.${name}_${subject} PROPERTIES LABELS "unit;${arg_LABELS}" TIMEOUT 600)
+    endforeach()
+    singularity_needs(unit ${name}_tests)
+    foreach(label IN LISTS arg_LABELS)
+        singularity_needs(${label} ${name}_tests)
+    endforeach()
 endfunction()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """./dev bench NAME [--json FILE]: runs one bench and reports all of its figures, or fails.
 
-A bench is a module in this directory with FIGURES, {key: what it is, with unit}, and run(say), which returns a number
-for each key. Machines are noisy: a bench reports medians, and ratios taken in one run.
+A bench is a module in this directory with NEEDS, the targets whose products it uses, FIGURES, {key: what it is, with unit},
+and run(say), which returns a number for each key. Machines are noisy: a bench reports medians, and ratios taken in one run.
 """
 
 import argparse
@@ -39,6 +39,7 @@ def main():
     parser = argparse.ArgumentParser(prog="./dev bench", description="measures; figures are medians or ratios of one run")
     parser.add_argument("name", nargs="?", help=f"one of {', '.join(benches())}")
     parser.add_argument("--list", action="store_true", help="the benches and their figures")
+    parser.add_argument("--needs", action="store_true", help="the targets that this bench uses, which ./dev builds first")
     parser.add_argument("--commit", default="unknown", help=argparse.SUPPRESS)
     parser.add_argument("--json-to-stdout", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -51,6 +52,9 @@ def main():
     if arguments.name not in benches():
         sys.exit(f"bench: no bench '{arguments.name}': one of {', '.join(benches())}")
     bench = importlib.import_module(arguments.name)
+    if arguments.needs:
+        print(*bench.NEEDS)
+        return
     figures = bench.run(lambda line: print(f"==> {line}", file=sys.stderr, flush=True))
     check(arguments.name, bench.FIGURES, figures)
     if arguments.json_to_stdout:

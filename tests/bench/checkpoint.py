@@ -21,6 +21,7 @@ LARGE = 1024  # MiB of device memory, noise
 RANKS = 4
 REPLICA = 256  # MiB of each rank
 SMALL = 8
+NEEDS = ("programs", "singularity-driver-calls")
 FIGURES = {
     "dump_ratio": f"throughput of a checkpoint of {LARGE} MiB of noise on a device over write(2) and fsync(2) of the same bytes",
     "restore_ratio": "throughput of its restore over read(2) of the same bytes, neither cached",

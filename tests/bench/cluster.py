@@ -8,6 +8,7 @@ import time
 from virtualcluster import Cluster
 
 RUNS = 5
+NEEDS = ("programs",)
 FIGURES = {
     "up_s": f"2 nodes, Slurm 24.11, from nothing to all nodes idle, seconds, median of {RUNS}",
     "up_accounting_s": f"the same with MariaDB and slurmdbd, seconds, median of {RUNS}",

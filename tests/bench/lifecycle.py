@@ -48,6 +48,7 @@ PARTS = (
     ("slurm_s", "Slurm ends the job, and starts it again", ": what was saved of it is looked for"),
     ("restore_s", "until all ranks run", ": restored from "),
 )
+NEEDS = ("programs", "workload_train_data", "workload_train_digits")
 FIGURES = {
     "resume_s": f"from `scontrol requeue` to the next step of 8 ranks on 2 nodes, seconds, median of {REQUEUES} (aim 10)",
     **{key: f"part of it: {text}, seconds, median" for key, text, _ in PARTS},

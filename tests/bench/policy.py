@@ -10,6 +10,7 @@ TOP = os.path.dirname(os.path.dirname(HERE))
 PROGRAM = os.path.join(TOP, "build", "release", "tests", "unit", "policy-bench")
 REPEATS = 9
 SIZES = {"1k": 1_000, "10k": 10_000, "100k": 100_000, "1m": 1_000_000}
+NEEDS = ("policy-bench",)
 FIGURES = {
     **{f"plan_ms_{name}": f"{gpus:,} GPUs, {gpus // 10:,} running and {gpus // 20:,} pending jobs of three tiers, ms, median of {REPEATS}"
        for name, gpus in SIZES.items()},

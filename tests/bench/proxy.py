@@ -15,6 +15,7 @@ RUNS = 5
 EPOCHS = 40  # of the training program: some seconds
 PATIENCE = 60  # seconds, for what takes milliseconds
 CLIENTS = 8
+NEEDS = ("programs", "singularity-driver-calls", "workload_train_digits", "workload_vector_add")
 FIGURES = {
     "launch_ns": "client time of an asynchronous kernel launch, ns, median of batches (aim 300)",
     "sync_rtt_us": "empty call with a reply, us, median (aim 3)",

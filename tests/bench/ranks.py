@@ -18,6 +18,10 @@ import proxied  # noqa: E402
 
 PROGRAM = os.path.join(TOP, "build", "release", "proxy", "collectives", "singularity-collectives-bench")
 PATIENCE = 180  # seconds, for what takes one
+NEEDS = (
+    "programs", "singularity-collectives-bench", "nccl-without-gate", "singularity-barrier", "singularity-images",
+    "workload_train_digits", "workload_train_data",
+)
 FIGURES = {
     "collective_ratio": "all-reduce of 64 MB among 2 processes of a host, throughput over memcpy's",
     "tcp_ratio": "all-reduce of 64 MB among 2 hosts (network namespaces), throughput over that of one TCP stream between them",

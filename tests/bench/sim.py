@@ -24,6 +24,7 @@ _OF_TRACE = {
     "over_tiresias": f"mean completion time of Tiresias over ours, {_WORST} (aim: above 1)",
     "seconds": "the slowest policy on the whole trace, one core, seconds (aim 60)",
 }
+NEEDS = ("singularity-sim",)
 FIGURES = {f"{trace}_{share}_{key}": f"{trace} at {share} %: {text}" for trace in TRACES for share in SHARES for key, text in _OF_TRACE.items()}
 
 

@@ -47,6 +47,7 @@ LINES = [
 YAML = "basic:\n  least_run: 1s\nplanner:\n  metrics: /run/singularity-planner/planner.prom\n"
 PLANNER = "singularity-planner"
 
+NEEDS = ("programs",)
 FIGURES = {
     "cycle_ratio": f"main cycles' time to place {JOBS} jobs, with the plugins over without (aim 1.05)",
     "submit_ratio": "sbatch likewise",

@@ -13,6 +13,7 @@ KERNELS = {
     "reduction_per_s": ("reductionIf", "block reduction with warp shuffles"),
     "elementwise_per_s": ("gelu", "elementwise kernel"),
 }
+NEEDS = ("singularity-softgpu-bench", "softgpu_images")
 FIGURES = {figure: f"{text}, thread-instructions per second and core, median of {RUNS} (aim 1e8)"
            for figure, (_, text) in KERNELS.items()}
 

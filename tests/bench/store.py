@@ -11,6 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 PROGRAM = os.path.join(TOP, "build", "release", "tests", "unit", "store_bench")
 ROUNDS = 5
+NEEDS = ("store_bench",)
 FIGURES = {
     "write_ratio": f"throughput of a checkpoint of random bytes over write(2) and fsync(2) of the same bytes, median of {ROUNDS}",
     "write_compressible_ratio": "the same with bytes that compress to less than half",

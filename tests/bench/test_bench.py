@@ -3,6 +3,7 @@
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 
@@ -41,6 +42,14 @@ def test_anything_else_is_an_error(figures, words):
 def test_every_bench_declares_its_figures(name):
     module = importlib.import_module(name)
     assert module.FIGURES and callable(module.run)
+
+
+@pytest.mark.parametrize("name", bench.benches())
+def test_every_bench_needs_targets_that_there_are(name):
+    module = importlib.import_module(name)
+    with open(os.path.join(os.environ["CTEST_BINARY_DIR"], "build.ninja"), encoding="utf-8") as file:
+        targets = set(re.findall(r"^build ([^ /:]+): phony", file.read(), re.MULTILINE))
+    assert isinstance(module.NEEDS, tuple) and set(module.NEEDS) - targets == set()
 
 
 def test_unknown_bench_is_refused():

@@ -37,6 +37,7 @@ CONF = {
     "PreemptMode": "OFF",
 }
 COUNT = "import time\nfor i in range({numbers}):\n    print(i, flush=True)\n    time.sleep({pause})\n"
+NEEDS = ("programs",)
 FIGURES = {
     **{f"{tier}_lost_s": f"{tier} jobs: from when they could have begun to their end, less the time that their work takes, seconds, median"
        for tier in GUARANTEES},

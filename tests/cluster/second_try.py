@@ -6,7 +6,14 @@ else. One that fails is run once more (--reruns 1, of pytest-rerunfailures), so 
 does not refuse a change. It is not forgotten: what failed is printed here, into ctest's log, and ./dev test ends with a list.
 """
 
+import signal
+
 FAILED = "FIRST TRY FAILED"
+
+
+def pytest_configure():
+    # Told to end, as when there is no time left: fixtures take down what they have brought up.
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.default_int_handler(number, frame))
 
 
 def pytest_runtest_logreport(report):

@@ -4,17 +4,21 @@ if(NOT TARGET singularity_store)
     return()
 endif()
 
-foreach(subject IN ITEMS hash content damage crash faults fuzz concurrency memory)
-    singularity_unit_test(store_${subject} SOURCES ${CMAKE_CURRENT_LIST_DIR}/criu-hooks/store_${subject}.cpp
-                          USES singularity_store singularity_common LINKS singularity_fmt)
-    target_include_directories(store_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/criu-hooks/store)
-    # They make and compare tens of megabytes: without optimisation, under ThreadSanitizer, that takes minutes.
-    target_compile_options(store_${subject} PRIVATE -O1)
+# They make and compare tens of megabytes: without optimisation, under ThreadSanitizer, that takes minutes.
+set(store_tests ${CMAKE_CURRENT_LIST_DIR}/criu-hooks)
+singularity_target(store_testing COMPONENT tests TYPE STATIC SOURCES ${store_tests}/supervised.cpp ${store_tests}/power_loss.cpp
+                   USES singularity_store singularity_common LINKS singularity_fmt PkgConfig::CMOCKA)
+target_include_directories(store_testing PUBLIC ${PROJECT_SOURCE_DIR}/criu-hooks/store ${PROJECT_SOURCE_DIR}/tests/unit)
+set(subjects hash content damage crash faults concurrency memory)
+set(sources ${subjects})
+list(TRANSFORM sources REPLACE ".+" "${store_tests}/store_\\0.cpp")
+singularity_unit_tests(store SOURCES ${sources} USES store_testing)
+singularity_unit_test(store_fuzz SOURCES ${store_tests}/store_fuzz.cpp USES store_testing)
+target_compile_options(store_tests PRIVATE -O1)
+target_compile_options(store_fuzz PRIVATE -O1)
+foreach(subject IN LISTS subjects ITEMS fuzz)
     set_tests_properties(unit.store_${subject} PROPERTIES TIMEOUT 300)
 endforeach()
-target_sources(store_crash PRIVATE ${CMAKE_CURRENT_LIST_DIR}/criu-hooks/supervised.cpp)
-target_sources(store_faults PRIVATE ${CMAKE_CURRENT_LIST_DIR}/criu-hooks/supervised.cpp
-                                    ${CMAKE_CURRENT_LIST_DIR}/criu-hooks/power_loss.cpp)
 
 # Run by ./dev bench store.
 singularity_target(store_bench COMPONENT tests TYPE EXECUTABLE

@@ -3,7 +3,6 @@
 if(NOT TARGET singularity_barrier)
     return()
 endif()
-foreach(subject IN ITEMS gate coordinator messages explore)
-    singularity_unit_test(proxy_barrier_${subject} SOURCES ${CMAKE_CURRENT_LIST_DIR}/proxy-barrier/${subject}.cpp
-                          USES singularity_barrier singularity_common LINKS singularity_fmt)
-endforeach()
+set(sources gate coordinator messages explore)
+list(TRANSFORM sources REPLACE ".+" "${CMAKE_CURRENT_LIST_DIR}/proxy-barrier/\\0.cpp")
+singularity_unit_tests(proxy_barrier SOURCES ${sources} USES singularity_barrier singularity_common LINKS singularity_fmt)

@@ -4,7 +4,6 @@ if(NOT TARGET singularity_channel)
     return()
 endif()
 
-foreach(subject IN ITEMS ring garbage link death)
-    singularity_unit_test(proxy_channel_${subject} SOURCES ${CMAKE_CURRENT_LIST_DIR}/proxy-channel/${subject}.cpp
-                          USES singularity_channel singularity_common LINKS singularity_fmt)
-endforeach()
+set(sources ring garbage link death)
+list(TRANSFORM sources REPLACE ".+" "${CMAKE_CURRENT_LIST_DIR}/proxy-channel/\\0.cpp")
+singularity_unit_tests(proxy_channel SOURCES ${sources} USES singularity_channel singularity_common LINKS singularity_fmt)

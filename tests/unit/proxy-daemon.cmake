@@ -11,16 +11,17 @@ singularity_target(proxyd_fake_driver COMPONENT tests TYPE SHARED
     LINKS Threads::Threads)
 target_include_directories(proxyd_fake_driver SYSTEM PRIVATE ${SINGULARITY_CUDA_INCLUDE})
 
-foreach(subject IN ITEMS sessions failures command_line collectives)
-    singularity_unit_test(proxy_daemon_${subject}
-        SOURCES ${proxyd_tests}/${subject}.cpp ${proxyd_tests}/proxy_process.cpp
-        USES singularity_collectives singularity_channel singularity_protocol singularity_driver_api singularity_common
-        LINKS singularity_fmt Threads::Threads)
-    target_compile_definitions(proxy_daemon_${subject} PRIVATE
-        SINGULARITY_PROXYD="$<TARGET_FILE:singularity-proxyd>"
-        SINGULARITY_FAKE_DRIVER="$<TARGET_FILE:proxyd_fake_driver>")
-    add_dependencies(proxy_daemon_${subject} singularity-proxyd proxyd_fake_driver)
-endforeach()
+singularity_target(proxy_daemon_testing COMPONENT tests TYPE STATIC SOURCES ${proxyd_tests}/proxy_process.cpp
+    USES singularity_collectives singularity_channel singularity_protocol singularity_driver_api singularity_common
+    LINKS singularity_fmt Threads::Threads PkgConfig::CMOCKA)
+target_include_directories(proxy_daemon_testing PUBLIC ${PROJECT_SOURCE_DIR}/tests/unit)
+target_compile_definitions(proxy_daemon_testing PUBLIC
+    SINGULARITY_PROXYD="$<TARGET_FILE:singularity-proxyd>"
+    SINGULARITY_FAKE_DRIVER="$<TARGET_FILE:proxyd_fake_driver>")
+set(sources sessions failures command_line collectives)
+list(TRANSFORM sources REPLACE ".+" "${proxyd_tests}/\\0.cpp")
+singularity_unit_tests(proxy_daemon SOURCES ${sources} USES proxy_daemon_testing)
+add_dependencies(proxy_daemon_tests singularity-proxyd proxyd_fake_driver)
 
 if(TARGET singularity_softgpu)
     singularity_unit_test(proxy_daemon_reduction_kernels SOURCES ${proxyd_tests}/reduction_kernels.cpp
@@ -32,17 +33,17 @@ endif()
 
 # A client that writes anything, and device images of any content. With libFuzzer where the compiler has it; with inputs of
 # their own everywhere.
+singularity_target(proxyd_fuzz_testing COMPONENT tests TYPE STATIC SOURCES ${proxyd_tests}/fuzz_session.cpp ${proxyd_tests}/fuzz_inputs.cpp
+    USES singularity_proxyd_parts singularity_protocol singularity_common LINKS singularity_fmt)
+target_include_directories(proxyd_fuzz_testing PUBLIC ${PROJECT_SOURCE_DIR}/proxy/daemon)
 function(proxyd_fuzz_target name)
-    singularity_target(${name} COMPONENT tests TYPE EXECUTABLE
-                       SOURCES ${proxyd_tests}/fuzz_session.cpp ${proxyd_tests}/fuzz_inputs.cpp ${ARGN}
-                       USES singularity_proxyd_parts singularity_protocol singularity_common LINKS singularity_fmt)
-    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)
+    singularity_target(${name} COMPONENT tests TYPE EXECUTABLE SOURCES ${ARGN} USES proxyd_fuzz_testing)
 endfunction()
 # Instruments everything that is fuzzed: for a build directory of its own.
 option(SINGULARITY_FUZZ "build libFuzzer's targets (needs Clang)" OFF)
 if(SINGULARITY_FUZZ)
     foreach(target IN ITEMS singularity_proxyd_parts singularity_channel singularity_protocol singularity_image
-                            singularity_driver_dispatch singularity_driver_api)
+                            singularity_driver_dispatch singularity_driver_api proxyd_fuzz_testing)
         target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
     endforeach()
 endif()
@@ -51,6 +52,7 @@ foreach(subject IN ITEMS records images)
     proxyd_fuzz_target(${replay} ${proxyd_tests}/fuzz_${subject}.cpp ${proxyd_tests}/fuzz_main.cpp)
     add_test(NAME unit.${replay} COMMAND ${replay} --seconds 5)
     set_tests_properties(unit.${replay} PROPERTIES LABELS unit TIMEOUT 120)
+    singularity_needs(unit ${replay})
     if(SINGULARITY_FUZZ)
         proxyd_fuzz_target(proxy_fuzz_${subject} ${proxyd_tests}/fuzz_${subject}.cpp ${proxyd_tests}/fuzz_libfuzzer.cpp)
         target_compile_options(proxy_fuzz_${subject} PRIVATE -fsanitize=fuzzer-no-link)

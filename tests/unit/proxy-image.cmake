@@ -6,8 +6,7 @@ endif()
 
 singularity_unit_test(proxy_image_stream SOURCES ${CMAKE_CURRENT_LIST_DIR}/proxy-image/stream.cpp
                       USES singularity_image singularity_common LINKS singularity_fmt)
-foreach(subject IN ITEMS journal module_variables)
-    singularity_unit_test(proxy_image_${subject} SOURCES ${CMAKE_CURRENT_LIST_DIR}/proxy-image/${subject}.cpp
-                          USES singularity_proxyd_parts singularity_common LINKS singularity_fmt)
-    target_include_directories(proxy_image_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)
-endforeach()
+singularity_unit_tests(proxy_image
+    SOURCES ${CMAKE_CURRENT_LIST_DIR}/proxy-image/journal.cpp ${CMAKE_CURRENT_LIST_DIR}/proxy-image/module_variables.cpp
+    USES singularity_proxyd_parts singularity_common LINKS singularity_fmt)
+target_include_directories(proxy_image_tests PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)

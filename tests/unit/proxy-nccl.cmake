@@ -4,13 +4,13 @@ if(NOT TARGET singularity_nccl_logic)
     return()
 endif()
 
-foreach(subject IN ITEMS words collectives groups lifecycle)
-    singularity_unit_test(proxy_nccl_${subject}
-        SOURCES ${CMAKE_CURRENT_LIST_DIR}/proxy-nccl/${subject}.cpp ${CMAKE_CURRENT_LIST_DIR}/proxy-nccl/fake_driver.cpp
-        USES singularity_nccl_logic singularity_protocol singularity_common)
-    target_include_directories(proxy_nccl_${subject} PRIVATE
-        ${PROJECT_SOURCE_DIR}/proxy/nccl ${CMAKE_CURRENT_LIST_DIR}/proxy-nccl)
-endforeach()
+singularity_target(proxy_nccl_testing COMPONENT tests TYPE STATIC SOURCES ${CMAKE_CURRENT_LIST_DIR}/proxy-nccl/fake_driver.cpp
+    USES singularity_nccl_logic singularity_protocol singularity_common LINKS PkgConfig::CMOCKA)
+target_include_directories(proxy_nccl_testing PUBLIC
+    ${PROJECT_SOURCE_DIR}/proxy/nccl ${CMAKE_CURRENT_LIST_DIR}/proxy-nccl ${PROJECT_SOURCE_DIR}/tests/unit)
+set(sources words collectives groups lifecycle)
+list(TRANSFORM sources REPLACE ".+" "${CMAKE_CURRENT_LIST_DIR}/proxy-nccl/\\0.cpp")
+singularity_unit_tests(proxy_nccl SOURCES ${sources} USES proxy_nccl_testing)
 
 # NCCL is no part of the toolkit.
 if(EXISTS ${SINGULARITY_CUDA_INCLUDE}/nccl.h)

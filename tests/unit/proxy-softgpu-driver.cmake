@@ -5,11 +5,12 @@ if(NOT TARGET singularity_softgpu)
 endif()
 
 set(driver_tests ${CMAKE_CURRENT_LIST_DIR}/proxy-softgpu-driver)
-foreach(subject IN ITEMS contexts copies events graphs host_memory launches memory modules pools streams virtual_memory)
-    singularity_unit_test(proxy_softgpu_driver_${subject} SOURCES ${driver_tests}/${subject}.cpp
-                          USES singularity_softgpu singularity_libcuda_headers singularity_common)
-    target_include_directories(proxy_softgpu_driver_${subject} PRIVATE ${driver_tests})
-    target_include_directories(proxy_softgpu_driver_${subject} SYSTEM PRIVATE ${SINGULARITY_CUDA_INCLUDE})
+set(subjects contexts copies events graphs host_memory launches memory modules pools streams virtual_memory)
+set(sources ${subjects})
+list(TRANSFORM sources REPLACE ".+" "${driver_tests}/\\0.cpp")
+singularity_unit_tests(proxy_softgpu_driver SOURCES ${sources} USES singularity_softgpu singularity_libcuda_headers singularity_common)
+target_include_directories(proxy_softgpu_driver_tests SYSTEM PRIVATE ${SINGULARITY_CUDA_INCLUDE})
+foreach(subject IN LISTS subjects)
     set_tests_properties(unit.proxy_softgpu_driver_${subject} PROPERTIES
         ENVIRONMENT "SINGULARITY_SOFTGPU_DEVICES=2;SINGULARITY_SOFTGPU_MEMORY=256M;SINGULARITY_SOFTGPU_THREADS=2")
 endforeach()

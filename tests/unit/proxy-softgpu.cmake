@@ -5,23 +5,20 @@ if(NOT TARGET singularity_engine)
 endif()
 
 set(softgpu_tests ${CMAKE_CURRENT_LIST_DIR}/proxy-softgpu)
-foreach(subject IN ITEMS parser fatbin)
-    singularity_unit_test(proxy_softgpu_${subject} SOURCES ${softgpu_tests}/${subject}.cpp
-                          USES singularity_ptx singularity_common)
-    target_include_directories(proxy_softgpu_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
-endforeach()
+singularity_unit_tests(proxy_softgpu SOURCES ${softgpu_tests}/parser.cpp ${softgpu_tests}/fatbin.cpp USES singularity_ptx singularity_common)
+target_include_directories(proxy_softgpu_tests PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
 
 if(TARGET singularity_engine)
-    foreach(subject IN ITEMS floats halves integers matrices)
-        singularity_unit_test(proxy_softgpu_engine_${subject} SOURCES ${softgpu_tests}/engine_${subject}.cpp
-                              USES singularity_engine singularity_common)
-        target_include_directories(proxy_softgpu_engine_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
-    endforeach()
+    set(sources floats halves integers matrices)
+    list(TRANSFORM sources REPLACE ".+" "${softgpu_tests}/engine_\\0.cpp")
+    singularity_unit_tests(proxy_softgpu_engine SOURCES ${sources} USES singularity_engine singularity_common)
+    target_include_directories(proxy_softgpu_engine_tests PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
     get_property(lanes_v3 GLOBAL PROPERTY SINGULARITY_LANES_V3)
     if(lanes_v3)
         add_test(NAME unit.proxy_softgpu_only_symbol
                  COMMAND ${softgpu_tests}/only_symbol ${lanes_v3} _ZN11singularity7softgpu6engine8lanes_v39kHandlersE)
         set_tests_properties(unit.proxy_softgpu_only_symbol PROPERTIES LABELS unit TIMEOUT 60)
+        singularity_needs(unit singularity_engine)
     endif()
 endif()
 

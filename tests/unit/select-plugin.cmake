@@ -11,11 +11,9 @@ set(generated ${CMAKE_CURRENT_BINARY_DIR}/select-plugin)
 singularity_slurmctld_library(singularity_slurmctld_tested ${generated}/tested
     ${PROJECT_SOURCE_DIR}/select-plugin/slurm-abi/24.11.5.json)
 
-foreach(subject IN ITEMS records verifier dispatch shield background)
-    singularity_unit_test(select_plugin_${subject}
-        SOURCES ${PROJECT_SOURCE_DIR}/tests/unit/select_plugin_${subject}.cpp
-        USES singularity_slurmctld_tested singularity_common)
-endforeach()
+set(sources records verifier dispatch shield background)
+list(TRANSFORM sources REPLACE ".+" "${CMAKE_CURRENT_LIST_DIR}/select_plugin_\\0.cpp")
+singularity_unit_tests(select_plugin SOURCES ${sources} USES singularity_slurmctld_tested singularity_common LABELS release)
 
 # The plugins as they are installed, in front of plugins that only note what they were asked.
 foreach(name IN ITEMS select priority incomplete)
@@ -50,11 +48,14 @@ add_dependencies(select_plugin_loading select_cons_tres_singularity priority_sin
 add_test(NAME unit.select_plugin_loading COMMAND select_plugin_loading
     $<TARGET_FILE:select_cons_tres_singularity> $<TARGET_FILE:priority_singularity>
     $<TARGET_FILE:fake_select_backing> $<TARGET_FILE:fake_priority_backing> $<TARGET_FILE:fake_incomplete_backing>)
-set_tests_properties(unit.select_plugin_loading PROPERTIES LABELS unit TIMEOUT 120)
+set_tests_properties(unit.select_plugin_loading PROPERTIES LABELS "unit;release" TIMEOUT 120)
+foreach(label IN ITEMS unit release)
+    singularity_needs(${label} select_plugin_loading fake_select_backing fake_priority_backing fake_incomplete_backing)
+endforeach()
 
 add_test(NAME unit.select_plugin_generators
     COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/tests/unit/select-plugin/test_generators.py)
-set_tests_properties(unit.select_plugin_generators PROPERTIES LABELS unit TIMEOUT 120)
+set_tests_properties(unit.select_plugin_generators PROPERTIES LABELS "unit;release" TIMEOUT 120)
 
 # For the tests on a real cluster: the select plugin with a table that is wrong on purpose. Not installed.
 # <build>/tests/unit/wrong-table/select_cons_tres_singularity.so; only where there is a right one.
@@ -72,11 +73,12 @@ if(EXISTS ${PROJECT_SOURCE_DIR}/select-plugin/slurm-abi/${SLURM_RELEASE}.json)
 endif()
 
 singularity_unit_test(select_plugin_submission SOURCES ${PROJECT_SOURCE_DIR}/tests/unit/select_plugin_submission.cpp
-                      USES singularity_submission)
+                      USES singularity_submission LABELS release)
 target_include_directories(select_plugin_submission PRIVATE ${PROJECT_SOURCE_DIR}/select-plugin/job_submit)
 
 if(TARGET singularity_outlook)
     singularity_unit_test(select_plugin_planner SOURCES ${PROJECT_SOURCE_DIR}/tests/unit/select_plugin_planner.cpp
-                          USES singularity_outlook singularity_policy singularity_slurm_jobs singularity_common LINKS singularity_fmt)
+                          USES singularity_outlook singularity_policy singularity_slurm_jobs singularity_common LINKS singularity_fmt
+                          LABELS release)
     target_include_directories(select_plugin_planner PRIVATE ${PROJECT_SOURCE_DIR}/select-plugin/planner)
 endif()
