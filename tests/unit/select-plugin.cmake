@@ -70,6 +70,8 @@ if(EXISTS ${PROJECT_SOURCE_DIR}/select-plugin/slurm-abi/${SLURM_RELEASE}.json)
         singularity_slurmctld_wrong plugin_id singularity_shared)
     set_target_properties(select_plugin_with_wrong_table PROPERTIES
         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/wrong-table)
+else()
+    add_custom_target(select_plugin_with_wrong_table)
 endif()
 
 singularity_unit_test(select_plugin_submission SOURCES ${PROJECT_SOURCE_DIR}/tests/unit/select_plugin_submission.cpp
