@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 #include <future>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -161,8 +162,8 @@ class Inspection {
     Inspection(const Context &context, const RestoreRequest &request) : context_(context), visitor_(context) {
         for (const auto &given : request.descriptors) {
             struct stat about{};
-            if (fstat(given.fd, &about) == 0)
-                given_.insert(inode_of(about));
+            if (const int flags = fcntl(given.fd, F_GETFL); flags >= 0 && fstat(given.fd, &about) == 0)
+                given_[inode_of(about)] |= access_of(flags) | X_OK;
         }
     }
 
@@ -187,11 +188,26 @@ class Inspection {
         int access = 0;
     };
 
+    static int access_of(int flags) {
+        constexpr std::array kAccess{R_OK, W_OK, R_OK | W_OK, R_OK | W_OK};
+        return (flags & O_PATH) != 0 ? F_OK : kAccess.at(static_cast<std::size_t>(flags & O_ACCMODE));
+    }
     static int access_of(std::string_view info) {
         constexpr int kOctal = 8;
-        const auto flags = number_after(info, "flags:", kOctal).value_or(O_RDWR);
-        constexpr std::array kAccess{R_OK, W_OK, R_OK | W_OK, R_OK | W_OK};
-        return (flags & O_PATH) != 0 ? F_OK : kAccess.at(flags & O_ACCMODE);
+        return access_of(static_cast<int>(number_after(info, "flags:", kOctal).value_or(O_RDWR)));
+    }
+    [[nodiscard]] bool is_given(const Use &use) const {
+        const auto found = given_.find(use.inode);
+        return found != given_.end() && (use.access & ~found->second) == 0;
+    }
+    // The link's own mode tells how the file was opened, and so what the mapping can be made to allow: one
+    // that is read-only now is not for ever. Private ones have copies of what they write.
+    static Expected<int> access_of(pid_t pid, const std::string &mapping, bool is_shared) {
+        const auto link = fmt::format("/proc/{}/{}", pid, mapping);
+        struct stat about{};
+        if (lstat(link.c_str(), &about) != 0)
+            return std::unexpected(errno_error("look at", link));
+        return R_OK | (is_shared && (about.st_mode & S_IWUSR) != 0 ? W_OK : 0);
     }
     // Descriptors that were sent through a socket and that nobody has received.
     static std::uint64_t waiting_in(std::string_view info) {
@@ -244,9 +260,15 @@ class Inspection {
             auto mappings = mappings_of(process.pid);
             if (!mappings)
                 return propagate(mappings);
-            for (const auto &mapping : *mappings)
-                if (mapping.name.starts_with('/'))
-                    add(fmt::format("map_files/{:x}-{:x}", mapping.begin, mapping.end), R_OK);
+            for (const auto &mapping : *mappings) {
+                if (!mapping.name.starts_with('/'))
+                    continue;
+                const auto link = fmt::format("map_files/{:x}-{:x}", mapping.begin, mapping.end);
+                auto access = access_of(process.pid, link, mapping.shared);
+                if (!access)
+                    return propagate(access);
+                add(link, *access);
+            }
             auto directory = open_file(fmt::format("/proc/{}/fd", process.pid), O_RDONLY | O_DIRECTORY);
             if (!directory)
                 return propagate(directory);
@@ -281,8 +303,8 @@ class Inspection {
             executed_.insert(use.inode);
         const auto name = visitor_.name_of(link);
         // Pipes and sockets have no names; processes of the node are the user's own.
-        if (!name.starts_with('/') || about.st_uid == context_.uid || given_.contains(use.inode) ||
-            is_of_process(name) || good_.contains(use))
+        if (!name.starts_with('/') || about.st_uid == context_.uid || is_given(use) || is_of_process(name) ||
+            good_.contains(use))
             return {};
         auto may = visitor_.may(fd.get(), about, name, use);
         if (!may)
@@ -309,7 +331,7 @@ class Inspection {
 
     const Context &context_;
     Visitor visitor_;
-    std::set<Inode> given_;
+    std::map<Inode, int> given_; // with what access
     std::set<Inode> executed_;
     std::set<Use> good_;
     std::vector<Link> links_;

@@ -27,6 +27,7 @@ bool parse(std::string_view line, Mapping &mapping) {
     if (got.ec != std::errc() || end - got.ptr < 5)
         return false;
     mapping.executable = got.ptr[3] == 'x';
+    mapping.shared = got.ptr[4] == 's';
     std::string_view rest(got.ptr, static_cast<std::size_t>(end - got.ptr));
     for (int column = 0; column < 4; ++column) { // rights, offset, device, inode
         const std::size_t next = rest.find(' ', 1);

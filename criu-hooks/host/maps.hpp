@@ -16,7 +16,8 @@ struct Mapping {
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
     bool executable = false;
-    std::string name; // a path, "[vdso]", "anon_inode:[io_uring]", or empty
+    bool shared = false; // what is written to it is written to the file
+    std::string name;    // a path, "[vdso]", "anon_inode:[io_uring]", or empty
 };
 
 // Empty for a process that has no memory any more.

@@ -127,6 +127,65 @@ def test_a_file_that_is_another_one_at_the_restore(place, agent, victim, how, tr
     agent.ok("destroy", node)
 
 
+# How a program has the file `data` mapped, whose descriptor it has closed: how it was opened, protection, sharing, and whether
+# the mapping can come to write to the file.
+MAPPED = {
+    "for writing": ("O_RDWR", "PROT_READ | mmap.PROT_WRITE", "MAP_SHARED", True),
+    "for reading, opened for writing": ("O_RDWR", "PROT_READ", "MAP_SHARED", True),
+    "for reading": ("O_RDONLY", "PROT_READ", "MAP_SHARED", False),
+    "privately": ("O_RDWR", "PROT_READ | mmap.PROT_WRITE", "MAP_PRIVATE", False),
+}
+MAPS = """
+import ctypes, mmap, os, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+fd = os.open('data', os.{flags})
+memory = libc.mmap(None, 4096, mmap.{protection}, mmap.{sharing}, fd, 0)
+os.close(fd)
+print('ready', flush=True)
+while not os.path.exists('go'): time.sleep(0.05)
+if libc.mprotect(memory, 4096, mmap.PROT_READ | mmap.PROT_WRITE) == 0:
+    ctypes.memmove(memory, b'stolen', 6)
+print('end', flush=True)
+"""
+
+
+@pytest.mark.parametrize("trick", ["link", "hard link", None])
+@pytest.mark.parametrize("how", MAPPED)
+def test_a_mapped_file_that_is_another_one_at_the_restore(place, agent, how, trick):
+    """Another's file that the user may read and nothing else; no descriptor says how it was opened."""
+    victim = os.path.join(place.top, "of-root")
+    for path, owner in ((victim, 0), (place.path("data"), USER)):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("public\n")
+        os.chmod(path, 0o644)
+        os.chown(path, owner, owner)
+    flags, protection, sharing, can_write = MAPPED[how]
+    script = MAPS.format(flags=flags, protection=protection, sharing=sharing)
+    node = agent.run(["/usr/bin/python3", "-c", script], directory=place.shared)
+    virtualnode.wait_for(lambda: b"ready" in agent.output(node), "the program", PATIENCE)
+    agent.ok("checkpoint", node)
+    if trick:
+        replace(place, trick, victim)
+    done = agent.ctl("restore", node, user=USER)
+    print(done.stderr)
+    with open(place.path("go"), "w", encoding="utf-8"):
+        pass
+    if done.returncode == 0:
+        output, _ = agent.ended(node)
+        agent.ok("destroy", node)
+        assert b"end" in output, output
+    with open(victim, encoding="utf-8") as file:
+        assert file.read() == "public\n"
+    refused = bool(trick) and can_write
+    assert done.returncode == (1 if refused else 0), done
+    if refused:
+        assert "may not write to" in done.stderr and "map_files" in done.stderr, done
+    virtualnode.wait_for(lambda: not agent.leftovers(), "nothing to be left")
+
+
 @pytest.mark.parametrize("name", ["d/socket", "/absolute/d/socket"])
 def test_a_socket_whose_directory_is_another_one_at_the_restore(place, agent, victim, name):
     """CRIU removes the socket that has the name and binds it anew, as root: here one of Bob's."""
