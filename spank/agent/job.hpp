@@ -141,8 +141,9 @@ class Job : public std::enable_shared_from_this<Job> {
 
     // job_slurm.cpp
     void told_to_end();
-    [[nodiscard]] Expected<SlurmErrand> about_slurm_job(Expected<SlurmErrand> (*what)(const Libraries &,
-                                                                                      std::uint32_t)) const;
+    [[nodiscard]] Expected<OwnedJob> slurm_job() const;
+    [[nodiscard]] Expected<SlurmErrand>
+        about_slurm_job(Expected<SlurmErrand> (*what)(const Libraries &, const OwnedJob &)) const;
     void handle_slurm();
     void slurm_has_told(const Expected<SlurmJob> &about);
     void save_in_doubt(const std::string &trouble);

@@ -39,10 +39,19 @@ void Job::told_to_end() {
     errand_ = std::move(*errand);
 }
 
+Expected<OwnedJob> Job::slurm_job() const {
+    auto job = job_of_step(record_.step());
+    if (!job)
+        return propagate(job);
+    return OwnedJob{.id = *job, .uid = record_.user().uid()};
+}
+
 Expected<SlurmErrand> Job::about_slurm_job(Expected<SlurmErrand> (*what)(const Libraries &,
-                                                                         std::uint32_t)) const {
-    const auto job = job_of_step(record_.step());
-    return job ? what(setting_->libraries, *job) : Expected<SlurmErrand>(std::unexpected(job.error()));
+                                                                         const OwnedJob &)) const {
+    auto job = slurm_job();
+    if (!job)
+        return propagate(job);
+    return what(setting_->libraries, *job);
 }
 
 void Job::handle_slurm() {
@@ -203,18 +212,21 @@ void Job::checkpoint_for_comment() {
 
 // For who asks Slurm about its job.
 void Job::note(std::vector<std::string> words) const {
-    const auto job = job_of_step(record_.step());
+    const auto job = slurm_job();
     if (!job || !record_.of_script())
         return;
-    std::vector<std::string> all{"note", std::to_string(*job)};
+    auto all = job->command("note");
     std::ranges::move(words, std::back_inserter(all));
     setting_->tell_slurm(std::move(all));
 }
 
 void Job::answer_comment(std::string_view words) {
-    const auto job = job_of_step(record_.step());
-    if (std::exchange(comment_asks_, false) && job)
-        setting_->tell_slurm({"answer", std::to_string(*job), std::string(words)});
+    const auto job = slurm_job();
+    if (!std::exchange(comment_asks_, false) || !job)
+        return;
+    auto all = job->command("answer");
+    all.emplace_back(words);
+    setting_->tell_slurm(std::move(all));
 }
 
 // A batch script that is run again does not run twice what has ended; so its end is in the store before the

@@ -76,7 +76,7 @@ Reruns::Outcome Reruns::look_at(Lost &lost) {
     if (lost.ask && lost.ask->expired()) {
         lost.ask.reset();
         lost.requeues = false;
-        send(lost, SlurmErrand::about(*libraries_, lost.job));
+        send(lost, SlurmErrand::about(*libraries_, lost.owned()));
     }
     if (!lost.errand)
         return Outcome::open;
@@ -107,8 +107,8 @@ Reruns::Outcome Reruns::has_told(Lost &lost, const SlurmJob &about) {
         return Outcome::stays_lost;
     lost.requeues = true;
     const auto &why = lost.rerun.hold;
-    send(lost, why.empty() ? SlurmErrand::requeue(*libraries_, lost.job)
-                           : SlurmErrand::hold(*libraries_, lost.job, why));
+    send(lost, why.empty() ? SlurmErrand::requeue(*libraries_, lost.owned())
+                           : SlurmErrand::hold(*libraries_, lost.owned(), why));
     return Outcome::open;
 }
 

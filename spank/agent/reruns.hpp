@@ -34,6 +34,7 @@ class Reruns {
         std::optional<Deadline> ask;
         std::optional<SlurmErrand> errand;
         bool requeues = false; // that errand
+        [[nodiscard]] OwnedJob owned() const { return {.id = job, .uid = rerun.key.uid}; }
     };
     enum class Outcome : std::uint8_t { open, run_again, stays_lost };
     [[nodiscard]] Outcome look_at(Lost &lost);

@@ -2,6 +2,7 @@
 #include "sender.hpp"
 
 #include "common/text.hpp"
+#include "node/cgroups.hpp"
 #include "node/process.hpp"
 
 #include <algorithm>
@@ -91,6 +92,16 @@ Expected<std::string> Sender::cgroups() const {
     if (!file || node::has_ended(pidfd_))
         return failure("read", path, "the process that asks has ended", ESRCH);
     return text;
+}
+
+Expected<SlurmCgroup> Sender::slurm_cgroup() const {
+    auto text = cgroups();
+    if (!text)
+        return propagate(text);
+    auto decided = node::made_by_root(*text);
+    if (!decided)
+        return propagate(decided);
+    return agent::slurm_cgroup(*decided, uid_);
 }
 
 } // namespace singularity::agent

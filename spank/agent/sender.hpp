@@ -5,6 +5,7 @@
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 #include "node/record.hpp"
+#include "slurm_cgroup.hpp"
 
 #include <string>
 #include <vector>
@@ -29,6 +30,8 @@ class Sender {
     [[nodiscard]] std::string prefix() const;
     // His process's /proc/PID/cgroup.
     [[nodiscard]] Expected<std::string> cgroups() const;
+    // Where Slurm has put his process.
+    [[nodiscard]] Expected<SlurmCgroup> slurm_cgroup() const;
 
   private:
     pid_t pid_ = 0;

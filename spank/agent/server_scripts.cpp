@@ -48,13 +48,13 @@ bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Pa
         }
         return true;
     }
-    const auto cgroups = client->sender.cgroups();
-    if (!cgroups)
-        return refuse(cgroups.error().message(), cgroups.error().code);
-    const auto job = job_of_script(*cgroups);
+    const auto place = client->sender.slurm_cgroup();
+    if (!place)
+        return refuse(place.error().message(), place.error().code);
+    const auto job = script_of(*place);
     const auto uid = client->sender.uid();
     if (job == 0)
-        return refuse("the process that asks is in the cgroup of none", EINVAL);
+        return refuse("the process that asks is in the cgroup of none that Slurm has made for it", EINVAL);
     if (found != scripts_.end() || std::ranges::count(scripts_, uid, &Script::uid) >= kScriptsOfOne)
         return refuse(fmt::format("it has begun already, or uid {} has {}", uid, kScriptsOfOne), EAGAIN);
     // The same, whose agent was another, or whose job runs again.
@@ -107,7 +107,7 @@ void Server::look_at_script(Script &script) {
     }
     if (script.ask_again && script.ask_again->expired() && !script.errand) {
         script.ask_again.reset();
-        auto errand = SlurmErrand::about(options_.places.libraries, script.job);
+        auto errand = SlurmErrand::about(options_.places.libraries, {.id = script.job, .uid = script.uid});
         if (errand) {
             script.errand = std::move(*errand);
         } else {
@@ -185,7 +185,7 @@ void Server::slurm_has_told(Script &script, const SlurmJob &about) {
 // nodes, half an hour later.
 void Server::remind(Script &script) {
     kLog.warning("slurmctld has forgotten that it runs job {} again, and is told so", script.job);
-    auto errand = SlurmErrand::requeue(options_.places.libraries, script.job);
+    auto errand = SlurmErrand::requeue(options_.places.libraries, {.id = script.job, .uid = script.uid});
     script.was_begun = false;
     script.reminds = errand.has_value();
     if (errand) {
@@ -199,7 +199,7 @@ void Server::remind(Script &script) {
 // Slurm lets it wait for two minutes, unless it is told otherwise: until its nodes have forgotten the last
 // run. They know one from the other by when its credentials were made.
 void Server::begin_again(Script &script) {
-    auto errand = SlurmErrand::begin(options_.places.libraries, script.job);
+    auto errand = SlurmErrand::begin(options_.places.libraries, {.id = script.job, .uid = script.uid});
     script.begins = errand.has_value();
     script.over = !script.begins;
     if (errand)

@@ -5,6 +5,7 @@
 #include "log.hpp"
 #include "peers/tcp.hpp"
 #include "server.hpp"
+#include "slurm_cgroup.hpp"
 #include "store_here.hpp"
 
 #include <algorithm>
@@ -72,12 +73,16 @@ void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, 
     const auto cgroups = client->sender.cgroups();
     if (!cgroups)
         return asker.refuse(cgroups.error());
-    const StepKey key{.uid = client->sender.uid(), .step = step_of_cgroups(*cgroups)};
+    const auto place = client->sender.slurm_cgroup();
+    if (!place)
+        return asker.refuse(place.error());
+    const StepKey key{.uid = client->sender.uid(), .step = step_of(*place)};
     if (key.step.empty())
-        return asker.refuse({"join", "a step",
-                             "the process that asks is in the cgroup of none: slurm.conf must say "
-                             "ProctrackType=proctrack/cgroup, and the agent must see these cgroups",
-                             EINVAL});
+        return asker.refuse(
+            {"join", "a step",
+             "the process that asks is in the cgroup of none that Slurm has made for it: slurm.conf must say "
+             "ProctrackType=proctrack/cgroup, and the agent must see these cgroups",
+             EINVAL});
     Step::Wrapper wrapper{.left =
                               [weak = std::weak_ptr(client)] {
                                   const auto one = weak.lock();

@@ -34,6 +34,10 @@ constexpr std::array kFates{
 
 } // namespace
 
+std::vector<std::string> OwnedJob::command(std::string name) const {
+    return {std::move(name), "--owner", std::to_string(uid), std::to_string(id)};
+}
+
 Expected<SlurmJob> parse_slurm_job(std::string_view text) {
     SlurmJob out;
     bool told = false;
@@ -93,21 +97,23 @@ Expected<SlurmErrand> SlurmErrand::send(const Libraries &libraries, std::vector<
     return SlurmErrand(std::move(*errand));
 }
 
-Expected<SlurmErrand> SlurmErrand::about(const Libraries &libraries, std::uint32_t job) {
-    return send(libraries, {"job", std::to_string(job)});
+Expected<SlurmErrand> SlurmErrand::about(const Libraries &libraries, const OwnedJob &job) {
+    return send(libraries, job.command("job"));
 }
 
-Expected<SlurmErrand> SlurmErrand::requeue(const Libraries &libraries, std::uint32_t job) {
-    return send(libraries, {"requeue", std::to_string(job)});
+Expected<SlurmErrand> SlurmErrand::requeue(const Libraries &libraries, const OwnedJob &job) {
+    return send(libraries, job.command("requeue"));
 }
 
-Expected<SlurmErrand> SlurmErrand::hold(const Libraries &libraries, std::uint32_t job,
+Expected<SlurmErrand> SlurmErrand::hold(const Libraries &libraries, const OwnedJob &job,
                                         const std::string &why) {
-    return send(libraries, {"hold", std::to_string(job), why});
+    auto words = job.command("hold");
+    words.push_back(why);
+    return send(libraries, std::move(words));
 }
 
-Expected<SlurmErrand> SlurmErrand::begin(const Libraries &libraries, std::uint32_t job) {
-    return send(libraries, {"begin", std::to_string(job)});
+Expected<SlurmErrand> SlurmErrand::begin(const Libraries &libraries, const OwnedJob &job) {
+    return send(libraries, job.command("begin"));
 }
 
 Expected<std::optional<std::string>> SlurmErrand::take() {

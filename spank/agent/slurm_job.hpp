@@ -38,16 +38,24 @@ struct SlurmJob {
 // Whether its steps are to go on later, where it is run again.
 [[nodiscard]] bool goes_on_later(const SlurmJob &job);
 
+// A job of Slurm's, and whose it must be: of another's, slurmctld is told nothing, and nothing is heard.
+struct OwnedJob {
+    std::uint32_t id = 0;
+    std::uint32_t uid = 0;
+    // What singularity-slurm is told.
+    [[nodiscard]] std::vector<std::string> command(std::string name) const;
+};
+
 // One question or request. Without I/O that blocks: what has come is taken when fd() is readable.
 class SlurmErrand {
   public:
-    [[nodiscard]] static Expected<SlurmErrand> about(const Libraries &libraries, std::uint32_t job);
-    [[nodiscard]] static Expected<SlurmErrand> requeue(const Libraries &libraries, std::uint32_t job);
+    [[nodiscard]] static Expected<SlurmErrand> about(const Libraries &libraries, const OwnedJob &job);
+    [[nodiscard]] static Expected<SlurmErrand> requeue(const Libraries &libraries, const OwnedJob &job);
     // The same, and it waits until somebody releases it.
-    [[nodiscard]] static Expected<SlurmErrand> hold(const Libraries &libraries, std::uint32_t job,
+    [[nodiscard]] static Expected<SlurmErrand> hold(const Libraries &libraries, const OwnedJob &job,
                                                     const std::string &why);
     // Of a job that waits, what else would be later.
-    [[nodiscard]] static Expected<SlurmErrand> begin(const Libraries &libraries, std::uint32_t job);
+    [[nodiscard]] static Expected<SlurmErrand> begin(const Libraries &libraries, const OwnedJob &job);
 
     // What else singularity-slurm can be told (--help).
     [[nodiscard]] static Expected<SlurmErrand> send(const Libraries &libraries,

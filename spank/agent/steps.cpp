@@ -4,74 +4,14 @@
 #include "common/text.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <iterator>
-#include <sstream>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 
 namespace singularity::agent {
-
-namespace {
-
-constexpr std::string_view kDigits = "0123456789";
-
-// What follows `before`, if it is nothing but digits up to a slash or the end.
-std::string_view number_after(std::string_view path, std::string_view before) {
-    const auto at = path.find(before);
-    if (at == std::string_view::npos)
-        return {};
-    auto rest = path.substr(at + before.size());
-    rest = rest.substr(0, rest.find('/'));
-    return rest.find_first_not_of(kDigits) == std::string_view::npos ? rest : std::string_view();
-}
-
-// As cgroups(7) has it: "ID:CONTROLLERS:PATH".
-std::string_view path_of(std::string_view line) {
-    const auto second = line.find(':', line.find(':') + 1);
-    return second == std::string_view::npos ? std::string_view() : line.substr(second + 1);
-}
-
-} // namespace
-
-std::string step_of_cgroups(std::string_view text) {
-    std::istringstream lines{std::string(text)};
-    for (std::string line; std::getline(lines, line);) {
-        const auto path = path_of(line);
-        const auto job = number_after(path, "/job_");
-        const auto step = number_after(path, "/step_");
-        if (!job.empty() && !step.empty())
-            return fmt::format("{}.{}", job, step);
-    }
-    return {};
-}
-
-std::uint32_t job_of_script(std::string_view text) {
-    std::istringstream lines{std::string(text)};
-    for (std::string line; std::getline(lines, line);) {
-        const auto path = path_of(line);
-        const auto job = number_after(path, "/job_");
-        std::uint32_t out = 0;
-        if (path.contains("/step_batch") &&
-            std::from_chars(job.data(), job.data() + job.size(), out).ec == std::errc())
-            return out;
-    }
-    return 0;
-}
-
-std::string cgroups_of_step(std::string_view text) {
-    std::string out;
-    std::istringstream lines{std::string(text)};
-    for (std::string line; std::getline(lines, line);) {
-        if (!line.starts_with("0::") && !number_after(line, "/step_").empty())
-            line.resize(std::min(line.size(), line.find("/task_")));
-        out += line + "\n";
-    }
-    return out;
-}
 
 Step::Step(std::string name, User user, std::string cgroups, JoinStep plan, const Deadline &patience)
     : name_(std::move(name)), user_(std::move(user)), cgroups_(std::move(cgroups)), plan_(std::move(plan)),

@@ -24,14 +24,6 @@
 
 namespace singularity::agent {
 
-// "4711.0", from /proc/PID/cgroup; empty: it is in no step of Slurm's. Batch scripts are in none.
-[[nodiscard]] std::string step_of_cgroups(std::string_view text);
-// 4711, if it is of a batch script; 0: of none.
-[[nodiscard]] std::uint32_t job_of_script(std::string_view text);
-// The same text with the cgroups of the step where it has those of one of its tasks. In the unified hierarchy
-// processes cannot be there: that of the task stays.
-[[nodiscard]] std::string cgroups_of_step(std::string_view text);
-
 struct StepKey {
     std::uint32_t uid = 0; // nobody gets into a step by a cgroup of his own making, but into his own
     std::string step;

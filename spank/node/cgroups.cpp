@@ -4,12 +4,14 @@
 #include "common/proc.hpp"
 #include "common/unique_fd.hpp"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <sstream>
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace singularity::node {
@@ -48,7 +50,61 @@ std::optional<Hierarchy> find_hierarchy(std::string_view mountinfo, const std::s
     return std::nullopt;
 }
 
+// A cgroup's directory, if it can be seen from here. proc(5): a path that begins with /.. lies outside of the
+// cgroup namespace.
+std::optional<std::string> below(const Hierarchy &hierarchy, std::string_view path) {
+    const auto &root = hierarchy.root;
+    if (path.starts_with("/..") || (root != "/" && !path.starts_with(root + "/") && path != root))
+        return std::nullopt;
+    return std::string(root == "/" ? path : path.substr(root.size()));
+}
+
+// How much of the path, "/a/b/c", below the directory root has decided: see the header.
+std::size_t decided_by_root(const std::string &directory, std::string_view path) {
+    UniqueFd above(open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    for (std::size_t at = 0; at < path.size();) {
+        struct stat about{};
+        constexpr mode_t kOthers = S_IWGRP | S_IWOTH;
+        if (!above || fstat(above.get(), &about) != 0 || about.st_uid != 0 || (about.st_mode & kOthers) != 0)
+            return at;
+        const auto end = std::min(path.find('/', at + 1), path.size());
+        const std::string name(path.substr(at + 1, end - at - 1));
+        above = UniqueFd(openat(above.get(), name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+        if (!above) // gone, with the process
+            return at;
+        at = end;
+    }
+    return path.size();
+}
+
 } // namespace
+
+std::string made_by_root(std::string_view theirs, std::string_view mountinfo) {
+    std::string out;
+    std::istringstream lines{std::string(theirs)};
+    for (std::string line; std::getline(lines, line);) {
+        const auto first = line.find(':');
+        const auto second = line.find(':', first + 1);
+        if (first == std::string::npos || second == std::string::npos)
+            continue;
+        const auto hierarchy = find_hierarchy(mountinfo, line.substr(first + 1, second - first - 1));
+        const auto path = line.substr(second + 1);
+        const auto inside = hierarchy ? below(*hierarchy, path) : std::nullopt;
+        if (!inside)
+            continue;
+        const auto hidden = path.size() - inside->size(); // the part above the mount
+        line.resize(second + 1 + hidden + decided_by_root(hierarchy->point, *inside));
+        out += line + "\n";
+    }
+    return out;
+}
+
+Expected<std::string> made_by_root(std::string_view theirs) {
+    auto mountinfo = proc::read("/proc/self/mountinfo");
+    if (!mountinfo)
+        return propagate(mountinfo);
+    return made_by_root(theirs, *mountinfo);
+}
 
 Expected<std::vector<std::string>> cgroup_files(std::string_view theirs, std::string_view ours,
                                                 std::string_view mountinfo) {
@@ -64,12 +120,10 @@ Expected<std::vector<std::string>> cgroup_files(std::string_view theirs, std::st
         const auto hierarchy = find_hierarchy(mountinfo, controllers);
         if (!hierarchy)
             return refuse("its hierarchy is not mounted where the agent runs");
-        const auto &root = hierarchy->root;
-        // proc(5): a path that begins with /.. lies outside of the agent's cgroup namespace.
-        if (path.starts_with("/..") || (root != "/" && !path.starts_with(root + "/") && path != root))
+        const auto inside = below(*hierarchy, path);
+        if (!inside)
             return refuse("it lies outside of what is mounted where the agent runs");
-        out.push_back(fmt::format("{}{}/cgroup.procs", hierarchy->point,
-                                  root == "/" ? path : path.substr(root.size())));
+        out.push_back(fmt::format("{}{}/cgroup.procs", hierarchy->point, *inside));
     }
     return out;
 }

@@ -15,6 +15,14 @@ namespace singularity::node {
 // already. theirs: the content of its /proc/PID/cgroup
 [[nodiscard]] Expected<void> join_cgroups(const std::string &theirs);
 
+// Of /proc/PID/cgroup (theirs) what nobody but root has decided: each path as far as its directories belong
+// to root, and the one after that, which root has made there. A user's own cgroups, such as those below
+// user@UID.service, may have any names. Lines of hierarchies that cannot be seen from here are left out.
+[[nodiscard]] Expected<std::string> made_by_root(std::string_view theirs);
+
+// The same, of what is mounted as mountinfo (/proc/self/mountinfo) says.
+[[nodiscard]] std::string made_by_root(std::string_view theirs, std::string_view mountinfo);
+
 // The files cgroup.procs that join_cgroups writes to.
 //   theirs, ours: /proc/PID/cgroup; mountinfo: /proc/self/mountinfo
 [[nodiscard]] Expected<std::vector<std::string>> cgroup_files(std::string_view theirs, std::string_view ours,

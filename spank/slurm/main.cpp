@@ -59,13 +59,16 @@ int fail(const singularity::Error &error) {
 
 std::string_view yes_or_no(bool value) { return value ? "yes" : "no"; }
 
-int show(std::uint32_t id) {
+// A job of somebody else's is to the asker as one that is not there.
+int show(std::uint32_t id, std::uint32_t owner) {
     const auto settings = slurm::settings();
     if (!settings)
         return fail(settings.error());
-    const auto job = slurm::load_job(id);
+    auto job = slurm::load_job(id);
     if (!job)
         return fail(job.error());
+    if (job->known && job->uid != owner)
+        job = slurm::Job{};
     std::string shown = fmt::format("job={}\ncluster={}\n", id, settings->cluster);
     if (job->known)
         shown += fmt::format("uid={}\nbatch={}\nmay_requeue={}\nrestarts={}\nbatch_host={}\ncompleting={}\n",
@@ -81,6 +84,19 @@ int show(std::uint32_t id) {
 }
 
 int outcome(const singularity::Expected<void> &done) { return done ? EXIT_SUCCESS : fail(done.error()); }
+
+// Does what is to be done with a job, if it is this user's. What slurmctld does not know it refuses itself.
+int with_job_of(std::uint32_t owner, std::uint32_t id,
+                const std::function<singularity::Expected<void>()> &does) {
+    const auto job = slurm::load_job(id);
+    if (!job)
+        return fail(job.error());
+    if (job->known && job->uid != owner)
+        return fail({"change", fmt::format("job {}", id),
+                     fmt::format("it is uid {}'s, and what is asked is on behalf of uid {}", job->uid, owner),
+                     EPERM});
+    return outcome(does());
+}
 
 int print(const std::string &text) {
     std::cout << text << std::flush;
@@ -137,6 +153,7 @@ int status(std::uint32_t id) {
 
 struct Options {
     std::uint32_t id = 0;
+    std::uint32_t owner = 0;
     std::vector<std::uint32_t> ids;
     std::vector<std::string> words;
     std::string node;
@@ -154,6 +171,9 @@ void add_agent_commands(CLI::App &app, Options &to, std::function<int()> &comman
     };
     const auto add_job = [&](CLI::App *one) {
         one->add_option("JOBID", to.id, "the job's number")->required()->check(is_job_id);
+        one->add_option("--owner", to.owner,
+                        "whose the job must be, a uid: another's is unknown, and not changed")
+            ->required();
         return one;
     };
     add_job(add("job",
@@ -161,28 +181,32 @@ void add_agent_commands(CLI::App &app, Options &to, std::function<int()> &comman
                 "restarts, batch_host, completing of a job that "
                 "slurmctld knows; gpus of one that runs; and fate: stays, requeued, preempted, timeout, "
                 "terminated or ended",
-                [&to] { return show(to.id); }));
+                [&to] { return show(to.id, to.owner); }));
     add_job(
         add("requeue",
             "have a job that runs, is suspended, has come to its time limit or was ended by SIGTERM requeued",
-            [&to] { return outcome(slurm::requeue_job(to.id)); }));
-    CLI::App *const hold =
-        add_job(add("hold", "the same, and let it wait until somebody releases it; its comment says why",
-                    [&to] { return outcome(slurm::hold(to.id, to.words.front())); }));
+            [&to] { return with_job_of(to.owner, to.id, [&to] { return slurm::requeue_job(to.id); }); }));
+    CLI::App *const hold = add_job(
+        add("hold", "the same, and let it wait until somebody releases it; its comment says why", [&to] {
+            return with_job_of(to.owner, to.id, [&to] { return slurm::hold(to.id, to.words.front()); });
+        }));
     hold->add_option("WHY", to.words, "the words")->required()->expected(1);
     add_job(add("begin", "let a job that waits begin at once, if it was to begin later, as its comment asks",
-                [&to] { return outcome(slurm::begin(to.id)); }));
+                [&to] { return with_job_of(to.owner, to.id, [&to] { return slurm::begin(to.id); }); }));
     CLI::App *one = add("look",
                         "print what is asked of these running jobs: leave=REASON if the node is drained, and "
                         "move=JOBID and save=JOBID for what their comments say",
                         [&to] { return look(to.node, to.ids); });
     one->add_option("NODE", to.node, "a NodeName of slurm.conf")->required();
     one->add_option("JOBID", to.ids, "the jobs' numbers")->check(is_job_id);
-    one = add_job(add("note", "keep KEY=VALUE words, or KEY=+1, in the job's AdminComment",
-                      [&to] { return outcome(slurm::note(to.id, to.words)); }));
+    one = add_job(add("note", "keep KEY=VALUE words, or KEY=+1, in the job's AdminComment", [&to] {
+        return with_job_of(to.owner, to.id, [&to] { return slurm::note(to.id, to.words); });
+    }));
     one->add_option("WORD", to.words, "what to keep")->required();
-    one = add_job(add("answer", "answer a comment that asked for a checkpoint",
-                      [&to] { return outcome(slurm::answer_checkpoint(to.id, to.words.front())); }));
+    one = add_job(add("answer", "answer a comment that asked for a checkpoint", [&to] {
+        return with_job_of(to.owner, to.id,
+                           [&to] { return slurm::answer_checkpoint(to.id, to.words.front()); });
+    }));
     one->add_option("WORDS", to.words, "the answer")->required()->expected(1);
 }
 

@@ -158,3 +158,76 @@ def test_who_does_not_read_is_dropped(agent):
         except (BlockingIOError, BrokenPipeError, ConnectionResetError):
             pass
         assert other.ask(LIST)[1].take("I") == 0
+
+
+JOIN_STEP = 94
+OF_NONE = "in the cgroup of none that Slurm has made for it"
+IN_STEP = "cannot join the step 7.3: it does not run here"
+
+
+def join_again():
+    """A task of a step of one host that says it runs already: where it is believed to be in a step, the agent names that."""
+    return (struct.pack("=I", 1) + text("host") + struct.pack("=IIIII", 0, 1, 1, 0, 0) + text("") + struct.pack("=I", 0) + text("")
+            + struct.pack("=I?", 0, False) + task(["true"], stdio=KEPT) + struct.pack("=?", True) + text(""))
+
+
+def answer_from(agent, directory, uid):
+    """What the agent says to a process of that user in that cgroup."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "no answer"
+        try:
+            with open(os.path.join(directory, "cgroup.procs"), "w", encoding="ascii") as file:
+                file.write("0")
+            with agent.connect(uid) as connection:
+                connection.ask(JOIN_STEP, join_again())
+        except Exception as error:  # noqa: the parent must hear of it
+            said = str(error)
+        finally:
+            os.write(writer, said.encode())
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said
+
+
+@pytest.fixture(name="cgroup")
+def a_cgroup_of_roots():
+    with open("/proc/self/mounts", encoding="utf-8") as mounts:
+        points = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2" or "freezer" in line.split()[3].split(",")]
+    top = os.path.join(sorted(points)[0], f"test-requests-{os.getpid()}")
+    os.mkdir(top)
+    yield top
+    for directory, _, _ in os.walk(top, topdown=False):
+        os.rmdir(directory)
+
+
+# Who owns what below a directory of root's, and whether the agent believes that Slurm has put a process of Alice's there.
+@pytest.mark.parametrize("path, owners, believed", [
+    (f"slurm/uid_{ALICE}/job_7/step_3", {}, True),
+    (f"slurm/uid_{ALICE}/job_7/step_3/user/task_0", {}, True),
+    (f"slurm/uid_{ALICE}/job_7/step_3", {f"slurm/uid_{ALICE}/job_7/step_3": ALICE}, True),
+    ("system.slice/n1_slurmstepd.scope/job_7/step_3/user/task_0", {}, True),
+    (f"slurm/uid_{BOB}/job_7/step_3", {}, False),
+    ("system.slice/job_7/step_3", {}, False),
+    (f"user@{ALICE}.service/uid_{ALICE}/job_7/step_3", {f"user@{ALICE}.service": ALICE}, False),
+    (f"user@{ALICE}.service/slurmstepd.scope/job_7/step_3", {f"user@{ALICE}.service": ALICE}, False),
+    (f"slurm/uid_{ALICE}/job_7/step_3", {f"slurm/uid_{ALICE}/job_7": ALICE}, False),
+    (f"slurm/uid_{ALICE}/job_5/step_1/uid_{ALICE}/job_7/step_3", {f"slurm/uid_{ALICE}/job_5/step_1": ALICE}, False)])
+def test_a_step_is_where_slurm_makes_it(agent, cgroup, path, owners, believed):
+    """A user may have cgroups of his own, with any names in them, and root's processes may be anywhere."""
+    os.makedirs(os.path.join(cgroup, path))
+    for name, owner in owners.items():
+        for directory, _, files in os.walk(os.path.join(cgroup, name)):
+            for one in [directory, *(os.path.join(directory, file) for file in files)]:
+                os.chown(one, owner, owner)
+    said = answer_from(agent, os.path.join(cgroup, path), ALICE)
+    if believed:
+        assert said == IN_STEP
+    elif "/job_5/" in path:
+        assert said == IN_STEP.replace("7.3", "5.1"), "its own step"
+    else:
+        assert OF_NONE in said

@@ -8,6 +8,8 @@ from conftest import up
 from virtualcluster.errors import wait_for
 
 PROGRAM = "/usr/lib/singularity/singularity-slurm"
+OWNED = ["--owner", "1001"]  # alice's
+TOLD = ("JobState", "Reason", "Restarts", "StartTime", "Comment", "AdminComment")
 PATIENCE = 60
 # Long enough for a test to see what happens within them.
 CONF = {"KillWait": "120", "TopologyPlugin": "topology/tree"}
@@ -40,7 +42,7 @@ def none_left(cluster):
 
 
 def ask(cluster, job, user="root", host="n1"):
-    answer = cluster.host(host).run([PROGRAM, "job", str(job)], user=user, check=False)
+    answer = cluster.host(host).run([PROGRAM, "job", *OWNED, str(job)], user=user, check=False)
     assert (answer.returncode, answer.stderr) == (0, "")
     lines = [line.split("=", 1) for line in answer.stdout.splitlines()]
     assert len(dict(lines)) == len(lines)
@@ -48,7 +50,7 @@ def ask(cluster, job, user="root", host="n1"):
 
 
 def requeue(cluster, job, user="root"):
-    return cluster.host("n1").run([PROGRAM, "requeue", str(job)], user=user, check=False)
+    return cluster.host("n1").run([PROGRAM, "requeue", *OWNED, str(job)], user=user, check=False)
 
 
 def submit(cluster, *options, script=STUBBORN):
@@ -117,6 +119,24 @@ def test_what_cannot_be_requeued(cluster):
     others = requeue(cluster, job, user="bob")
     assert others.returncode == 1 and "only its user and operators may" in others.stderr
     end(cluster, job)
+
+
+@pytest.mark.parametrize("words", [["requeue"], ["hold", "why"], ["begin"], ["note", "a=b"], ["answer", "words"]])
+def test_anothers_job(cluster, words):
+    """What is asked on behalf of bob does nothing to alice's job, although root asks."""
+    job = submit(cluster, "--requeue", "--hold", "--comment=hers")
+    said = [cluster.job(job).get(key) for key in TOLD]
+    name, *more = words
+    answer = cluster.host("n1").run([PROGRAM, name, "--owner", "1002", str(job), *more], check=False)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert f"cannot change job {job}: it is uid 1001's, and what is asked is on behalf of uid 1002" in answer.stderr
+    assert [cluster.job(job).get(key) for key in TOLD] == said
+
+
+def test_anothers_job_is_unknown(cluster):
+    job = submit(cluster, "--requeue", "--hold")
+    answer = cluster.host("n1").run([PROGRAM, "job", "--owner", "1002", str(job)])
+    assert answer.stdout == f"job={job}\ncluster=virtual\nfate=ended\n"
 
 
 def refused(cluster, job):
@@ -188,13 +208,13 @@ def test_a_task_of_an_array(cluster):
 def test_begins_now(cluster):
     job = submit(cluster, "--begin=now+1hour", script="true")
     for number, status in ((job, 0), (4000000, 1)):
-        answer = cluster.host("n1").run([PROGRAM, "begin", str(number)], check=False)
+        answer = cluster.host("n1").run([PROGRAM, "begin", *OWNED, str(number)], check=False)
         assert answer.returncode == status, answer.stderr
     cluster.wait_job(job)
 
 
 def test_a_job_without_a_script(cluster):
-    shown = cluster.slurm("salloc", "-N1", "sh", "-c", f"{PROGRAM} job $SLURM_JOB_ID; {PROGRAM} requeue $SLURM_JOB_ID 2>&1; true", user="alice")
+    shown = cluster.slurm("salloc", "-N1", "bash", "-c", f"{PROGRAM} job --owner $UID $SLURM_JOB_ID; {PROGRAM} requeue --owner $UID $SLURM_JOB_ID 2>&1; true", user="alice")
     assert "batch=no\n" in shown and "fate=stays\n" in shown and "submit it with sbatch" in shown
 
 
@@ -204,7 +224,8 @@ def test_unknown(cluster):
 
 
 @pytest.mark.parametrize("words, named", [(["job", "12_3"], "'12_3'"), (["job", "0"], "'0'"), (["requeue", "-1"], "-1"), (["jobs"], "jobs"),
-                                          (["job", "99999999999"], "'99999999999'"), (["job"], "JOBID")])
+                                          (["job", "99999999999"], "'99999999999'"), (["job"], "JOBID"), (["job", "1"], "--owner"),
+                                          (["hold", "1", "why"], "--owner"), (["note", "--owner", "alice", "1", "a=b"], "alice")])
 def test_bad_usage(cluster, words, named):
     answer = cluster.host("n1").run([PROGRAM, *words], check=False)
     assert answer.returncode not in (0, 1) and named in answer.stderr and answer.stdout == ""
@@ -215,7 +236,7 @@ def test_no_slurmctld(cluster):
     cluster.stop_daemon("ctl", "slurmctld")
     try:
         for command in ("job", "requeue"):
-            answer = cluster.host("n1").run([PROGRAM, command, "1"], check=False, timeout=90)
+            answer = cluster.host("n1").run([PROGRAM, command, *OWNED, "1"], check=False, timeout=90)
             assert (answer.returncode, answer.stdout) == (1, "") and "singularity-slurm: cannot " in answer.stderr
     finally:
         cluster.start_daemon("ctl", "slurmctld")
@@ -223,7 +244,7 @@ def test_no_slurmctld(cluster):
 
 
 def test_a_broken_slurm_conf(cluster):
-    answer = cluster.host("n1").run([PROGRAM, "job", "1"], check=False, env={"SLURM_CONF": "/etc/hosts"})
+    answer = cluster.host("n1").run([PROGRAM, "job", *OWNED, "1"], check=False, env={"SLURM_CONF": "/etc/hosts"})
     assert (answer.returncode, answer.stdout) == (1, "") and "/etc/hosts" in answer.stderr
 
 

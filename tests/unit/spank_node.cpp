@@ -9,11 +9,14 @@
 #include "node/record.hpp"
 #include "node/seqpacket.hpp"
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace {
 
@@ -53,6 +56,33 @@ void test_cgroups_that_cannot_be_joined(void ** /*state*/) {
     assert_false(cgroup_files("4:pids:/a\n", "4:pids:/\n", kMountinfo).has_value());
     assert_false(cgroup_files("0::/elsewhere\n", "0::/top\n", kMountinfo).has_value());
     assert_false(cgroup_files("4:freezer:/../a\n", "4:freezer:/\n", kMountinfo).has_value());
+}
+
+// What a user can have named and what he cannot; directories stand for cgroups.
+void test_what_root_has_decided(void ** /*state*/) {
+    if (geteuid() != 0)
+        singularity::test::skip("directories of several owners: needs root");
+    std::string top = "/tmp/spank_node.XXXXXX";
+    assert_non_null(mkdtemp(top.data()));
+    const auto mountinfo = "31 22 0:31 / " + top + " rw - cgroup cgroup rw,freezer\n32 22 0:32 /out " + top +
+                           " rw - cgroup2 cgroup2 rw\n";
+    const auto decided = [&](const std::string &line) { return made_by_root(line, mountinfo); };
+    const auto path = top + "/a/b/c/d";
+    std::filesystem::create_directories(path);
+    using singularity::test::expect_equal;
+    expect_equal(decided("4:freezer:/a/b/c/d\n0::/out/a/b/c/d\n"), "4:freezer:/a/b/c/d\n0::/out/a/b/c/d\n");
+    expect_equal(decided("4:freezer:/a/b/gone/d\n"), "4:freezer:/a/b\n");
+    expect_equal(decided("4:freezer:/\n"), "4:freezer:\n");
+    expect_equal(decided("4:freezer:/../a\n4:pids:/a\n0::/elsewhere/a\nnonsense\n"), "");
+    assert_int_equal(chown((top + "/a/b").c_str(), 1001, 1001), 0);
+    expect_equal(decided("4:freezer:/a/b/c/d\n0::/out/a/b/c/d\n"), "4:freezer:/a/b\n0::/out/a/b\n");
+    assert_int_equal(chown((top + "/a/b").c_str(), 0, 1001), 0);
+    assert_int_equal(chmod((top + "/a/b").c_str(), 0775), 0);
+    expect_equal(decided("4:freezer:/a/b/c/d\n"), "4:freezer:/a/b\n");
+    assert_int_equal(chmod((top + "/a/b").c_str(), 0755), 0);
+    std::filesystem::create_directory_symlink("c", top + "/a/b/link");
+    expect_equal(decided("4:freezer:/a/b/link/d\n"), "4:freezer:/a/b\n");
+    std::filesystem::remove_all(top);
 }
 
 void test_addresses(void ** /*state*/) {
@@ -144,6 +174,7 @@ int main() {
         cmocka_unit_test(test_machine_mounts_are_pruned),
         cmocka_unit_test(test_cgroups_of_the_requester),
         cmocka_unit_test(test_cgroups_that_cannot_be_joined),
+        cmocka_unit_test(test_what_root_has_decided),
         cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_packets_come_back),
         cmocka_unit_test(test_damaged_packets),

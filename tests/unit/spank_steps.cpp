@@ -2,6 +2,7 @@
 // Steps of Slurm's: which cgroups are those of one, what its tasks ask for, and what its wrappers are told
 // when.
 #include "agent/client.hpp"
+#include "agent/slurm_cgroup.hpp"
 #include "agent/slurm_job.hpp"
 #include "agent/steps.hpp"
 #include "cmocka.hpp"
@@ -27,7 +28,6 @@ using singularity::agent::Asker;
 using singularity::agent::cgroups_of_step;
 using singularity::agent::JoinStep;
 using singularity::agent::Step;
-using singularity::agent::step_of_cgroups;
 using singularity::task::step_request;
 using singularity::test::expect_contains;
 using singularity::test::expect_equal;
@@ -39,23 +39,51 @@ constexpr auto kVersion1 = "9:devices:/slurm_n1/uid_1001/job_47/step_3/task_1\n"
                            "0::/init\n";
 constexpr auto kVersion2 = "0::/system.slice/slurmstepd.scope/job_47/step_0/user/task_1\n";
 
+std::string step_of_cgroups(std::string_view text) {
+    return singularity::agent::step_of(singularity::agent::slurm_cgroup(text, 1001));
+}
+
 void a_step_is_known_by_its_cgroups(void **) {
     expect_equal(step_of_cgroups(kVersion1), "47.3");
     expect_equal(step_of_cgroups(kVersion2), "47.0");
+    expect_equal(step_of_cgroups("0::/docker/4f/system.slice/n1_slurmstepd.scope/job_47/step_0\n"), "47.0");
     expect_equal(step_of_cgroups("4:freezer:/slurm_n1/uid_1001/job_47/step_batch\n"), "");
     expect_equal(step_of_cgroups("4:freezer:/slurm_n1/uid_1001/job_x/step_3\n"), "");
+    expect_equal(step_of_cgroups("4:freezer:/slurm_n1/uid_1001/job_47\n"), "");
+    expect_equal(step_of_cgroups("4:freezer:/slurm_n1/uid_1001/job_47/step_\n"), "");
+    expect_equal(step_of_cgroups("4:freezer:/slurm_n1/uid_1001/job_47/step_3x\n"), "");
     expect_equal(step_of_cgroups("0::/user.slice\n"), "");
+    expect_equal(step_of_cgroups("0::\n0\n\n:::\n0::/\n0:://\n"), "");
     expect_equal(step_of_cgroups(""), "");
 }
 
+// Of paths that root has made, only those that Slurm makes for the one who asks; of several the outermost.
+void a_step_is_where_slurm_makes_it(void **) {
+    expect_equal(step_of_cgroups("4:freezer:/slurm_n1/uid_1002/job_47/step_3\n"), "");
+    expect_equal(step_of_cgroups("4:freezer:/slurm_n1/uid_10010/job_47/step_3\n"), "");
+    expect_equal(step_of_cgroups("0::/user.slice/user-1001.slice/user@1001.service/job_47/step_3\n"), "");
+    expect_equal(step_of_cgroups("0::/job_47/step_3\n"), "");
+    expect_equal(step_of_cgroups("0::/x/job_47/y/step_3\n"), "");
+    expect_equal(step_of_cgroups("0::/step_3/slurmstepd.scope/job_47\n"), "");
+    expect_equal(
+        step_of_cgroups(
+            "0::/system.slice/slurmstepd.scope/job_5/step_1/user/task_0/slurmstepd.scope/job_47/step_3\n"),
+        "5.1");
+}
+
 void a_script_is_known_by_its_cgroups(void **) {
-    using singularity::agent::job_of_script;
-    assert_int_equal(job_of_script("4:freezer:/slurm_n1/uid_1001/job_47/step_batch\n"), 47);
-    assert_int_equal(job_of_script("0::/system.slice/slurmstepd.scope/job_47/step_batch/user/task_0\n"), 47);
-    assert_int_equal(job_of_script(kVersion1), 0);
-    assert_int_equal(job_of_script("0::/step_batch\n"), 0);
-    assert_int_equal(job_of_script("0::/job_99999999999/step_batch\n"), 0);
-    assert_int_equal(job_of_script(""), 0);
+    const auto script_of = [](std::string_view text) {
+        return singularity::agent::script_of(singularity::agent::slurm_cgroup(text, 1001));
+    };
+    assert_int_equal(script_of("4:freezer:/slurm_n1/uid_1001/job_47/step_batch\n"), 47);
+    assert_int_equal(script_of("0::/system.slice/slurmstepd.scope/job_47/step_batch/user/task_0\n"), 47);
+    assert_int_equal(script_of("4:freezer:/slurm_n1/uid_1002/job_47/step_batch\n"), 0);
+    assert_int_equal(script_of("0::/user.slice/job_47/step_batch\n"), 0);
+    assert_int_equal(script_of(kVersion1), 0);
+    assert_int_equal(script_of("0::/step_batch\n"), 0);
+    assert_int_equal(script_of("0::/slurmstepd.scope/job_99999999999/step_batch\n"), 0);
+    assert_int_equal(script_of("0::/slurmstepd.scope/job_0/step_batch\n"), 0);
+    assert_int_equal(script_of(""), 0);
 }
 
 void what_is_the_steps_is_not_one_tasks(void **) {
@@ -397,6 +425,7 @@ void an_agent_that_has_died_has_gone(void **) {
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(a_step_is_known_by_its_cgroups),
+        cmocka_unit_test(a_step_is_where_slurm_makes_it),
         cmocka_unit_test(a_script_is_known_by_its_cgroups),
         cmocka_unit_test(what_is_the_steps_is_not_one_tasks),
         cmocka_unit_test(ranks_find_tasks_wherever_they_are),
