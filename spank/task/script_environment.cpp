@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 
 #include <unistd.h>
 
@@ -31,7 +32,8 @@ Expected<std::uint32_t> gpus_of_job() {
     if (error)
         return failure("find", "singularity-slurm", error.message(), error.value());
     const auto program = self.parent_path() / "singularity-slurm";
-    auto told = answer_of({program.native(), "job", job}, Deadline::after(kAnswerPatience));
+    auto told = answer_of({program.native(), "job", "--owner", std::to_string(getuid()), job},
+                          Deadline::after(kAnswerPatience));
     if (!told)
         return propagate(told);
     const auto gpus = gpus_in(*told);

@@ -223,8 +223,9 @@ def test_unknown(cluster):
     assert requeue(cluster, 4000000).returncode == 1
 
 
-@pytest.mark.parametrize("words, named", [(["job", "12_3"], "'12_3'"), (["job", "0"], "'0'"), (["requeue", "-1"], "-1"), (["jobs"], "jobs"),
-                                          (["job", "99999999999"], "'99999999999'"), (["job"], "JOBID"), (["job", "1"], "--owner"),
+@pytest.mark.parametrize("words, named", [(["job", *OWNED, "12_3"], "'12_3'"), (["job", *OWNED, "0"], "'0'"),
+                                          (["requeue", *OWNED, "-1"], "-1"), (["jobs"], "jobs"),
+                                          (["job", *OWNED, "99999999999"], "'99999999999'"), (["job", *OWNED], "JOBID"), (["job", "1"], "--owner"),
                                           (["hold", "1", "why"], "--owner"), (["note", "--owner", "alice", "1", "a=b"], "alice")])
 def test_bad_usage(cluster, words, named):
     answer = cluster.host("n1").run([PROGRAM, *words], check=False)
