@@ -53,7 +53,7 @@ int serve(agent::ServerOptions options) {
         return give_up(watched.error());
     options.agents = settings->agents;
     options.places.libraries.nccl = settings->agents.nccl;
-    options.look_every = settings->elastic.look_every;
+    options.elastic = settings->elastic;
     auto server = agent::Server::open(std::move(options));
     if (!server)
         return give_up(server.error());
@@ -70,7 +70,7 @@ int run(int argc, char **argv) {
         .places = {.libraries = {}, .state = agent::kDefaultState, .staging = agent::kDefaultStaging},
         .host = host_name(),
         .agents = {},
-        .look_every = {}};
+        .elastic = {}};
     app.add_flag("--check", once,
                  "check once whether this node can hold elastic jobs, print the result, and end");
     app.add_option("--host", options.host, "name of this host, by which other agents call it")

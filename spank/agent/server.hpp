@@ -31,7 +31,7 @@ struct ServerOptions {
     Surroundings places;
     std::string host; // our own name
     Config::Agents agents;
-    std::chrono::milliseconds look_every{}; // at slurmctld; 0: never
+    Config::Elastic elastic;
 };
 
 class Server : private NodeKeeper {
@@ -100,7 +100,8 @@ class Server : private NodeKeeper {
         std::optional<Deadline> patience;
     };
     explicit Server(ServerOptions options)
-        : options_(std::move(options)), slurm_watch_(options_.places.libraries, options_.look_every) {}
+        : options_(std::move(options)), slurm_watch_(options_.places.libraries, options_.elastic.look_every) {
+    }
 
     [[nodiscard]] Expected<void> prepare();
     void adopt_all();

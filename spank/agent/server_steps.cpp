@@ -44,6 +44,12 @@ Expected<void> check_plan(const JoinStep &plan, const std::string &own_host) {
     return {};
 }
 
+// A job that was submitted when the site allowed more goes on.
+std::uint32_t allowed_every(std::uint32_t wanted, std::chrono::milliseconds least) {
+    const auto seconds = static_cast<std::uint32_t>(std::chrono::ceil<std::chrono::seconds>(least).count());
+    return wanted == 0 ? 0 : std::max(wanted, seconds);
+}
+
 // What slurmctld says is its first run need not be: it may have forgotten one.
 bool may_be_saved(const JoinStep &plan) { return plan.restarts > 0 || !plan.identity.empty(); }
 
@@ -109,8 +115,14 @@ void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, 
         client->rank = rank;
         return;
     }
+    // What the plugin has told the user already; but requests come from his processes.
+    if (!options_.elastic.enabled)
+        return asker.refuse(
+            {"join", "a step",
+             "elastic jobs are disabled on this cluster (elastic.enabled in singularity.yaml)", EPERM});
     if (auto checked = check_plan(request, options_.host); !checked)
         return asker.refuse(checked.error());
+    request.every = allowed_every(request.every, options_.elastic.checkpoint_every_least);
     auto store = store_here(request.store);
     if (!store)
         return asker.refuse(store.error());

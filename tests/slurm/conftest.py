@@ -24,7 +24,8 @@ def release(request):
 
 
 # Of clusters on which elastic steps run.
-AGENTS_YAML = "agents:\n  address: 0.0.0.0\n  patience: 10s\nstore:\n  directory: /shared/store\n"
+METRICS = "/run/agent.prom"
+AGENTS_YAML = f"agents:\n  address: 0.0.0.0\n  patience: 10s\n  metrics: {METRICS}\nstore:\n  directory: /shared/store\n"
 
 
 def elastic_up(release, yaml="", **spec):

@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 import pytest
-from conftest import up
+from conftest import METRICS, up
 from elastic import ELASTIC, INIT, WRAPPER, assert_clean, left
 from virtualcluster.cluster import CHECKOUT
 from virtualcluster.errors import wait_for
@@ -363,3 +363,24 @@ def test_without_an_agent_the_reason_is_told(release):
         shown = made.controller.run(["srun", ELASTIC, "hostname"], user="alice", check=False)
         assert shown.returncode == 1 and "/run/singularity/agent.sock" in shown.stderr and shown.stdout == ""
         assert made.slurm("srun", "hostname", user="alice") == "n1"
+
+
+def interval(cluster, host="n1"):
+    """Of the one job that the host's agent coordinates, seconds; None as long as there is none."""
+    text = cluster.host(host).run(["cat", METRICS], check=False).stdout
+    found = re.search(r"^singularity_job_checkpoint_interval_seconds\{.*\} (\d+)$", text, re.MULTILINE)
+    return found and int(found.group(1))
+
+
+@pytest.mark.parametrize("asked, kept", [("1", 300), ("600", 600), ("0", 0)])
+def test_a_users_own_words_do_not_save_more_often_than_the_site_allows(ours, srun, asked, kept):
+    """The plugin refuses that; a user's process that speaks to the agent itself gets no more (elastic.checkpoint_every_least)."""
+    said = {"SINGULARITY_STEP_HOSTS": "n1", "SLURM_STEP_TASKS_PER_NODE": "1", "SINGULARITY_STEP_EVERY": asked, "SLURM_SINGULARITY_OF_SCRIPT": "1"}
+    wait_for(lambda: interval(ours) is None, PATIENCE, "no job's metrics")
+    process = begin(ours, *forged(**said)[:-1], "sleep", "600", options=["-N1", "-wn1"], elastic=False)
+    try:
+        wait_for(lambda: interval(ours) is not None, PATIENCE, "the job's metrics")
+        assert interval(ours) == kept
+    finally:
+        ours.slurm("scancel", "-u", "alice")
+        process.communicate(timeout=PATIENCE)
