@@ -88,6 +88,7 @@ constexpr std::tuple kKeys{
     Key{"agents.munge_socket",        AbsolutePath{},       kMunge,            [](auto &c) -> auto & { return c.agents.munge_socket; }},
     Key{"agents.metrics",             AbsolutePath{true},   "",                [](auto &c) -> auto & { return c.agents.metrics; }},
     Key{"agents.nccl",                AbsolutePath{true},   "",                [](auto &c) -> auto & { return c.agents.nccl; }},
+    Key{"agents.run_without_slurm",   Boolean{},            false,             [](auto &c) -> auto & { return c.agents.run_without_slurm; }},
 };
 // clang-format on
 

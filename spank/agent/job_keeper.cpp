@@ -35,7 +35,8 @@ JobKeeper::JobKeeper(const JobKeeperOptions &options, NodeKeeper &nodes)
                       .members = options.place / "members",
                       .host = options.host,
                       .vxlan_port = static_cast<std::uint16_t>(options.agents.vxlan_port),
-                      .patience = options.agents.patience} {}
+                      .patience = options.agents.patience,
+                      .run_without_slurm = options.agents.run_without_slurm} {}
 
 Expected<std::unique_ptr<JobKeeper>> JobKeeper::open(const JobKeeperOptions &options, NodeKeeper &nodes) {
     std::unique_ptr<JobKeeper> out(new JobKeeper(options, nodes));

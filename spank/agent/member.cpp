@@ -105,6 +105,11 @@ Expected<std::shared_ptr<Member>> Member::prepare(NodeKeeper &nodes, const Membe
     auto step = step_of(nodes, request);
     if (!step)
         return propagate(step);
+    // Who has asked this host's own agent has been looked at.
+    if (!*step && request.user().uid() != 0 && coordinator != setting.host && !setting.run_without_slurm)
+        return failure("run", "a program of another host",
+                       "here users do so by Slurm only (agents.run_without_slurm in singularity.yaml)",
+                       EPERM);
     const auto directory = setting.members / request.job();
     if (auto made = make_job_directory(directory); !made)
         return propagate(made);

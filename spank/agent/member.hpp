@@ -62,6 +62,7 @@ struct MemberSetting {
     std::string host;              // our own name
     std::uint16_t vxlan_port = 0;
     std::chrono::milliseconds patience{};
+    bool run_without_slurm = false; // of users
 };
 
 class Member : public std::enable_shared_from_this<Member> {

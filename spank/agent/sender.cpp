@@ -82,6 +82,30 @@ Expected<void> Sender::may_touch(const node::Spec &spec) const {
     return failure("use the virtual node", quote(spec.name), "it belongs to another user", EPERM);
 }
 
+Expected<void> Sender::may_run_here(bool without_slurm) const {
+    if (is_root() || without_slurm)
+        return {};
+    const auto place = slurm_cgroup();
+    if (!place)
+        return std::unexpected(place.error());
+    if (place->job != 0)
+        return {};
+    return failure("run", "a program in a virtual node",
+                   "this site's users do so within their jobs only: start it from within one on this host "
+                   "(srun, sbatch, "
+                   "salloc); or root sets agents.run_without_slurm in singularity.yaml",
+                   EPERM);
+}
+
+Expected<void> Sender::may_run_on_hosts(bool without_slurm) const {
+    if (is_root() || without_slurm)
+        return {};
+    return failure("run", "a program on several hosts",
+                   "this site's users do so by Slurm only (srun --singularity-elastic); or root sets "
+                   "agents.run_without_slurm in singularity.yaml",
+                   EPERM);
+}
+
 std::string Sender::prefix() const { return fmt::format("u{}-", uid_); }
 
 Expected<std::string> Sender::cgroups() const {

@@ -26,6 +26,10 @@ class Sender {
     // others.
     [[nodiscard]] Expected<void> may_make(const node::Spec &spec) const;
     [[nodiscard]] Expected<void> may_touch(const node::Spec &spec) const;
+    // A user only from within a step of Slurm's, in whose cgroups the node is, unless the site allows more.
+    [[nodiscard]] Expected<void> may_run_here(bool without_slurm) const;
+    // The same of nodes on several hosts, where no step's cgroups are known.
+    [[nodiscard]] Expected<void> may_run_on_hosts(bool without_slurm) const;
     // How a name of his begins.
     [[nodiscard]] std::string prefix() const;
     // His process's /proc/PID/cgroup.

@@ -140,7 +140,10 @@ Expected<void> Server::restore_found_job(Finding &finding, const WorkFoundJob &f
              .found = &found,
              .cgroups = finding.cgroups,
              .uid = sender.uid(),
-             .may_make = [&](const node::Spec &spec) { return sender.may_make(spec); }});
+             .may_make = [&](const node::Spec &spec) {
+                 auto may = sender.may_make(spec);
+                 return may ? sender.may_run_on_hosts(options_.agents.run_without_slurm) : may;
+             }});
     };
     auto prepared = prepare();
     if (!prepared)
@@ -188,6 +191,8 @@ Expected<void> Server::check_found(const Finding &finding, const WorkFound &foun
         return room_for_one_more(spec.uid == 0, spec);
     }
     const auto &sender = finding.client->sender;
+    if (auto may = sender.may_run_here(options_.agents.run_without_slurm); !may)
+        return may;
     if (auto room = room_for_one_more(sender.is_root(), spec); !room)
         return room;
     if (spec.tied && finding.given.size() == 0 && !found.record.given.empty())

@@ -52,6 +52,16 @@ Verdict decide(const Config &config) {
                    fmt::format("write decide: true below slurmctld: in {} and restart slurmctld", kYaml)};
 }
 
+Verdict run_without_slurm(const Config &config, const Slurm & /*slurm*/) {
+    if (!config.agents.run_without_slurm)
+        return std::nullopt;
+    return Problem{
+        fmt::format("agents.run_without_slurm is true in {}, and this is a node of Slurm's", kYaml),
+        "users can run programs outside of their jobs, on CPUs, memory and GPUs that Slurm has given to "
+        "others",
+        fmt::format("write run_without_slurm: false below agents: in {} and restart singularityd", kYaml)};
+}
+
 Verdict agents_address(const Config &config, const Slurm &slurm) {
     if (!config.agents.address.empty() || slurm.nodes.size() < 2)
         return std::nullopt;
@@ -188,6 +198,7 @@ constexpr std::array kConfigurationChecks{
     Check{"configuration", Severity::kError, configuration},
     check<elastic_enabled, &Facts::configuration>("elastic-enabled", Severity::kWarning),
     check<decide, &Facts::configuration>("decide", Severity::kWarning),
+    check<run_without_slurm, &Facts::configuration, &Facts::slurm>("run-without-slurm", Severity::kWarning),
     check<agents_address, &Facts::configuration, &Facts::slurm>("agents-address", Severity::kError),
     check<agents_address_own, &Facts::configuration, &Facts::host_name>("agents-address-own",
                                                                         Severity::kError),

@@ -7,7 +7,7 @@ import socket
 import struct
 
 import pytest
-from virtualnode import (ALICE, BOB, CREATE, DESTROY, KEPT, LIST, LOG, START, WAIT, Refused, spec, task, text)
+from virtualnode import (ALICE, BOB, CREATE, DESTROY, KEPT, LIST, LOG, START, WAIT, Agent, Refused, spec, task, text, texts)
 
 
 def test_only_root_makes_nodes_of_others(agent):
@@ -171,7 +171,7 @@ def join_again():
             + struct.pack("=I?", 0, False) + task(["true"], stdio=KEPT) + struct.pack("=?", True) + text(""))
 
 
-def answer_from(agent, directory, uid):
+def answer_from(agent, directory, uid, ask=lambda connection: connection.ask(JOIN_STEP, join_again())):
     """What the agent says to a process of that user in that cgroup."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -181,7 +181,7 @@ def answer_from(agent, directory, uid):
             with open(os.path.join(directory, "cgroup.procs"), "w", encoding="ascii") as file:
                 file.write("0")
             with agent.connect(uid) as connection:
-                connection.ask(JOIN_STEP, join_again())
+                said = str(ask(connection))
         except Exception as error:  # noqa: the parent must hear of it
             said = str(error)
         finally:
@@ -231,3 +231,54 @@ def test_a_step_is_where_slurm_makes_it(agent, cgroup, path, owners, believed):
         assert said == IN_STEP.replace("7.3", "5.1"), "its own step"
     else:
         assert OF_NONE in said
+
+
+RUN_JOB = 84
+WITHIN_JOBS = "this site's users do so within their jobs only"
+
+
+def run_on_two_hosts():
+    return (texts(["host", "other"]) + struct.pack("=II", 1, 0) + text("") + task(["true"], stdio=KEPT)
+            + struct.pack("=?I", False, 0))
+
+
+@pytest.fixture(name="strict_agent", scope="module")
+def agent_as_it_is_installed():
+    agent = Agent(settings="")
+    try:
+        yield agent
+    finally:
+        agent.close()
+
+
+def test_users_run_nothing_outside_of_slurm(strict_agent):
+    with strict_agent.connect(ALICE) as alice, strict_agent.connect() as root:
+        with pytest.raises(Refused, match=WITHIN_JOBS) as refused:
+            alice.create(uid=ALICE, gid=ALICE)
+        assert refused.value.code == 1
+        with pytest.raises(Refused, match="do so by Slurm only") as refused:
+            alice.ask(RUN_JOB, run_on_two_hosts())
+        assert refused.value.code == 1
+        assert root.ask(LIST)[1].take("I") == 0
+        name, _ = root.create(uid=ALICE, gid=ALICE)
+        root.destroy(name)
+
+
+@pytest.mark.parametrize("path, owner, may", [
+    (f"slurm/uid_{ALICE}/job_7/step_3", 0, True), (f"slurm/uid_{ALICE}/job_7/step_batch", 0, True),
+    (f"slurm/uid_{BOB}/job_7/step_3", 0, False), (f"slurm/uid_{ALICE}/job_7/step_3", ALICE, False)])
+def test_users_run_programs_within_their_jobs(strict_agent, cgroup, path, owner, may):
+    """And these are in the step's cgroups; nobody is in a step by a cgroup of his own making."""
+    directory = os.path.join(cgroup, path)
+    os.makedirs(directory)
+    os.chown(os.path.dirname(directory), owner, owner)
+
+    def run(connection):
+        name, _ = connection.create(uid=ALICE, gid=ALICE)
+        number, _ = connection.start(name, ["grep", "-c", path, "/proc/self/cgroup"], stdio=KEPT)
+        ended = connection.wait(name, number)
+        connection.destroy(name)
+        return f"ran {ended[0]}"
+
+    said = answer_from(strict_agent, directory, ALICE, run)
+    assert said == "ran 0" if may else WITHIN_JOBS in said

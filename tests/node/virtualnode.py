@@ -276,7 +276,7 @@ class Terminal:
 class Agent:
     """singularityd with a socket and a state directory of its own."""
 
-    def __init__(self, where="/tmp", **environment):
+    def __init__(self, where="/tmp", settings="agents:\n  run_without_slurm: true\n", **environment):
         self.environment = environment  # of the agent, besides its own
         self.directory = tempfile.mkdtemp(prefix="singularity-test-", dir=where)
         os.chmod(self.directory, 0o755)
@@ -286,7 +286,7 @@ class Agent:
         self.store = os.path.join(self.directory, "store")
         self.configuration = os.path.join(self.directory, "singularity.yaml")
         with open(self.configuration, "w", encoding="utf-8") as file:
-            file.write(f"store:\n  directory: {self.store}\n")
+            file.write(f"store:\n  directory: {self.store}\n{settings}")
         os.mkdir(self.store, 0o700)
         self.mounts = self.own_mounts()
         self.links = self.own_links()

@@ -123,7 +123,7 @@ class ListeningAgent:
         self.socket = os.path.join(self.directory, "agent.sock")
         path = os.path.join(self.directory, "singularity.yaml")
         with open(path, "w", encoding="utf-8") as file:
-            file.write(f"agents:\n  address: 127.0.0.1\n  port: {port}\n  munge_socket: {munged.socket}\n")
+            file.write(f"agents:\n  address: 127.0.0.1\n  port: {port}\n  munge_socket: {munged.socket}\n  run_without_slurm: true\n")
         self.log_path = os.path.join(self.directory, "log")
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(

@@ -293,7 +293,8 @@ void defaults_are_those_documented(void ** /*state*/) {
                                                  .patience = std::chrono::seconds(30),
                                                  .munge_socket = "/run/munge/munge.socket.2",
                                                  .metrics = "",
-                                                 .nccl = ""}));
+                                                 .nccl = "",
+                                                 .run_without_slurm = false}));
 }
 
 void every_key_can_be_set(void ** /*state*/) {
@@ -317,7 +318,7 @@ void every_key_can_be_set(void ** /*state*/) {
              "service_quantum: 10m, strict_tiers: false}\n"
              "store: {directory: /shared/store, others: \"/a b:/c\", quota_gib: 500}\n"
              "agents: {address: 10.0.0.1, port: 1, vxlan_port: 65535, patience: 2s, munge_socket: /m, "
-             "metrics: /p, nccl: /n}\n");
+             "metrics: /p, nccl: /n, run_without_slurm: true}\n");
     Config expected;
     expected.log_level = log::Level::kDebug;
     expected.elastic = {.enabled = false,
@@ -345,7 +346,8 @@ void every_key_can_be_set(void ** /*state*/) {
                        .patience = std::chrono::seconds(2),
                        .munge_socket = "/m",
                        .metrics = "/p",
-                       .nccl = "/n"};
+                       .nccl = "/n",
+                       .run_without_slurm = true};
     assert_true(config == expected);
     assert_true(good(config::to_yaml(config)) == config);
 }

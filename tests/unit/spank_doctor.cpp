@@ -205,6 +205,8 @@ constexpr Case kCases[] = {
     {"elastic-enabled", [](Facts &f) { f.configuration->elastic.enabled = false; },
      "elastic.enabled is false"},
     {"decide", [](Facts &f) { f.configuration->slurmctld.decide = false; }, "slurmctld.decide is false"},
+    {"run-without-slurm", [](Facts &f) { f.configuration->agents.run_without_slurm = true; },
+     "agents.run_without_slurm is true"},
     {"agents-address", [](Facts &f) { f.configuration->agents.address = ""; }, "the cluster has 2 nodes"},
     {"agents-address-own", [](Facts &f) { f.configuration->agents.address = "10.0.0.9"; },
      "agents.address is 10.0.0.9"},

@@ -74,6 +74,7 @@ struct Config {
         std::filesystem::path munge_socket;
         std::filesystem::path metrics; // a file that they write; empty: none
         std::filesystem::path nccl;    // NVIDIA's library, for device proxies; empty: none
+        bool run_without_slurm{};      // users may run programs outside of Slurm's steps
         bool operator==(const Agents &) const = default;
     } agents;
 
