@@ -16,7 +16,7 @@ void Server::look_at_slurm() {
 }
 
 SlurmWatch::Here Server::here_of_slurm() const {
-    SlurmWatch::Here here{.node = options_.host, .jobs = {}, .coordinated = {}};
+    SlurmWatch::Here here{.node = options_.host, .jobs = {}, .coordinated = {}, .owners = {}};
     for (const auto &[key, step] : steps_) {
         const auto job = job_of_step(key.step);
         // What an earlier agent knew of a step is not here any more: that of a script can be requeued, and of
@@ -26,12 +26,16 @@ SlurmWatch::Here Server::here_of_slurm() const {
         if (!job || step->job().empty() || !(adopted || plan.of_script))
             continue;
         here.jobs.insert(*job);
+        here.owners[*job] = key.uid;
         if (!adopted)
             here.node = plan.hosts.at(plan.node);
     }
     for (const auto &[name, job] : jobs_->all())
-        if (const auto of = job_of_step(job->record().step()); of && job->record().of_script() && job->runs())
+        if (const auto of = job_of_step(job->record().step());
+            of && job->record().of_script() && job->runs()) {
             here.coordinated.insert(*of);
+            here.owners[*of] = job->record().user().uid();
+        }
     return here;
 }
 

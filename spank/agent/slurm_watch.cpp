@@ -113,20 +113,23 @@ void SlurmWatch::take(const std::function<void(std::uint32_t)> &save) {
     std::set<std::uint32_t> moved;
     for (const auto job : view->move)
         if (moved.insert(job).second)
-            move(job, "its comment asks for it");
+            move(*asked, job, "its comment asks for it");
     if (!view->leave.empty())
         for (const auto job : asked->jobs)
             if (moved.insert(job).second)
-                move(job, fmt::format("{} is drained ({})", asked->node, view->leave));
+                move(*asked, job, fmt::format("{} is drained ({})", asked->node, view->leave));
     for (const auto job : view->save)
         if (!moved.contains(job))
             save(job);
 }
 
 // What is said in the comment is seen to when it begins again.
-void SlurmWatch::move(std::uint32_t job, std::string_view why) {
+void SlurmWatch::move(const Here &of, std::uint32_t job, std::string_view why) {
+    const auto owner = of.owners.find(job);
+    if (owner == of.owners.end())
+        return; // of nobody's here
     kLog.info("job {} is requeued, to go on elsewhere: {}", job, why);
-    tell({"requeue", std::to_string(job)});
+    tell(OwnedJob{.id = job, .uid = owner->second}.command("requeue"));
 }
 
 } // namespace singularity::agent

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -38,6 +39,7 @@ class SlurmWatch {
         std::string node;                    // our NodeName
         std::set<std::uint32_t> jobs;        // of Slurm's, whose steps can be saved, and have ranks here
         std::set<std::uint32_t> coordinated; // by us
+        std::map<std::uint32_t, std::uint32_t> owners; // of all of these: uids
     };
     // every: 0: it never asks.
     SlurmWatch(const Libraries &libraries, std::chrono::milliseconds every)
@@ -53,7 +55,7 @@ class SlurmWatch {
 
   private:
     void take(const std::function<void(std::uint32_t)> &save);
-    void move(std::uint32_t job, std::string_view why);
+    void move(const Here &of, std::uint32_t job, std::string_view why);
 
     const Libraries *libraries_;
     std::chrono::milliseconds every_;
