@@ -126,8 +126,10 @@ void SlurmWatch::take(const std::function<void(std::uint32_t)> &save) {
 // What is said in the comment is seen to when it begins again.
 void SlurmWatch::move(const Here &of, std::uint32_t job, std::string_view why) {
     const auto owner = of.owners.find(job);
-    if (owner == of.owners.end())
-        return; // of nobody's here
+    if (owner == of.owners.end()) {
+        kLog.error("job {} is not requeued, though {}: whose it is is not known here", job, why);
+        return;
+    }
     kLog.info("job {} is requeued, to go on elsewhere: {}", job, why);
     tell(OwnedJob{.id = job, .uid = owner->second}.command("requeue"));
 }
