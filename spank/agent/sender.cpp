@@ -82,10 +82,10 @@ Expected<void> Sender::may_touch(const node::Spec &spec) const {
     return failure("use the virtual node", quote(spec.name), "it belongs to another user", EPERM);
 }
 
-Expected<void> Sender::may_run_here(bool without_slurm) const {
+Expected<void> Sender::may_run_here(bool without_slurm, const std::string &cgroups) const {
     if (is_root() || without_slurm)
         return {};
-    const auto place = slurm_cgroup();
+    const auto place = slurm_cgroup(cgroups);
     if (!place)
         return std::unexpected(place.error());
     if (place->job != 0)
@@ -118,11 +118,8 @@ Expected<std::string> Sender::cgroups() const {
     return text;
 }
 
-Expected<SlurmCgroup> Sender::slurm_cgroup() const {
-    auto text = cgroups();
-    if (!text)
-        return propagate(text);
-    auto decided = node::made_by_root(*text);
+Expected<SlurmCgroup> Sender::slurm_cgroup(const std::string &cgroups) const {
+    auto decided = node::made_by_root(cgroups);
     if (!decided)
         return propagate(decided);
     return agent::slurm_cgroup(*decided, uid_);

@@ -27,15 +27,16 @@ class Sender {
     [[nodiscard]] Expected<void> may_make(const node::Spec &spec) const;
     [[nodiscard]] Expected<void> may_touch(const node::Spec &spec) const;
     // A user only from within a step of Slurm's, in whose cgroups the node is, unless the site allows more.
-    [[nodiscard]] Expected<void> may_run_here(bool without_slurm) const;
+    [[nodiscard]] Expected<void> may_run_here(bool without_slurm, const std::string &cgroups) const;
     // The same of nodes on several hosts, where no step's cgroups are known.
     [[nodiscard]] Expected<void> may_run_on_hosts(bool without_slurm) const;
     // How a name of his begins.
     [[nodiscard]] std::string prefix() const;
     // His process's /proc/PID/cgroup.
     [[nodiscard]] Expected<std::string> cgroups() const;
-    // Where Slurm has put his process.
-    [[nodiscard]] Expected<SlurmCgroup> slurm_cgroup() const;
+    // Where Slurm has put his process, of what cgroups() has said: it may have moved since, and nothing of
+    // what it is to be in is read a second time.
+    [[nodiscard]] Expected<SlurmCgroup> slurm_cgroup(const std::string &cgroups) const;
 
   private:
     pid_t pid_ = 0;

@@ -89,15 +89,17 @@ std::shared_ptr<Job> Server::find_job(const Client &client, const std::string &n
 }
 
 void Server::run_job(const std::shared_ptr<Client> &client, RunJob request, const Asker &asker) {
+    auto cgroups = client->sender.cgroups();
+    if (!cgroups)
+        return asker.refuse(cgroups.error());
     const bool here = std::ranges::all_of(
         request.hosts, [&](const auto &host) { return peers::short_name(host) == options_.host; });
     const auto &sender = client->sender;
     const bool without_slurm = options_.agents.run_without_slurm;
-    if (auto may = here ? sender.may_run_here(without_slurm) : sender.may_run_on_hosts(without_slurm); !may)
+    if (auto may =
+            here ? sender.may_run_here(without_slurm, *cgroups) : sender.may_run_on_hosts(without_slurm);
+        !may)
         return asker.refuse(may.error());
-    auto cgroups = client->sender.cgroups();
-    if (!cgroups)
-        return asker.refuse(cgroups.error());
     const bool tied = request.tied;
     const auto &groups = client->sender.groups();
     auto job = jobs_->run({.request = std::move(request),

@@ -141,13 +141,13 @@ void Server::create(const std::shared_ptr<Client> &client, Create request, const
         spec.address = node::kDefaultAddress;
     if (auto may = client->sender.may_make(spec); !may)
         return asker.refuse(may.error());
-    if (auto may = client->sender.may_run_here(options_.agents.run_without_slurm); !may)
-        return asker.refuse(may.error());
     if (auto room = room_for_one_more(client->sender.is_root(), spec); !room)
         return asker.refuse(room.error());
     auto cgroups = client->sender.cgroups();
     if (!cgroups)
         return asker.refuse(cgroups.error());
+    if (auto may = client->sender.may_run_here(options_.agents.run_without_slurm, *cgroups); !may)
+        return asker.refuse(may.error());
     make_checked(std::move(spec), std::move(*cgroups), {}, client, asker);
 }
 

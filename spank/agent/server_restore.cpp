@@ -191,7 +191,7 @@ Expected<void> Server::check_found(const Finding &finding, const WorkFound &foun
         return room_for_one_more(spec.uid == 0, spec);
     }
     const auto &sender = finding.client->sender;
-    if (auto may = sender.may_run_here(options_.agents.run_without_slurm); !may)
+    if (auto may = sender.may_run_here(options_.agents.run_without_slurm, finding.cgroups); !may)
         return may;
     if (auto room = room_for_one_more(sender.is_root(), spec); !room)
         return room;

@@ -48,7 +48,10 @@ bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Pa
         }
         return true;
     }
-    const auto place = client->sender.slurm_cgroup();
+    const auto cgroups = client->sender.cgroups();
+    if (!cgroups)
+        return refuse(cgroups.error().message(), cgroups.error().code);
+    const auto place = client->sender.slurm_cgroup(*cgroups);
     if (!place)
         return refuse(place.error().message(), place.error().code);
     const auto job = script_of(*place);

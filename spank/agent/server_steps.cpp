@@ -79,7 +79,7 @@ void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, 
     const auto cgroups = client->sender.cgroups();
     if (!cgroups)
         return asker.refuse(cgroups.error());
-    const auto place = client->sender.slurm_cgroup();
+    const auto place = client->sender.slurm_cgroup(*cgroups);
     if (!place)
         return asker.refuse(place.error());
     const StepKey key{.uid = client->sender.uid(), .step = step_of(*place)};
