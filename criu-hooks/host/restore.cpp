@@ -4,6 +4,7 @@
 #include "children.hpp"
 #include "criu-hooks/host/node.hpp"
 #include "grown.hpp"
+#include "interrupted.hpp"
 #include "outside.hpp"
 #include "session.hpp"
 #include "standstill.hpp"
@@ -75,6 +76,8 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
         return propagate(probed);
     if (auto accepted = accept_grown_files(wanted); !accepted)
         return propagate(accepted);
+    if (auto again = call_again_in_images(wanted.images); !again)
+        return propagate(again);
     if (auto verified = verify_bound_sockets(context, wanted); !verified)
         return propagate(verified);
     auto request = request_of(wanted);

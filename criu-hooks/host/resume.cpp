@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "criu-hooks/host/node.hpp"
+#include "interrupted.hpp"
 #include "proc.hpp"
 #include "rescue.hpp"
 #include "session.hpp"
@@ -10,6 +11,8 @@
 
 namespace singularity::host {
 namespace {
+
+constexpr std::chrono::seconds kToCallAgain{1}; // in processes that stand still already
 
 // A criu whose caller has been killed undoes what it has begun when it next asks for consent. Debuggers
 // inside of the node are none of ours.
@@ -34,6 +37,9 @@ Expected<void> resume(pid_t init) {
         return alone;
     if (auto ended = end_tcp_repair(*node); !ended)
         return propagate(ended);
+    // Where that is not possible (a frozen process cannot be stopped) calls fail with EINTR, and nothing is
+    // lost.
+    static_cast<void>(call_again_in(*node, Deadline::after(kToCallAgain)));
     // Also those that are not stopped yet: SIGCONT takes back a SIGSTOP that is on its way.
     for (const Process &each : *node)
         if (each.state != 'Z' && kill(each.pid, SIGCONT) != 0 && errno != ESRCH)

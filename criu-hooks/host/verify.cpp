@@ -2,6 +2,7 @@
 #include "verify.hpp"
 
 #include "file.hpp"
+#include "process_tree.hpp"
 #include "records.hpp"
 
 #include <algorithm>
@@ -41,10 +42,6 @@ constexpr std::array kCapabilities{Capabilities{9, "inheritable"}, Capabilities{
 constexpr std::uint32_t kGroups = 14;
 constexpr std::uint32_t kNoNewPrivileges = 18;
 } // namespace credentials
-namespace processes {
-constexpr std::uint32_t kPid = 1;
-constexpr std::uint32_t kThreads = 5;
-} // namespace processes
 namespace ghost {
 constexpr std::uint32_t kUid = 1;
 constexpr std::uint32_t kMode = 3;
@@ -126,34 +123,6 @@ Expected<bool> check_core(const Context &context, int images, const std::string 
     return true;
 }
 
-struct ProcessEntry {
-    std::uint64_t pid = 0;
-    std::vector<std::uint64_t> threads;
-};
-
-Expected<std::vector<ProcessEntry>> processes_in(int images) {
-    constexpr const char *kFile = "pstree.img";
-    std::vector<ProcessEntry> entries;
-    auto read = for_each_record(images, kFile, Magic::kProcesses, [&](Bytes message) -> Expected<void> {
-        auto fields = fields_of(message);
-        if (!fields)
-            return propagate(fields);
-        auto threads = repeated(*fields, processes::kThreads);
-        if (!threads)
-            return propagate(threads);
-        const Field *const pid = find(*fields, processes::kPid);
-        if (pid == nullptr)
-            return refused(kFile, "a process has no id");
-        entries.push_back({pid->value, std::move(*threads)});
-        return {};
-    });
-    if (!read)
-        return propagate(read);
-    if (entries.empty())
-        return refused(kFile, "it has no process");
-    return entries;
-}
-
 // A file that is made anew on restore, with the owner and mode that it had.
 Expected<void> check_ghost(const Context &context, int images, const std::string &file) {
     auto reader = RecordReader::open(images, file, Magic::kGhostFile);
@@ -184,7 +153,7 @@ Expected<void> verify_credentials(const Context &context, int images) {
     if (!entries)
         return propagate(entries);
     const auto check = [&](std::uint64_t id) {
-        return check_core(context, images, fmt::format("core-{}.img", id));
+        return check_core(context, images, core_file(id));
     };
     for (const ProcessEntry &process : *entries) {
         auto lives = check(process.pid);

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The parts of host images that need no CRIU: the wire format of its images, and what its log says.
 #include "cmocka.hpp"
+#include "interrupted.hpp"
 #include "log.hpp"
 #include "wire.hpp"
 
 #include <cstdint>
+#include <initializer_list>
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace {
 
@@ -70,6 +73,104 @@ void test_random_bytes(void **) {
     }
 }
 
+// A message of one number per field, in the order given.
+std::string numbers(std::initializer_list<std::pair<std::uint32_t, std::uint64_t>> fields) {
+    std::string message;
+    for (const auto &[number, value] : fields)
+        message += host::encoded_varint(std::uint64_t{number} << 3U) + host::encoded_varint(value);
+    return message;
+}
+std::string part(std::uint32_t number, const std::string &content) {
+    return host::encoded_varint(std::uint64_t{number} << 3U | 2U) + host::encoded_varint(content.size()) +
+           content;
+}
+
+constexpr std::uint64_t kInterrupted = -std::uint64_t{4}; // EINTR
+
+// As CRIU writes it: a thread that slept and is told EINTR, with a set of blocked signals and signals that
+// wait.
+std::string core_of(std::uint64_t blocked, const std::string &waiting) {
+    const std::string registers = numbers({{7, 1},
+                                           {8, 0x3000},
+                                           {11, kInterrupted},
+                                           {13, 0x1000},
+                                           {14, 5},
+                                           {15, 1},
+                                           {16, 230},
+                                           {17, 0x7002},
+                                           {18, 0x33},
+                                           {20, 9}});
+    return numbers({{1, 1}}) + part(2, numbers({{1, 77}}) + part(2, registers)) +
+           part(5, numbers({{1, 0}, {6, blocked}}) + waiting);
+}
+
+void test_call_again(void **) {
+    const host::CallRegisters sleeping{.rax = kInterrupted,
+                                       .orig_rax = 35,
+                                       .rip = 0x7002,
+                                       .rdi = 0x1000,
+                                       .rsi = 0x2000,
+                                       .rdx = 1,
+                                       .r10 = 2,
+                                       .cs = 0x33};
+    host::CallRegisters expected = sleeping;
+    expected.rax = 35;
+    expected.rip = 0x7000;
+    expected.rdi = 0x2000; // for the rest of its time
+    assert_true(host::to_call_again(sleeping) == expected);
+    host::CallRegisters other = sleeping;
+    other.rsi = 0; // nobody knows the rest
+    assert_int_equal(host::to_call_again(other)->rdi, 0x1000);
+    other = sleeping;
+    other.rax = 0; // it has ended
+    assert_false(host::to_call_again(other).has_value());
+    other = sleeping;
+    other.orig_rax = ~std::uint64_t{0}; // in no call
+    assert_false(host::to_call_again(other).has_value());
+    other.orig_rax = 42; // connect: that one goes on in the kernel
+    assert_false(host::to_call_again(other).has_value());
+    other = sleeping;
+    other.cs = 0x23; // 32-bit code
+    assert_false(host::to_call_again(other).has_value());
+}
+
+void test_call_again_in_core(void **) {
+    const std::string core = core_of(0, "");
+    const auto changed = host::core_to_call_again(bytes(core), 0);
+    assert_true(changed.has_value() && changed->has_value());
+    const auto fields = host::fields_of(bytes(**changed));
+    const auto x86 = host::fields_of(host::find(*fields, 2)->bytes);
+    assert_int_equal(host::find(*x86, 1)->value, 77);
+    const auto registers = host::fields_of(host::find(*x86, 2)->bytes);
+    assert_int_equal(registers->size(), 10);
+    for (const auto &[number, value] :
+         std::initializer_list<std::pair<std::uint32_t, std::uint64_t>>{{7, 1},
+                                                                        {8, 0x3000},
+                                                                        {11, 230},
+                                                                        {13, 0x3000},
+                                                                        {14, 5},
+                                                                        {15, 1},
+                                                                        {16, 230},
+                                                                        {17, 0x7000},
+                                                                        {20, 9}})
+        assert_int_equal(host::find(*registers, number)->value, value);
+
+    // Signal 10: its own or its process', blocked or not.
+    const std::string user_1(std::string("\x0a\0\0\0", 4) + std::string(124, '\0'));
+    const std::string queue = part(9, part(1, part(1, user_1)));
+    constexpr std::uint64_t kUser1 = 1U << 9U;
+    const auto again = [](const std::string &text, std::uint64_t of_process) {
+        const auto result = host::core_to_call_again(bytes(text), of_process);
+        assert_true(result.has_value());
+        return result->has_value();
+    };
+    assert_false(again(core_of(0, queue), 0));
+    assert_true(again(core_of(kUser1, queue), 0));
+    assert_false(again(core, kUser1));
+    assert_true(again(core_of(kUser1, ""), kUser1));
+    assert_false(host::core_to_call_again(bytes(core.substr(0, core.size() - 1)), 0).has_value());
+}
+
 void test_log(void **) {
     const std::string why = host::explain(
         "(00.1) Dumping\n"
@@ -86,8 +187,12 @@ void test_log(void **) {
 } // namespace
 
 int main() {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_fields), cmocka_unit_test(test_replaced),
-                                cmocka_unit_test(test_malformed), cmocka_unit_test(test_random_bytes),
-                                cmocka_unit_test(test_log)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_fields),
+                                cmocka_unit_test(test_replaced),
+                                cmocka_unit_test(test_malformed),
+                                cmocka_unit_test(test_random_bytes),
+                                cmocka_unit_test(test_log),
+                                cmocka_unit_test(test_call_again),
+                                cmocka_unit_test(test_call_again_in_core)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

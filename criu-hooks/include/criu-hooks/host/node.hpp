@@ -51,7 +51,7 @@ struct OutsideMount {
 
 // What becomes of the node once its image is complete.
 enum class Afterwards : std::uint8_t {
-    kRun,  // it runs on
+    kRun,  // it runs on; calls that wait fail with EINTR
     kStop, // all processes are stopped until resume() or a kill: for who must first store the image safely
     kEnd,  // all processes are killed
 };
