@@ -58,6 +58,7 @@ constexpr std::tuple kKeys{
     Key{"elastic.checkpoint_every",       kEvery,           30min,             [](auto &c) -> auto & { return c.elastic.checkpoint_every; }},
     Key{"elastic.checkpoint_every_least", kEveryLeast,      5min,              [](auto &c) -> auto & { return c.elastic.checkpoint_every_least; }},
     Key{"elastic.look_every",         kLookEvery,           1min,              [](auto &c) -> auto & { return c.elastic.look_every; }},
+    Key{"elastic.hide_unsavable",     Boolean{},            true,              [](auto &c) -> auto & { return c.elastic.hide_unsavable; }},
     Key{"slurmctld.decide",           Boolean{},            true,              [](auto &c) -> auto & { return c.slurmctld.decide; }},
     Key{"slurmctld.verify_interval",  Duration{1s, 1h},     60s,               [](auto &c) -> auto & { return c.slurmctld.verify_interval; }},
     Key{"slurmctld.verify_sample",    Integer{1, 256},      32,                [](auto &c) -> auto & { return c.slurmctld.verify_sample; }},

@@ -166,7 +166,8 @@ void Server::make_checked(node::Spec spec, std::string cgroups, std::optional<Me
     const node::MakePlan plan{.spec = spec,
                               .room = node::Room(options_.places.state, spec.name),
                               .init = options_.places.libraries.init(),
-                              .cgroups = std::move(cgroups)};
+                              .cgroups = std::move(cgroups),
+                              .hide_unsavable = options_.elastic.hide_unsavable};
     auto prepared = plan.room.prepare(spec);
     auto made = prepared ? LiveNode::make(plan, std::move(meeting), options_.places, asker)
                          : Expected<LiveNode>(std::unexpected(prepared.error()));

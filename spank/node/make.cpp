@@ -4,6 +4,7 @@
 #include "cgroups.hpp"
 #include "common/deadline.hpp"
 #include "common/unix_socket.hpp"
+#include "hidden_calls.hpp"
 #include "mounts.hpp"
 #include "network.hpp"
 #include "packet.hpp"
@@ -160,6 +161,9 @@ Expected<void> become_init(const MakePlan &plan) {
         fail_by(reset.error());
     if (auto become = become_user(plan.spec); !become)
         fail_by(become.error());
+    if (plan.hide_unsavable)
+        if (auto hidden = hide_unsavable_calls(); !hidden)
+            fail_by(hidden.error());
     std::array<char *, 2> arguments{const_cast<char *>("singularity-init"), nullptr}; // execve does not write
     std::array<char *, 1> environment{nullptr};
     execve(plan.init.c_str(), arguments.data(), environment.data());

@@ -19,7 +19,8 @@ struct MakePlan {
     Spec spec; // checked
     Room room; // prepared
     std::filesystem::path init;
-    std::string cgroups; // /proc/PID/cgroup of who asks for it: the node's as well
+    std::string cgroups;        // /proc/PID/cgroup of who asks for it: the node's as well
+    bool hide_unsavable = true; // hidden_calls.hpp
 };
 
 // The agent's end. Nothing blocks: step() is called when fd() is readable. Nothing goes on before allow(): if

@@ -29,6 +29,44 @@ def said(node, script, **options):
     return output
 
 
+# What a program is told: (name, number on x86-64 or None, arguments, error). A socket has no number: family, type, protocol.
+HIDDEN = [
+    ("io_uring_setup", 425, (8, 0), "ENOSYS"),
+    ("perf_event_open", 298, (0, 0, -1, -1, 0), "ENOSYS"),
+    ("fanotify_init", 300, (0, 0), "ENOSYS"),
+    ("memfd_secret", 447, (0,), "ENOSYS"),
+    ("landlock_create_ruleset", 444, (0, 0, 1), "ENOSYS"),
+    ("mseal", 462, (0, 0, 0), "ENOSYS"),
+    ("pkey_alloc", 330, (0, 0), "ENOSPC"),
+    ("MPTCP", None, (2, 1, 262), "EPROTONOSUPPORT"),
+    ("MPTCP over IPv6", None, (10, 1, 262), "EPROTONOSUPPORT"),
+    ("AF_ALG", None, (38, 5, 0), "EAFNOSUPPORT"),
+    ("AF_SMC", None, (43, 1, 0), "EAFNOSUPPORT"),
+]
+CALLS = """
+import ctypes, errno, sys
+libc = ctypes.CDLL(None, use_errno=True)
+for name, number, arguments, _ in eval(sys.argv[1]):
+    longs = [ctypes.c_long(argument) for argument in arguments]
+    result = libc.syscall(ctypes.c_long(41 if number is None else number), *longs)
+    print(name, "works" if result >= 0 else errno.errorcode[ctypes.get_errno()], sep=": ")
+"""
+
+
+def calls(node, table):
+    connection, name, _ = node
+    status, output = connection.run(name, ["/usr/bin/python3", "-c", CALLS, repr(table)])
+    assert status == 0, output
+    return output.splitlines()
+
+
+def test_what_cannot_be_saved_is_hidden(node):
+    assert calls(node, HIDDEN) == [f"{name}: {error}" for name, _, _, error in HIDDEN]
+    others = [("TCP", None, (2, 1, 6), ""), ("TCP over IPv6", None, (10, 1, 0), ""), ("Unix", None, (1, 1, 0), ""), ("epoll_create1", 291, (0,), ""),
+              ("userfaultfd for user mode", 323, (1,), "")]
+    assert calls(node, others) == [f"{name}: works" for name, *_ in others]
+
+
 def test_exit_statuses(agent):
     for script, expected in (("true", 0), ("exit 7", 7), ("kill -USR1 $$", 128 + signal.SIGUSR1), ("kill -9 $$", 137)):
         assert agent.ctl("run", "--", "sh", "-c", script).returncode == expected, script

@@ -27,6 +27,7 @@ struct Config {
         std::chrono::milliseconds checkpoint_every{}; // 0, or not below checkpoint_every_least
         std::chrono::milliseconds checkpoint_every_least{};
         std::chrono::milliseconds look_every{}; // at slurmctld; 0: never
+        bool hide_unsavable{};                  // kernel interfaces that a checkpoint cannot hold
         bool operator==(const Elastic &) const = default;
     } elastic;
 
