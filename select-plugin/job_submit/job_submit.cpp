@@ -43,14 +43,18 @@ void hand_over(const std::string &text, char **words) {
     *words = slurms.duplicate(all.c_str());
 }
 
-// Whoever submits from within a job hands that one's on.
-void identify(job_desc_msg_t &description) {
+void set_variable(job_desc_msg_t &description, const char *name, const char *value) {
+    if (slurms.set_variable(&description.environment, name, value) == 0)
+        throw std::runtime_error("slurm_env_array_overwrite failed");
+}
+
+// Whoever submits from within a job hands that one's variables on: both are always set.
+void describe_in_environment(job_desc_msg_t &description, const Answer &answer) {
     std::array<unsigned char, kIdentityBytes> bytes{};
     if (getentropy(bytes.data(), bytes.size()) != 0)
         throw std::system_error(errno, std::generic_category(), "getentropy");
-    const auto identity = fmt::format("{:02x}", fmt::join(bytes, ""));
-    if (slurms.set_variable(&description.environment, kIdentityVariable, identity.c_str()) == 0)
-        throw std::runtime_error("slurm_env_array_overwrite failed");
+    set_variable(description, kIdentityVariable, fmt::format("{:02x}", fmt::join(bytes, "")).c_str());
+    set_variable(description, kOutputVariable, answer.new_output ? kNewOutput : kKeptOutput);
     description.env_size = 0;
     while (description.environment[description.env_size] != nullptr)
         ++description.env_size;
@@ -80,7 +84,7 @@ int submit(job_desc_msg_t *description, char **words) noexcept {
             description->admin_comment = slurms.duplicate(answer.note.c_str());
         }
         if (answer.accepted && answer.has_script)
-            identify(*description);
+            describe_in_environment(*description, answer);
         return answer.accepted ? SLURM_SUCCESS : ESLURM_NOT_SUPPORTED;
     } catch (const std::exception &error) {
         kLog.error("a job was let through without being looked at: {}", error.what());

@@ -67,12 +67,7 @@ std::optional<std::uint32_t> cpus_per_gpu(std::string_view list) {
     return std::nullopt;
 }
 
-// Of a heterogeneous job only the first component has the script.
-bool is_batch(const job_desc_msg_t &description) {
-    const bool later_component = description.het_job_offset != NO_VAL && description.het_job_offset > 0 &&
-                                 description.environment != nullptr;
-    return description.script != nullptr || later_component;
-}
+bool is_batch(const job_desc_msg_t &description) { return description.script != nullptr; }
 
 void say(Answer &answer, std::string_view words) {
     answer.words += fmt::format("{}singularity: {}", answer.words.empty() ? "" : "\n", words);
@@ -83,12 +78,16 @@ void refuse(Answer &answer, std::string_view words) {
     say(answer, words);
 }
 
-void see_to_requeue(job_desc_msg_t &description, Answer &answer) {
-    if (description.requeue == 0)
-        refuse(answer, "an elastic job is requeued when it is moved or preempted: leave out --no-requeue, or "
-                       "submit it with --singularity-off");
-    else
-        description.requeue = 1;
+// Whether Slurm may run it again.
+bool see_to_requeue(job_desc_msg_t &description, Answer &answer) {
+    if (description.requeue == 0) {
+        say(answer,
+            "with --no-requeue a job is saved only by `singularityctl checkpoint`: it cannot be moved or "
+            "made smaller, and ends when Slurm preempts it or its time is over");
+        return false;
+    }
+    description.requeue = 1;
+    return true;
 }
 
 void see_to_output(job_desc_msg_t &description, Answer &answer) {
@@ -96,8 +95,10 @@ void see_to_output(job_desc_msg_t &description, Answer &answer) {
         say(answer,
             "with --open-mode=truncate what an elastic job has written is lost each time it is requeued: "
             "leave it out");
-    else if (description.open_mode == 0)
+    else if (description.open_mode == 0) {
         description.open_mode = OPEN_MODE_APPEND;
+        answer.new_output = true;
+    }
 }
 
 // Whether all tasks have CPUs when the job has MIN GPUs, where CPUs come with GPUs. Refused and not raised:
@@ -153,15 +154,20 @@ Answer examine(job_desc_msg_t &description) {
     const auto elastic = elastic_of(description);
     if (!elastic)
         return answer;
-    if (is_batch(description)) {
-        see_to_requeue(description, answer);
-        see_to_output(description, answer);
+    if (description.het_job_offset != NO_VAL) {
+        // Each has a job of Slurm's own, and what runs across them cannot be saved at one moment.
+        refuse(answer, "the components of a heterogeneous job cannot be saved together: submit it with "
+                       "--singularity-off, or as one job");
+        return answer;
     }
-    see_to_cpus(description, *elastic, answer);
+    const bool runs_again = is_batch(description) && see_to_requeue(description, answer);
+    if (runs_again)
+        see_to_output(description, answer);
+    if (runs_again || !is_batch(description)) // a job that is never requeued is never made smaller
+        see_to_cpus(description, *elastic, answer);
     answer.has_script = description.script != nullptr;
     // One that is not requeued has the size that its client knows of.
-    if (is_batch(description) && elastic->min_gpus && elastic->max_gpus &&
-        bounded(description.admin_comment).empty())
+    if (runs_again && elastic->min_gpus && elastic->max_gpus && bounded(description.admin_comment).empty())
         answer.note = fmt::format("singularity: elastic={}-{}", *elastic->min_gpus, *elastic->max_gpus);
     return answer;
 }

@@ -29,6 +29,7 @@ struct Answer {
     // before it has run. Empty: nobody knows that yet.
     std::string note;
     bool has_script = false; // elastic, and can be requeued: an identity tells its runs from other jobs'
+    bool new_output = false; // Slurm appends to its output file, which is to begin anew in the first run
 };
 
 // Looks at the description of an elastic job and completes it: numbers only, no string of it is touched.

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include <fcntl.h>
@@ -70,9 +71,12 @@ Failure make_kept(Streams &streams) {
 
 // Everything that the new process does before it becomes the program.
 Failure become(node::Program &program, const Streams &streams) {
-    if (setsid() < 0)
+    const bool has_terminal = program.stdio == Stdio::terminal;
+    // Without a terminal it stays in init's session, as a task of Slurm's does in its starter's: a process
+    // group that is alone in its session cannot be stopped by SIGTSTP.
+    if (has_terminal ? setsid() < 0 : setpgid(0, 0) != 0)
         return {Step::session, errno};
-    if (program.stdio == Stdio::terminal && ioctl(streams.inner[0].get(), TIOCSCTTY, 0) != 0)
+    if (has_terminal && ioctl(streams.inner[0].get(), TIOCSCTTY, 0) != 0)
         return {Step::terminal, errno};
     // Copies above 2 first: one of the three may be the number on which another has to go.
     std::array<int, 3> high{};
@@ -111,7 +115,11 @@ Failure become(node::Program &program, const Streams &streams) {
     auto arguments = exec_list(program.arguments);
     auto environment = exec_list(program.environment);
     environ = environment.data(); // execvp looks at PATH there
-    execvp(arguments[0], arguments.data());
+    // Not execvp for a path: it has a shell run what is no program.
+    if (std::strchr(arguments[0], '/') != nullptr)
+        execve(arguments[0], arguments.data(), environ);
+    else
+        execvp(arguments[0], arguments.data());
     return {Step::execute, errno};
 }
 

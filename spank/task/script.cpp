@@ -4,10 +4,12 @@
 #include "agent/client.hpp"
 #include "common/deadline.hpp"
 #include "common/exec.hpp"
+#include "common/identity.hpp"
+#include "output.hpp"
 #include "processes.hpp"
+#include "signals.hpp"
 #include "streams/program.hpp"
 #include "variables.hpp"
-#include "wrapper.hpp"
 
 #include <algorithm>
 #include <array>
@@ -105,7 +107,7 @@ class Script {
         signalfd_siginfo info{};
         while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
             const int number = static_cast<int>(info.ssi_signo);
-            if (number == SIGCHLD || number == SIGWINCH)
+            if (!is_for_program(info))
                 continue;
             if (held_) // whatever it is, the script hears of it if it runs on
                 pending_.push_back(number);
@@ -206,11 +208,24 @@ class Script {
     std::vector<int> pending_; // that have come since it is held
 };
 
+// Of the first run. A script that is not told to keep what its file had before is a job's of ours.
+Expected<void> begin_outputs(std::uint32_t restarts) {
+    const char *const wanted = std::getenv(kOutputVariable);
+    const bool is_new = wanted != nullptr && std::string_view(wanted) == kNewOutput;
+    unsetenv(kOutputVariable);
+    const char *const identity = std::getenv(kIdentityVariable);
+    const char *const job = std::getenv("SLURM_JOB_ID"); // tasks of an array have one identity
+    if (!is_new || restarts != 0 || identity == nullptr || job == nullptr)
+        return {};
+    for (const int fd : {STDOUT_FILENO, STDERR_FILENO})
+        if (auto begun = begin_output(fd, fmt::format("{} {}", identity, job)); !begun)
+            return begun;
+    return {};
+}
+
 } // namespace
 
 Expected<int> run_script(const std::filesystem::path &socket, const std::vector<std::string> &command) {
-    auto numbers = forwarded_signals();
-    numbers.push_back(SIGCHLD);
     sigset_t before;
     sigprocmask(SIG_BLOCK, nullptr, &before);
     std::uint32_t restarts = 0;
@@ -218,7 +233,9 @@ Expected<int> run_script(const std::filesystem::path &socket, const std::vector<
         const std::string_view digits(text);
         std::from_chars(digits.data(), digits.data() + digits.size(), restarts);
     }
-    auto signals = spank::readable_signals(numbers);
+    if (auto begun = begin_outputs(restarts); !begun)
+        std::cerr << "singularity-task: " << begun.error().message() << '\n';
+    auto signals = spank::readable_signals(forwarded_signals());
     if (!signals)
         return propagate(signals);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)

@@ -3,6 +3,8 @@
 
 #include "agent/client.hpp"
 #include "common/deadline.hpp"
+#include "program_path.hpp"
+#include "signals.hpp"
 #include "streams/program.hpp"
 #include "streams/streams.hpp"
 
@@ -11,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <utility>
@@ -26,11 +29,6 @@ namespace {
 
 using agent::Client;
 
-// Those of the realtime kind are added.
-constexpr std::array kForwarded{SIGINT,  SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM,
-                                SIGCONT, SIGTSTP, SIGURG, SIGXCPU, SIGIO,   SIGPWR};
-// Those that a user or Slurm ends a program with.
-constexpr std::array kEnding{SIGINT, SIGTERM, SIGQUIT, SIGHUP};
 constexpr std::chrono::seconds kAgentPatience{30}; // for one that is being restarted
 // Nodes and their device proxies are made on all hosts: longer than any of the agents' own deadlines.
 constexpr std::chrono::seconds kStartPatience{300};
@@ -126,8 +124,10 @@ class Rank {
             if (!joined)
                 return propagate(joined);
             if (const auto &there = *joined) {
+                for (const int number : std::exchange(early_, {}))
+                    send(number);
                 if (told_to_end_)
-                    static_cast<void>(client_.send(agent::SignalRank{.number = SIGTERM}));
+                    send(SIGTERM);
                 return there->reply;
             }
             if (deadline.expired() && told_to_end_)
@@ -139,14 +139,16 @@ class Rank {
             if (poll(watched.data(), watched.size(), deadline.poll_timeout()) < 0 && errno != EINTR)
                 return std::unexpected(errno_error("wait for", "the rank"));
             signalfd_siginfo info{};
-            if (read(signals_.get(), &info, sizeof(info)) != sizeof(info))
+            if (read(signals_.get(), &info, sizeof(info)) != sizeof(info) || !is_for_program(info))
                 continue;
             if (info.ssi_signo == SIGTERM && !told_to_end_) {
                 // Others may run already, and what they have done is saved only with all of them.
                 told_to_end_ = true;
                 deadline = Deadline::after(kTogetherPatience);
-            } else if (std::ranges::find(kEnding, static_cast<int>(info.ssi_signo)) != kEnding.end()) {
+            } else if (ends_program(static_cast<int>(info.ssi_signo))) {
                 return end_by(static_cast<int>(info.ssi_signo));
+            } else {
+                early_.push_back(static_cast<int>(info.ssi_signo));
             }
         }
     }
@@ -171,7 +173,7 @@ class Rank {
                     return false;
                 // What the one before was told is lost.
                 if (joined && told_to_end_)
-                    static_cast<void>(client_.send(agent::SignalRank{.number = SIGTERM}));
+                    send(SIGTERM);
                 outcome = joined ? client_.send(agent::WaitRank{}) : propagate(joined);
                 return true;
             },
@@ -183,36 +185,34 @@ class Rank {
         signalfd_siginfo info{};
         while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
             told_to_end_ = told_to_end_ || info.ssi_signo == SIGTERM;
-            if (info.ssi_signo == SIGWINCH)
+            if (is_for_program(info))
+                send(static_cast<int>(info.ssi_signo));
+            else if (info.ssi_signo == SIGWINCH)
                 spank::pass_window_size(terminal);
-            else // a rank that has ended meanwhile wants no signal: the answer is of no interest
-                static_cast<void>(
-                    client_.send(agent::SignalRank{.number = static_cast<std::int32_t>(info.ssi_signo)}));
         }
     }
+
+    // A rank that has ended meanwhile wants no signal: the answer is of no interest.
+    void send(int number) { static_cast<void>(client_.send(agent::SignalRank{.number = number})); }
 
     std::filesystem::path socket_;
     Client client_;
     agent::JoinStep request_;
     UniqueFd signals_;
     bool told_to_end_ = false;
-    int ended_by_ = 0; // signal, and so the status that wait(2) has of it
+    std::vector<int> early_; // signals that came before the rank ran
+    int ended_by_ = 0;       // signal, and so the status that wait(2) has of it
 };
 
 } // namespace
-
-std::vector<int> forwarded_signals() {
-    std::vector<int> out(kForwarded.begin(), kForwarded.end());
-    for (int number = SIGRTMIN; number <= SIGRTMAX; ++number)
-        out.push_back(number);
-    return out;
-}
 
 Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep request,
                        const std::vector<std::string> &command) {
     auto program = spank::describe_program(command);
     if (!program)
         return propagate(program);
+    const char *const path = std::getenv("PATH");
+    program->arguments[0] = program_path(command[0], path == nullptr ? "" : path, program->directory);
     auto signals = spank::readable_signals(forwarded_signals());
     if (!signals)
         return propagate(signals);

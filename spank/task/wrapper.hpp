@@ -12,9 +12,6 @@
 
 namespace singularity::task {
 
-// What Slurm sends to tasks, and what users send with scancel and srun; not SIGCHLD.
-[[nodiscard]] std::vector<int> forwarded_signals();
-
 // The rank's wait status, as waitpid(2) has it; all of its output has been delivered. An Error: it was not
 // started, or nobody knows what became of it.
 [[nodiscard]] Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep request,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Steps of elastic jobs run in virtual nodes; whoever looks at Slurm, or from the program, sees what he saw before."""
 
+import errno
 import os
 import re
 import signal
@@ -160,6 +161,75 @@ def test_signals_reach_the_rank(ours, srun):
     assert process.stdout.readline() == "got usr1\n"
     process.communicate(timeout=PATIENCE)
     assert process.returncode == 5
+
+
+# All that a program can take, and one of the realtime kind.
+TAKEN = [*(number for number in range(1, 32) if number not in (signal.SIGKILL, signal.SIGSTOP)), signal.SIGRTMIN + 6]
+TAKES = """
+import os, signal, sys
+missing = {int(number) for number in sys.argv[1:]}
+def take(number, _):
+    missing.discard(number)
+    os.write(1, b"got %d\\n" % number)
+for number in sorted(missing):
+    signal.signal(number, take)
+os.write(1, b"up\\n")
+while missing:
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("elastic", [True, False])
+def test_the_program_is_found_as_slurmstepd_finds_it(ours, srun, elastic):
+    ours.controller.run(["sh", "-c", "printf '#!/bin/sh\\necho mine\\n' >mine; printf 'echo plain\\n' >plain; chmod +x mine plain"], user="alice", directory="/shared")
+    shown = srun("mine", options=["-n1"], elastic=elastic)
+    assert (shown.returncode, shown.stdout) == (0, "mine\n"), shown.stderr
+    plain = srun("./plain", options=["-n1"], elastic=elastic)
+    assert (plain.returncode, plain.stdout) == (errno.ENOEXEC, "") and "Exec format error" in plain.stderr, plain.stderr
+    bare = srun("env", options=["-n1", "--export=NONE"], elastic=elastic)
+    assert (bare.returncode, bare.stdout) == (errno.ENOENT, "") and "No such file or directory" in bare.stderr, bare.stderr
+
+
+@pytest.mark.parametrize("elastic", [True, False])
+def test_every_signal_reaches_the_rank(ours, srun, elastic):
+    process = begin(ours, *python(TAKES), *map(str, TAKEN), options=["-n1", "-J", f"every-{elastic}"], elastic=elastic)
+    assert process.stdout.readline() == "up\n"
+    job = ours.slurm("squeue", "-h", "-n", f"every-{elastic}", "-o", "%i")
+    for number in TAKEN:
+        ours.slurm("scancel", "-s", str(number), f"{job}.0", user="alice")
+        assert process.stdout.readline() == f"got {number}\n"
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("elastic", [True, False])
+def test_every_signal_reaches_the_script(ours, elastic):
+    """But SIGTERM, which is asked about first if the job is elastic (test_lifecycle.py)."""
+    numbers = [number for number in TAKEN if number != signal.SIGTERM]
+    path = f"takes-{elastic}"
+    job = ours.submit(*([ELASTIC] if elastic else []), "-n1", "-wn1", "-o", path, script=f"#!/usr/bin/python3\nimport sys\nsys.argv[1:] = {numbers}\n{TAKES}")
+
+    def said():
+        return ours.controller.run(["cat", f"/shared/{path}"], check=False).stdout.splitlines()
+
+    wait_for(lambda: said() == ["up"], PATIENCE, "the script to wait for signals")
+    for position, number in enumerate(numbers):
+        ours.slurm("scancel", "--batch", "-s", str(number), str(job), user="alice")
+        wait_for(lambda seen=position + 2: len(said()) == seen, PATIENCE, f"signal {number} to reach the script")
+    assert said() == ["up", *(f"got {number}" for number in numbers)]
+    ours.wait_job(job)
+
+
+@pytest.mark.parametrize("elastic", [True, False])
+def test_a_program_can_stop_itself(ours, srun, elastic):
+    """Its process group is not alone in its session, where SIGTSTP would do nothing."""
+    process = begin(ours, "sh", "-c", "echo up; kill -TSTP $$; echo on", options=["-n1", "-wn1", "-J", f"stops-{elastic}"], elastic=elastic)
+    assert process.stdout.readline() == "up\n"
+    stopped = "grep -l '^State:.T' /proc/[0-9]*/status"
+    wait_for(lambda: ours.host("n1").run(stopped, check=False).stdout, PATIENCE, "the program to stop")
+    ours.slurm("scancel", "-s", "CONT", "-n", f"stops-{elastic}", user="alice")
+    assert process.communicate(timeout=PATIENCE)[0] == "on\n"
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("elastic", [True, False])

@@ -73,19 +73,22 @@ def test_the_range_is_noted(ours):
         assert "AdminComment" not in accepted(ours, *options)
 
 
-def test_no_requeue_is_refused(ours):
-    before = queue(ours)
-    refused(ours, "--singularity-elastic=2-8", "--no-requeue", words=["singularity: ", "leave out --no-requeue", "--singularity-off"])
-    assert queue(ours) == before
-    assert accepted(ours, "--no-requeue")["Requeue"] == "0"
-    assert accepted(ours, "--no-requeue", "--singularity-elastic=2-8", "--singularity-off")["Requeue"] == "0"
+def test_no_requeue_is_kept(ours):
+    """Such a job is not noted as one whose size may change, and is told what it gives up."""
+    words = ["with --no-requeue", "saved only by `singularityctl checkpoint`"]
+    for options, told in (((), []), (["--singularity-elastic=2-8"], words), (["--singularity-elastic=2-8", "--singularity-off"], [])):
+        record = accepted(ours, "--no-requeue", *options, words=told)
+        assert record["Requeue"] == "0" and "AdminComment" not in record
 
 
 def test_output_goes_on_after_a_requeue(ours):
-    """Of the one job that is elastic; the other's begins anew, as it does without the plugin."""
+    """Of the job that is elastic; the other's begins anew, as it does without the plugin. What another job had written there before is gone in
+    both, but where the user says --open-mode=append."""
     jobs = {}
-    for name, options in (("appended", ["--singularity-elastic"]), ("anew", [])):
-        script = f"echo run $SLURM_RESTART_COUNT; echo start >> /shared/up-{name}; {scenarios.WAIT}"
+    cases = {"elastic": ["--singularity-elastic"], "appended": ["--singularity-elastic", "--open-mode=append"], "plain": []}
+    for name, options in cases.items():
+        ours.controller.run(["sh", "-c", f"echo old >/shared/{name}"], user="alice")
+        script = f"echo run $SLURM_RESTART_COUNT $SLURM_SINGULARITY_OUTPUT; echo start >> /shared/up-{name}; {scenarios.WAIT}"
         jobs[name] = ours.submit(*options, "-wn1", "-o", name, f"--wrap={script}")
     for name, job in jobs.items():
         scenarios.wait_started(ours, f"up-{name}")
@@ -94,10 +97,10 @@ def test_output_goes_on_after_a_requeue(ours):
     for job in jobs.values():
         ours.wait_job(job)
 
-    def runs(name):
-        return [line for line in ours.controller.run(["cat", f"/shared/{name}"]).stdout.splitlines() if line.startswith("run")]
+    def lines(name):
+        return [line.strip() for line in ours.controller.run(["cat", f"/shared/{name}"]).stdout.splitlines() if line.startswith(("run", "old"))]
 
-    assert (runs("appended"), runs("anew")) == (["run", "run 1"], ["run 1"])
+    assert {name: lines(name) for name in cases} == {"elastic": ["run", "run 1"], "appended": ["old", "run", "run 1"], "plain": ["run 1"]}
 
 
 def test_truncation_is_the_users_to_choose(ours):
@@ -130,11 +133,16 @@ def test_srun_and_salloc(ours):
         assert ours.slurm(command, "--singularity-elastic=1-4", "--ntasks=2", "hostname", user="alice")
 
 
-def test_all_components_of_a_heterogeneous_job(ours, job_requeue):
-    script = "#!/bin/sh\n#SBATCH -n1 --singularity-elastic=1-2\n#SBATCH hetjob\n#SBATCH -n1\ntrue\n"
-    _, job = sbatch(ours, script=script)
-    assert [ours.job(f"{job}+{i}")["Requeue"] for i in (0, 1)] == ["1", "1"]
-    ours.slurm("scancel", str(job))
+def test_heterogeneous_jobs(ours):
+    """What runs across their components cannot be saved as one."""
+    script = "#!/bin/sh\n#SBATCH -n1 {first}\n#SBATCH hetjob\n#SBATCH -n1 {second}\ntrue\n"
+    elastic = "--singularity-elastic=1-2"
+    for first, second in ((elastic, ""), ("", elastic), (elastic, elastic)):
+        refused(ours, script=script.format(first=first, second=second), words=["singularity: ", "heterogeneous job", "--singularity-off"])
+    for first, second in (("", ""), (f"{elastic} --singularity-off", "")):
+        _, job = sbatch(ours, script=script.format(first=first, second=second))
+        assert job
+        ours.slurm("scancel", str(job))
 
 
 def test_updates_pass(ours):

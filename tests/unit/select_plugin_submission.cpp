@@ -81,26 +81,30 @@ void a_batch_job_is_requeued_and_its_output_goes_on(void ** /*state*/) {
         expect_equal(answer.words, "");
         assert_int_equal(description.value.requeue, 1);
         assert_int_equal(description.value.open_mode, OPEN_MODE_APPEND);
+        assert_true(answer.new_output);
     }
 }
 
-void what_the_user_says_is_kept_or_refused(void ** /*state*/) {
+void what_the_user_says_is_kept(void ** /*state*/) {
     Description kept({kElastic + "2-8"});
     kept.value.requeue = 1;
     kept.value.open_mode = OPEN_MODE_TRUNCATE;
     const auto answer = examine(kept.value);
     assert_true(answer.accepted);
     assert_int_equal(kept.value.open_mode, OPEN_MODE_TRUNCATE);
+    assert_false(answer.new_output);
     expect_contains(answer.words, "singularity: with --open-mode=truncate");
 
-    Description refused({kElastic + "2-8"});
-    refused.value.requeue = 0;
-    refused.value.open_mode = OPEN_MODE_TRUNCATE;
-    const auto no = examine(refused.value);
-    assert_false(no.accepted);
-    assert_int_equal(refused.value.requeue, 0);
-    expect_contains(no.words,
-                    "leave out --no-requeue, or submit it with --singularity-off\nsingularity: with");
+    Description once({kElastic + "2-8"});
+    once.value.requeue = 0;
+    once.value.open_mode = 0;
+    const auto yes = examine(once.value);
+    assert_true(yes.accepted);
+    assert_int_equal(once.value.requeue, 0);
+    assert_int_equal(once.value.open_mode, 0);
+    expect_equal(yes.note, "");
+    expect_contains(yes.words,
+                    "singularity: with --no-requeue a job is saved only by `singularityctl checkpoint`");
 }
 
 void the_range_is_noted(void ** /*state*/) {
@@ -128,18 +132,18 @@ void jobs_without_a_script_have_no_output_file(void ** /*state*/) {
     assert_int_equal(description.value.open_mode, 0);
 }
 
-void components_of_a_batch_job_are_requeued_together(void ** /*state*/) {
-    std::array<char *, 1> environment{};
-    Description second({kElastic + "2-8"});
-    second.value.script = nullptr;
-    second.value.environment = environment.data();
-    second.value.het_job_offset = 1;
-    assert_true(examine(second.value).accepted);
-    assert_int_equal(second.value.requeue, 1);
-    second.value.requeue = NO_VAL16;
-    second.value.environment = nullptr; // of salloc
-    assert_true(examine(second.value).accepted);
-    assert_int_equal(second.value.requeue, NO_VAL16);
+void heterogeneous_jobs_are_refused(void ** /*state*/) {
+    for (const std::uint32_t component : {0U, 1U}) {
+        Description description({kElastic + "2-8"});
+        description.value.het_job_offset = component;
+        const auto answer = examine(description.value);
+        assert_false(answer.accepted);
+        expect_contains(answer.words,
+                        "heterogeneous job cannot be saved together: submit it with --singularity-off");
+        Description other({"A=1"});
+        other.value.het_job_offset = component;
+        assert_true(examine(other.value).accepted);
+    }
 }
 
 void tasks_have_cpus_at_min(void ** /*state*/) {
@@ -229,10 +233,10 @@ int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(others_pass_as_they_are),
         cmocka_unit_test(a_batch_job_is_requeued_and_its_output_goes_on),
-        cmocka_unit_test(what_the_user_says_is_kept_or_refused),
+        cmocka_unit_test(what_the_user_says_is_kept),
         cmocka_unit_test(the_range_is_noted),
         cmocka_unit_test(jobs_without_a_script_have_no_output_file),
-        cmocka_unit_test(components_of_a_batch_job_are_requeued_together),
+        cmocka_unit_test(heterogeneous_jobs_are_refused),
         cmocka_unit_test(tasks_have_cpus_at_min),
         cmocka_unit_test(without_min_it_is_only_said),
         cmocka_unit_test(what_cannot_be_seen_is_let_through),

@@ -13,6 +13,11 @@ namespace singularity {
 
 // Not taken away by --export=NONE, as what begins so belongs to Slurm.
 inline constexpr const char *kIdentityVariable = "SLURM_SINGULARITY_JOB";
+// Set to "new" in a batch script whose output file is to begin anew in its first run, although slurmstepd
+// appends.
+inline constexpr const char *kOutputVariable = "SLURM_SINGULARITY_OUTPUT";
+inline constexpr const char *kNewOutput = "new";
+inline constexpr const char *kKeptOutput = "kept";
 inline constexpr std::size_t kIdentityBytes = 16; // random ones, in hexadecimal digits
 
 [[nodiscard]] inline bool is_identity(std::string_view text) {
