@@ -198,14 +198,16 @@ Expected<void> call_again_in_core(int images, const std::string &file, std::uint
     auto core = read_core(images, file);
     if (!core)
         return propagate(core);
-    if (!*core)
+    const std::optional<std::string> &before = *core;
+    if (!before)
         return {};
-    auto changed = core_to_call_again(std::as_bytes(std::span(**core)), process_signals);
+    auto changed = core_to_call_again(std::as_bytes(std::span(*before)), process_signals);
     if (!changed)
         return propagate(changed);
-    if (!*changed)
+    const std::optional<std::string> &after = *changed;
+    if (!after)
         return {};
-    if (auto written = write_file_at(images, kBeside, framed(Magic::kCore, {**changed})); !written)
+    if (auto written = write_file_at(images, kBeside, framed(Magic::kCore, {*after})); !written)
         return written;
     if (renameat(images, kBeside, images, file.c_str()) != 0)
         return std::unexpected(errno_error("replace", file));
@@ -295,9 +297,12 @@ Expected<std::optional<std::string>> core_to_call_again(Bytes core, std::uint64_
     if (registers == nullptr)
         return std::nullopt;
     auto changed = registers_to_call_again(registers->bytes);
-    if (!changed || !*changed)
-        return changed;
-    return with_bytes(core, *x86, with_bytes(x86->bytes, *registers, **changed));
+    if (!changed)
+        return propagate(changed);
+    const std::optional<std::string> &again = *changed;
+    if (!again)
+        return std::nullopt;
+    return with_bytes(core, *x86, with_bytes(x86->bytes, *registers, *again));
 }
 
 Expected<void> call_again_in_images(int images) {
@@ -308,9 +313,10 @@ Expected<void> call_again_in_images(int images) {
         auto first = read_core(images, core_file(process.pid));
         if (!first)
             return propagate(first);
-        if (!*first)
+        const std::optional<std::string> &core = *first;
+        if (!core)
             continue;
-        auto signals = signals_for_process(std::as_bytes(std::span(**first)));
+        auto signals = signals_for_process(std::as_bytes(std::span(*core)));
         if (!signals)
             return propagate(signals);
         const std::optional<std::uint64_t> &waiting = *signals;

@@ -152,9 +152,7 @@ Expected<void> verify_credentials(const Context &context, int images) {
     auto entries = processes_in(images);
     if (!entries)
         return propagate(entries);
-    const auto check = [&](std::uint64_t id) {
-        return check_core(context, images, core_file(id));
-    };
+    const auto check = [&](std::uint64_t id) { return check_core(context, images, core_file(id)); };
     for (const ProcessEntry &process : *entries) {
         auto lives = check(process.pid);
         if (!lives)

@@ -73,7 +73,7 @@ sock_filter allow() { return BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW); }
 // The lower half of an argument: what the kernel takes of an int.
 std::size_t argument(std::uint32_t number) {
     static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
-    return offsetof(seccomp_data, args) + number * sizeof(std::uint64_t);
+    return offsetof(seccomp_data, args) + (number * sizeof(std::uint64_t));
 }
 
 std::vector<sock_filter> filter_program() {

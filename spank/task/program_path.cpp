@@ -11,7 +11,7 @@ std::string program_path(const std::string &name, std::string_view path,
                          const std::filesystem::path &working_directory) {
     if (name.starts_with('/'))
         return name;
-    const std::string here = working_directory.native() + '/' + name;
+    std::string here = working_directory.native() + '/' + name;
     if (name.starts_with('.'))
         return here;
     while (!path.empty()) {
