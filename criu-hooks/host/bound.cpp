@@ -60,8 +60,11 @@ Expected<std::vector<Bound>> bound_sockets(const RestoreRequest &request) {
         if (mount == nullptr)
             return failure("restore", "the socket " + quote(whole.native()),
                            "the image does not say on which mount it is", EPROTO);
-        if (auto place = present_path(*places, mount->value >> 1U, whole.native()))
-            found.push_back({.name = whole, .place = std::move(*place)});
+        auto place = present_path(*places, mount->value >> 1U, whole.native());
+        if (!place)
+            return propagate(place);
+        if (*place)
+            found.push_back({.name = whole, .place = std::move(**place)});
         return {};
     };
     if (auto read = for_each_record(request.images, "files.img", Magic::kFiles, look); !read)

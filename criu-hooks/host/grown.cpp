@@ -48,7 +48,10 @@ Expected<std::optional<std::string>> with_present_size(const RestoreRequest &req
     if (mount == nullptr || find(*fields, regular::kOutside) != nullptr)
         return kNothing;
     const std::string name = text_of(*fields, regular::kName);
-    const auto path = present_path(places, mount->value >> 1U, name);
+    auto found = present_path(places, mount->value >> 1U, name);
+    if (!found)
+        return propagate(found);
+    const auto &path = *found;
     struct stat status{};
     // CRIU would wait for somebody at its other end.
     const Field *const mode = find(*fields, regular::kMode);

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace singularity::host {
@@ -51,6 +53,14 @@ Expected<Run> run_of(Bytes message, std::uint64_t page_size, const std::string &
     return Run{address, present ? pages * page_size : 0};
 }
 
+// 0: there is none, which an image without pages does not need.
+std::uint64_t size_of(int images, const std::string &name) {
+    struct stat status{};
+    return fstatat(images, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode)
+               ? static_cast<std::uint64_t>(status.st_size)
+               : 0;
+}
+
 // One window's part of the file.
 struct Window {
     std::uint64_t number = 0;
@@ -91,6 +101,7 @@ Expected<std::map<std::string, std::vector<std::uint64_t>>> page_cuts(int images
         if (!name.starts_with("pagemap-"))
             continue;
         std::string pages;
+        std::uint64_t size = 0; // of that file
         std::vector<Window> windows;
         std::uint64_t offset = 0;
         auto read = for_each_record(images, name, Magic::kPagemap, [&](Bytes message) -> Expected<void> {
@@ -99,11 +110,16 @@ Expected<std::map<std::string, std::vector<std::uint64_t>>> page_cuts(int images
                 if (!fields)
                     return propagate(fields);
                 pages = fmt::format("pages-{}.img", number(*fields, head::kPagesId));
+                size = size_of(images, pages);
                 return {};
             }
             auto run = run_of(message, page_size, name);
             if (!run)
                 return propagate(run);
+            if (run->size > size - offset)
+                return failure("read", name,
+                               fmt::format("it speaks of {} bytes at {} of {}, which has {}", run->size,
+                                           offset, pages, size));
             add(windows, *run, offset);
             return {};
         });

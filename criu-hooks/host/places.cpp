@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "places.hpp"
 
+#include "common/text.hpp"
 #include "file.hpp"
 #include "records.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
 
 namespace singularity::host {
 namespace {
@@ -30,6 +36,19 @@ std::optional<std::filesystem::path> outside_of(const RestoreRequest &request,
     if (point == "/" || point == "./" || point == ".")
         return request.root;
     return std::nullopt;
+}
+
+// The names in a path but for empty ones and ".", none of which has a slash: joined again they stay below
+// what they are joined to.
+std::vector<std::string_view> names_of(std::string_view path) {
+    std::vector<std::string_view> names;
+    while (!path.empty()) {
+        const auto name = path.substr(0, path.find('/'));
+        if (!name.empty() && name != ".")
+            names.push_back(name);
+        path.remove_prefix(std::min(name.size() + 1, path.size()));
+    }
+    return names;
 }
 
 } // namespace
@@ -62,25 +81,33 @@ Expected<Places> places_of(const RestoreRequest &request) {
     return places;
 }
 
-std::optional<std::filesystem::path> present_path(const Places &places, std::uint64_t mount,
-                                                  std::string_view name) {
+Expected<std::optional<std::filesystem::path>> present_path(const Places &places, std::uint64_t mount,
+                                                            std::string_view name) {
+    using Found = std::optional<std::filesystem::path>;
     const auto place = places.find(mount);
-    if (place == places.end())
-        return std::nullopt;
-    const std::optional<std::filesystem::path> &outside = place->second.outside;
-    if (!outside)
-        return std::nullopt;
-    std::string_view point = place->second.mount_point;
-    const auto without_slashes = [](std::string_view text) {
-        text.remove_prefix(std::min(text.find_first_not_of("./"), text.size()));
-        return text;
+    if (place == places.end() || !place->second.outside)
+        return Found();
+    const auto names = names_of(name);
+    const auto point = names_of(place->second.mount_point);
+    const auto refuse = [&](const char *why) {
+        return failure(
+            "restore", quote(name),
+            fmt::format("the image says that it is on the mount at {}, and {}: the image is not of "
+                        "this job, or was changed",
+                        quote(place->second.mount_point), why),
+            EACCES);
     };
-    point = without_slashes(point);
-    name.remove_prefix(name.starts_with('/') ? 1 : 0);
-    if (!point.empty() && name.starts_with(point))
-        name.remove_prefix(point.size());
-    name.remove_prefix(name.starts_with('/') ? 1 : 0);
-    return name.empty() ? *outside : *outside / name;
+    if (names.size() < point.size() || !std::ranges::equal(point, std::span(names).first(point.size())))
+        return refuse("its name does not begin there");
+    auto path = *place->second.outside;
+    int depth = 0;
+    for (const auto one : std::span(names).subspan(point.size())) {
+        depth += one == ".." ? -1 : 1;
+        if (depth < 0)
+            return refuse("its name leads out of there");
+        path /= one;
+    }
+    return Found(std::move(path));
 }
 
 } // namespace singularity::host

@@ -25,9 +25,10 @@ using Places = std::map<std::uint64_t, Place>;
 // By the mounts' numbers in the image.
 [[nodiscard]] Expected<Places> places_of(const RestoreRequest &request);
 
-// "/home/alice/out.log" on a mount at "/home" that is bound from "/data/home": "/data/home/alice/out.log"
-[[nodiscard]] std::optional<std::filesystem::path> present_path(const Places &places, std::uint64_t mount,
-                                                                std::string_view name);
+// "/home/alice/out.log" on a mount at "/home" that is bound from "/data/home": "/data/home/alice/out.log". An
+// error: the name leads out of the mount, by ".." or because it begins elsewhere.
+[[nodiscard]] Expected<std::optional<std::filesystem::path>>
+present_path(const Places &places, std::uint64_t mount, std::string_view name);
 
 [[nodiscard]] std::string text_of(const std::vector<Field> &fields, std::uint32_t number);
 

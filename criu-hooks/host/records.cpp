@@ -29,7 +29,7 @@ Expected<RecordReader> RecordReader::open(int directory, const std::string &name
         return std::unexpected(errno_error("examine", name));
     if (!S_ISREG(status.st_mode))
         return failure("read", name, "it is no regular file");
-    RecordReader reader(std::move(file), name);
+    RecordReader reader(std::move(file), name, static_cast<std::uint64_t>(status.st_size));
     std::array<std::uint32_t, 2> head{};
     auto got = reader.read_up_to(std::as_writable_bytes(std::span(head)));
     if (!got)
@@ -83,6 +83,8 @@ Expected<std::optional<Bytes>> RecordReader::next() {
         return failure("read", name_,
                        fmt::format("a message in it claims to have {} bytes, at most {} expected", size,
                                    kLargestRecord));
+    if (size > size_)
+        return failure("read", name_, "it is cut off");
     message_.resize(size);
     got = read_up_to(message_);
     if (!got)

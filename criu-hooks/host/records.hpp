@@ -36,13 +36,15 @@ class RecordReader {
     [[nodiscard]] const std::string &name() const { return name_; }
 
   private:
-    RecordReader(UniqueFd file, std::string name) : file_(std::move(file)), name_(std::move(name)) {}
+    RecordReader(UniqueFd file, std::string name, std::uint64_t size)
+        : file_(std::move(file)), name_(std::move(name)), size_(size) {}
 
     [[nodiscard]] Expected<std::size_t> read_up_to(std::span<std::byte> out);
     [[nodiscard]] Expected<bool> refill();
 
     UniqueFd file_;
     std::string name_;
+    std::uint64_t size_;            // of the file: no message is longer
     std::vector<std::byte> buffer_; // what was read and not yet handed out begins at at_
     std::size_t at_ = 0;
     std::vector<std::byte> message_;

@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 
 namespace singularity::host {
 namespace {
@@ -78,7 +80,8 @@ Expected<void> check_credentials(const Context &context, const std::string &file
         if (group != context.gid && std::ranges::find(context.groups, group) == context.groups.end())
             return refused(file, fmt::format("a thread is in group {}, in which the user is not", group));
     const Field *const none = find(*fields, credentials::kNoNewPrivileges);
-    if (context.no_new_privileges && (none == nullptr || none->value == 0))
+    // CRIU reads 32 bits of it.
+    if (context.no_new_privileges && (none == nullptr || static_cast<std::uint32_t>(none->value) == 0))
         return refused(file, "a thread could gain privileges (no_new_privs is not set)");
     return {};
 }
@@ -152,7 +155,13 @@ Expected<void> verify_credentials(const Context &context, int images) {
     auto entries = processes_in(images);
     if (!entries)
         return propagate(entries);
-    const auto check = [&](std::uint64_t id) { return check_core(context, images, core_file(id)); };
+    const auto check = [&](std::uint64_t id) -> Expected<bool> {
+        // CRIU reads 32 bits of an id: of a longer one it would open another file than the one checked here.
+        if (id == 0 || id > std::uint64_t{std::numeric_limits<pid_t>::max()})
+            return refused("pstree.img",
+                           fmt::format("a process or thread has the id {}, which none can have", id));
+        return check_core(context, images, core_file(id));
+    };
     for (const ProcessEntry &process : *entries) {
         auto lives = check(process.pid);
         if (!lives)

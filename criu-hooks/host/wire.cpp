@@ -11,6 +11,9 @@ constexpr std::size_t kLongestVarint = 10;
 constexpr unsigned kVarintBits = 7;
 constexpr std::uint64_t kVarintMask = 0x7f;
 constexpr std::uint64_t kContinues = 0x80;
+// A field in memory is 30 times as large as the smallest one in a message. CRIU's longest messages have a
+// field for each thread of a process.
+constexpr std::size_t kMostFields = std::size_t{1} << 18U;
 
 std::unexpected<Error> malformed(std::size_t at, std::string_view what) {
     return failure("read", "an image", fmt::format("{} at byte {} of a message", what, at));
@@ -105,6 +108,8 @@ Expected<std::vector<Field>> fields_of(Bytes message) {
         const std::optional<Field> &found = *field;
         if (!found)
             return fields;
+        if (fields.size() == kMostFields)
+            return malformed(found->begin, fmt::format("more than {} fields", kMostFields));
         fields.push_back(*found);
     }
 }

@@ -216,15 +216,21 @@ void Account::add(const Manifest &manifest) {
 }
 
 void Account::compact() {
-    std::vector<bool> named(entries_.size());
+    // Of each entry, how many more runs begin with it than have ended before it: runs of all checkpoints
+    // overlap, and a file may have as many of them as it likes.
+    std::vector<std::int32_t> begun(entries_.size() + 1);
     for (const auto &[id, runs] : known_)
-        for (const Run &run : runs)
-            std::fill_n(named.begin() + run.first, run.count, true);
+        for (const Run &run : runs) {
+            ++begun[run.first];
+            --begun[run.first + run.count];
+        }
     std::vector<std::uint32_t> place(entries_.size());
     std::uint32_t kept = 0;
+    std::int32_t naming = 0; // runs that name the entry
     for (std::size_t i = 0; i < entries_.size(); ++i) {
         place[i] = kept;
-        if (named[i])
+        naming += begun[i];
+        if (naming > 0)
             entries_[kept++] = entries_[i];
     }
     entries_.resize(kept);
@@ -293,7 +299,7 @@ std::optional<Account> Account::decode(std::span<const std::byte> data) {
         for (Run &run : runs) {
             run.first = in.number<std::uint32_t>();
             run.count = in.number<std::uint32_t>();
-            if (std::uint64_t{run.first} + run.count > account.entries_.size())
+            if (run.count == 0 || std::uint64_t{run.first} + run.count > account.entries_.size())
                 return std::nullopt;
         }
     }

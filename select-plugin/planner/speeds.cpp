@@ -30,7 +30,8 @@ std::optional<Speeds::Work> Speeds::work_in(const slurm::Note &note) {
     Work work;
     constexpr int kHexadecimal = 16;
     if (take_number(text, work.step) && take_number(text, work.operations) &&
-        take_number(text, work.lines, kHexadecimal) && take_number(text, work.when) && text.empty())
+        take_number(text, work.lines, kHexadecimal) && take_number(text, work.when) && text.empty() &&
+        work.when >= 0)
         return work;
     return std::nullopt;
 }

@@ -14,6 +14,8 @@ namespace singularity::planner {
 
 namespace {
 
+constexpr std::uint32_t kMostGpus = 1U << 20; // the most that elastic.max_gpus can be
+
 std::optional<std::uint32_t> number(std::string_view text) {
     std::uint32_t value = 0;
     const auto [end, error] = std::from_chars(text.begin(), text.end(), value);
@@ -60,7 +62,8 @@ std::optional<Range> range_of(const slurm::Job &job) {
         return std::nullopt;
     const auto least = number(std::string_view(text).substr(0, hyphen));
     const auto most = number(std::string_view(text).substr(hyphen + 1));
-    if (!least || !most || *least == 0 || *least > *most)
+    // The user's environment may say anything, and each size is looked at.
+    if (!least || !most || *least == 0 || *least > *most || *most > kMostGpus)
         return std::nullopt;
     return Range{.least = *least, .most = *most};
 }
@@ -91,7 +94,7 @@ std::vector<policy::Size> sizes_of(const slurm::Job &job, const Speeds &speeds) 
         return {{.gpus = has, .block = own_block, .speed = policy::kOne}};
     const auto note = slurm::Note::parse(job.admin_comment).value_or(slurm::Note());
     const auto ranks = static_cast<std::uint32_t>(
-        std::clamp<std::uint64_t>(note.number("ranks").value_or(range->most), range->most, 1U << 20));
+        std::clamp<std::uint64_t>(note.number("ranks").value_or(range->most), range->most, kMostGpus));
     std::vector<policy::Size> out;
     for (auto gpus = range->least; gpus <= range->most; ++gpus) {
         const bool present = !job.pending && gpus == has;

@@ -62,17 +62,15 @@ Expected<std::shared_ptr<Job>> Job::adopt(HostAsker &hosts, const Setting &setti
     if (auto opened = out->open_outputs(); !opened)
         return propagate(opened);
     for (const auto &end : out->record_.ends())
-        if (end.rank() < out->ranks_.size())
-            out->ranks_[end.rank()].status = end.status();
+        out->ranks_[end.rank()].status = end.status();
     return out;
 }
 
 std::uint32_t Job::ranks() const { return record_.ranks(); }
 
 Expected<void> Job::open_outputs() {
-    if (ranks() > kRankLimit)
-        return failure("make the job", record_.name(),
-                       fmt::format("{} ranks: at most {}", ranks(), kRankLimit), EINVAL);
+    if (auto checked = check_record(record_); !checked)
+        return checked;
     node_of_rank_.assign(ranks(), 0);
     // Of a step of Slurm's they are not known before its hosts have told.
     if (rank_count(record_.nodes()) != 0)

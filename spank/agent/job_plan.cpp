@@ -207,6 +207,36 @@ Expected<std::vector<int>> nodes_of_ranks(const JobNodes &nodes, std::string_vie
     return out;
 }
 
+Expected<void> check_record(const wire::JobRecord &record) {
+    const auto refuse = [&](std::string why) {
+        return failure("use the record of the job", quote(record.name()), std::move(why), EINVAL);
+    };
+    if (record.nodes().empty() || std::cmp_greater(record.nodes_size(), network::kNodeLimit))
+        return refuse(fmt::format("{} nodes: expected 1 to {}", record.nodes_size(), network::kNodeLimit));
+    if (record.ranks() > kRankLimit)
+        return refuse(fmt::format("{} ranks: at most {}", record.ranks(), kRankLimit));
+    // Where the ranks of a step of Slurm's are is not known before its hosts have told.
+    const bool placed = rank_count(record.nodes()) != 0;
+    if (placed) {
+        auto nodes = nodes_of_ranks(record.nodes(), record.name());
+        if (!nodes)
+            return propagate(nodes);
+        if (nodes->size() != record.ranks())
+            return refuse(
+                fmt::format("its nodes have {} ranks, and it has {}", nodes->size(), record.ranks()));
+    } else if (record.state() == wire::JobRecord::STARTING || record.state() == wire::JobRecord::RUNNING) {
+        return refuse("its ranks run, and none of its nodes has one");
+    }
+    std::vector<bool> ended(record.ranks());
+    for (const auto &end : record.ends()) {
+        if (end.rank() >= ended.size() || ended[end.rank()])
+            return refuse(fmt::format("the end of rank {} of {} is there twice, or of none of them",
+                                      end.rank(), record.ranks()));
+        ended[end.rank()] = true;
+    }
+    return {};
+}
+
 Expected<void> check_nodes(const wire::ConnectJob &request, std::string_view job, std::uint32_t vni) {
     const auto refuse = [&](std::string why) {
         return failure("make nodes of the job", std::string(job), std::move(why), EINVAL);

@@ -59,6 +59,8 @@ struct StepProgram {
 // Of each rank the index of its node. An error: not each rank from 0 on is on one node.
 [[nodiscard]] Expected<std::vector<int>> nodes_of_ranks(const JobNodes &nodes, std::string_view job);
 
+// What a file says of a job is as it must be: every node and rank that something in it names is there.
+[[nodiscard]] Expected<void> check_record(const peers::wire::JobRecord &record);
 // What another agent says of a job is as it must be.
 [[nodiscard]] Expected<void> check_nodes(const peers::wire::ConnectJob &request, std::string_view job,
                                          std::uint32_t vni);

@@ -116,8 +116,9 @@ Expected<void> write_file(const std::filesystem::path &path, std::string_view co
 std::string encoded(const Record &record) { return encode(RecordPacket{record}); }
 
 std::optional<Record> decoded(std::string_view bytes) {
+    const auto header = header_of(bytes);
     auto packet = decode<RecordPacket>(bytes);
-    if (!packet)
+    if (!packet || header->token != 0) // a token belongs to a request, and nobody has asked for a record
         return std::nullopt;
     return std::move(packet->record);
 }

@@ -31,31 +31,12 @@ if(TARGET singularity_softgpu)
     add_dependencies(proxy_daemon_reduction_kernels singularity_softgpu)
 endif()
 
-# A client that writes anything, and device images of any content. With libFuzzer where the compiler has it; with inputs of
-# their own everywhere.
-singularity_target(proxyd_fuzz_testing COMPONENT tests TYPE STATIC SOURCES ${proxyd_tests}/fuzz_session.cpp ${proxyd_tests}/fuzz_inputs.cpp
+# A client that writes anything, and device images of any content: see fuzz.cmake.
+singularity_target(proxyd_fuzz_testing COMPONENT tests TYPE STATIC
+    SOURCES ${proxyd_tests}/fuzz_session.cpp ${proxyd_tests}/fuzz_inputs.cpp ${fuzz}/parts.cpp
     USES singularity_proxyd_parts singularity_protocol singularity_common LINKS singularity_fmt)
 target_include_directories(proxyd_fuzz_testing PUBLIC ${PROJECT_SOURCE_DIR}/proxy/daemon)
-function(proxyd_fuzz_target name)
-    singularity_target(${name} COMPONENT tests TYPE EXECUTABLE SOURCES ${ARGN} USES proxyd_fuzz_testing)
-endfunction()
-# Instruments everything that is fuzzed: for a build directory of its own.
-option(SINGULARITY_FUZZ "build libFuzzer's targets (needs Clang)" OFF)
-if(SINGULARITY_FUZZ)
-    foreach(target IN ITEMS singularity_proxyd_parts singularity_channel singularity_protocol singularity_image
-                            singularity_driver_dispatch singularity_driver_api proxyd_fuzz_testing)
-        target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
-    endforeach()
-endif()
-foreach(subject IN ITEMS records images)
-    string(REPLACE "proxy_fuzz_records_replay" "proxy_fuzz_replay" replay proxy_fuzz_${subject}_replay)
-    proxyd_fuzz_target(${replay} ${proxyd_tests}/fuzz_${subject}.cpp ${proxyd_tests}/fuzz_main.cpp)
-    add_test(NAME unit.${replay} COMMAND ${replay} --seconds 5)
-    set_tests_properties(unit.${replay} PROPERTIES LABELS unit TIMEOUT 120)
-    singularity_needs(unit ${replay})
-    if(SINGULARITY_FUZZ)
-        proxyd_fuzz_target(proxy_fuzz_${subject} ${proxyd_tests}/fuzz_${subject}.cpp ${proxyd_tests}/fuzz_libfuzzer.cpp)
-        target_compile_options(proxy_fuzz_${subject} PRIVATE -fsanitize=fuzzer-no-link)
-        target_link_options(proxy_fuzz_${subject} PRIVATE -fsanitize=fuzzer)
-    endif()
-endforeach()
+singularity_instrument(singularity_proxyd_parts singularity_channel singularity_protocol singularity_image
+                       singularity_driver_dispatch singularity_driver_api proxyd_fuzz_testing)
+singularity_fuzz(proxy_fuzz_records REPLAY proxy_fuzz_replay SOURCES ${proxyd_tests}/fuzz_records.cpp USES proxyd_fuzz_testing)
+singularity_fuzz(proxy_fuzz_images SOURCES ${proxyd_tests}/fuzz_images.cpp USES proxyd_fuzz_testing)

@@ -81,6 +81,10 @@ void sizes_at_which_jobs_run(void **) {
     expect_equal(sizes(pending(1, "gres/gpu:8", "project elastic=2-8")), "8/1:100");
     const auto many = sizes_of(pending(1, "gres/gpu:1000", "singularity: elastic=1-1000 ranks=1000000"));
     assert_true(many.size() <= kMostSizes + 1 && many.back().gpus == 1000);
+    // More GPUs than there are anywhere: it is no range, and its sizes are not looked at one by one.
+    expect_equal(sizes(pending(1, "gres/gpu:8", "singularity: elastic=1-4294967295 ranks=8")), "8/1:100");
+    const auto most = sizes_of(pending(1, "gres/gpu:8", "singularity: elastic=1-1048576 ranks=8"));
+    assert_int_equal(most.back().gpus, 1048576);
 }
 
 // A job with 8 ranks that runs on so many GPUs, of whose step 0 these checkpoints tell.
@@ -99,6 +103,8 @@ void speeds_are_measured(void **) {
     assert_int_equal(speeds.rate(8), 0); // what it did before is unknown
     speeds.look(working(8, work(2000, 200)));
     assert_int_equal(speeds.rate(8), 10000);
+    speeds.look(running(1, "gres/gpu:8", "singularity: work=0:3000:abc:-9223372036854775807", {{"n1", 8}}));
+    assert_int_equal(speeds.rate(8), 10000);                                     // a time before 1970 is none
     expect_equal(sizes(working(8, ""), speeds), "2/1:25 3/1:33 4/1:50 8/1:100"); // one is none
     // Four are seen, then what they have done since it went on.
     speeds.look(working(4, work(2000, 200), 250));

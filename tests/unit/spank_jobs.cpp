@@ -238,6 +238,43 @@ void test_a_spool_is_found_again(void ** /*state*/) {
     assert_true(again->read(200003, 10)->text == "!");
 }
 
+wire::JobRecord record_of_a_job() {
+    wire::JobRecord out;
+    out.set_name(job_name(1000, kVni));
+    *out.mutable_nodes() = connect_of({"n1", "n2"}).nodes();
+    out.set_ranks(4);
+    out.set_state(wire::JobRecord::RUNNING);
+    out.add_ends()->set_rank(3);
+    return out;
+}
+
+// From a disk, or the store: whoever has checked it uses ranks and nodes as indexes.
+void test_records_name_nothing_that_is_not_there(void ** /*state*/) {
+    assert_true(check_record(record_of_a_job()).has_value());
+    const auto refused = [](auto change) {
+        auto record = record_of_a_job();
+        change(record);
+        return !check_record(record).has_value();
+    };
+    assert_true(refused([](auto &record) { record.clear_nodes(); }));
+    assert_true(refused([](auto &record) { record.set_ranks(5); }));
+    assert_true(refused([](auto &record) { record.set_ranks(kRankLimit + 1); }));
+    assert_true(refused([](auto &record) { record.mutable_nodes(0)->set_ranks(0, 4); }));
+    assert_true(refused([](auto &record) { record.mutable_nodes(0)->set_ranks(0, 1); }));
+    assert_true(refused([](auto &record) { record.add_ends()->set_rank(4); }));
+    assert_true(refused([](auto &record) { record.add_ends()->set_rank(3); }));
+    const auto without_ranks = [](auto &record) {
+        for (auto &node : *record.mutable_nodes())
+            node.clear_ranks();
+    };
+    assert_true(refused(without_ranks));
+    // A step of Slurm's, whose hosts have not told yet.
+    assert_false(refused([&](auto &record) {
+        without_ranks(record);
+        record.set_state(wire::JobRecord::PREPARING);
+    }));
+}
+
 void test_exit_statuses(void ** /*state*/) {
     assert_int_equal(exit_status(0), 0);
     assert_int_equal(exit_status(7 << 8), 7);
@@ -257,6 +294,7 @@ int main() {
         cmocka_unit_test(test_what_ranks_are_told),
         cmocka_unit_test(test_a_spool_gives_back_what_was_read),
         cmocka_unit_test(test_a_spool_is_found_again),
+        cmocka_unit_test(test_records_name_nothing_that_is_not_there),
         cmocka_unit_test(test_exit_statuses),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

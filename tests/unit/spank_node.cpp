@@ -9,6 +9,8 @@
 #include "node/record.hpp"
 #include "node/seqpacket.hpp"
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -140,6 +142,20 @@ void test_strings_without_zeros(void ** /*state*/) {
     assert_false(decode<InitStart>(encode(start)).has_value());
 }
 
+// On disk and in the store: a packet that belongs to a request is none, whatever is in it.
+void test_records_belong_to_no_request(void ** /*state*/) {
+    Record record;
+    record.spec.name = "n1";
+    auto bytes = encoded(record);
+    const auto back = decoded(bytes);
+    assert_true(back.has_value() && back->spec.name == "n1" && encoded(*back) == bytes);
+    const std::uint32_t token = 7;
+    bytes.replace(offsetof(Header, token), sizeof(token), reinterpret_cast<const char *>(&token),
+                  sizeof(token));
+    assert_int_equal(header_of(bytes)->token, token);
+    assert_false(decoded(bytes).has_value());
+}
+
 void test_names_have_one_address(void ** /*state*/) {
     const auto text = singularity::node::hosts_with(
         "127.0.0.1 localhost\n# n1 was here\n10.0.0.1 n1 N1.cluster gate # old\n"
@@ -179,6 +195,7 @@ int main() {
         cmocka_unit_test(test_packets_come_back),
         cmocka_unit_test(test_damaged_packets),
         cmocka_unit_test(test_strings_without_zeros),
+        cmocka_unit_test(test_records_belong_to_no_request),
         cmocka_unit_test(test_names_have_one_address),
         cmocka_unit_test(test_the_last_words_are_heard),
     };

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The parts of host images that need no CRIU: the wire format of its images, and what its log says.
 #include "cmocka.hpp"
+#include "file.hpp"
+#include "fuzz/memory_directory.hpp"
 #include "interrupted.hpp"
 #include "log.hpp"
+#include "pages.hpp"
+#include "places.hpp"
+#include "records.hpp"
+#include "verify.hpp"
 #include "wire.hpp"
 
 #include <cstdint>
@@ -11,6 +17,9 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include <unistd.h>
 
 namespace {
 
@@ -171,6 +180,109 @@ void test_call_again_in_core(void **) {
     assert_false(host::core_to_call_again(bytes(core.substr(0, core.size() - 1)), 0).has_value());
 }
 
+// Fields of messages.
+std::string number(std::uint32_t field, std::uint64_t value) {
+    return host::encoded_varint(std::uint64_t{field} << 3U) + host::encoded_varint(value);
+}
+std::string text(std::uint32_t field, const std::string &value) {
+    return host::encoded_varint(std::uint64_t{field} << 3U | 2U) + host::encoded_varint(value.size()) + value;
+}
+
+void write(const test::MemoryDirectory &images, const std::string &name, host::Magic magic,
+           const std::vector<std::string> &messages) {
+    assert_true(host::write_file_at(images.fd(), name, host::framed(magic, messages)).has_value());
+}
+
+template <class T>
+std::string why(const Expected<T> &result) {
+    return result ? "nothing is wrong" : result.error().message();
+}
+
+// A field in memory is much larger than in a message.
+void test_many_fields(void **) {
+    std::string message;
+    for (int i = 0; i < 1 << 18; ++i)
+        message += number(1, 0);
+    assert_true(host::fields_of(bytes(message)).has_value());
+    test::expect_contains(why(host::fields_of(bytes(message + number(1, 0)))), "more than");
+}
+
+// A length is not believed before there are so many bytes.
+void test_promised_records(void **) {
+    const test::MemoryDirectory images;
+    std::string file = host::framed(host::Magic::kCore, {});
+    const std::uint32_t size = 16U << 20U;
+    file.append(reinterpret_cast<const char *>(&size), sizeof(size));
+    assert_true(host::write_file_at(images.fd(), "core-1.img", file).has_value());
+    auto reader = host::RecordReader::open(images.fd(), "core-1.img", host::Magic::kCore);
+    assert_true(reader.has_value());
+    test::expect_contains(why(reader->next()), "it is cut off");
+}
+
+// Pages that the file of pages does not have are not counted: there would be no end of windows.
+void test_promised_pages(void **) {
+    const test::MemoryDirectory images;
+    assert_true(host::write_file_at(images.fd(), "pages-1.img", "").has_value());
+    assert_int_equal(truncate((images.path() / "pages-1.img").c_str(), 2 << 20U), 0);
+    const auto cuts = [&](std::uint64_t address, std::uint64_t pages) {
+        write(images, "pagemap-1.img", host::Magic::kPagemap,
+              {number(1, 1), number(1, 0x10000000) + number(5, 256) + number(4, 4),
+               number(1, address) + number(5, pages) + number(4, 4)});
+        return host::page_cuts(images.fd());
+    };
+    const auto page_size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    const auto left = (2U << 20U) / page_size - 256;
+    const auto good = cuts(0x20000000, left);
+    assert_true(good.has_value() && good->at("pages-1.img").size() >= 1);
+    test::expect_contains(why(cuts(0x20000000, left + 1)), "which has 2097152");
+    test::expect_contains(why(cuts(0x1000, std::uint64_t{1} << 51U)), "which has 2097152");
+}
+
+// CRIU reads 32 bits of an id, and would open another process's file than the one that was looked at.
+void test_ids_of_processes(void **) {
+    const test::MemoryDirectory images;
+    host::Context context;
+    context.uid = context.gid = 1000;
+    context.no_new_privileges = true;
+    std::string ids;
+    for (std::uint32_t field = 1; field <= 8; ++field)
+        ids += number(field, 1000);
+    const auto with = [&](std::uint64_t process, std::uint64_t thread, std::uint64_t no_new_privileges) {
+        const auto core = text(5, text(10, ids + number(18, no_new_privileges)));
+        for (const auto id : {process, thread})
+            write(images, "core-" + std::to_string(id) + ".img", host::Magic::kCore, {core});
+        write(images, "pstree.img", host::Magic::kProcesses, {number(1, process) + number(5, thread)});
+        return host::verify_credentials(context, images.fd());
+    };
+    assert_true(with(7, 7, 1).has_value());
+    test::expect_contains(why(with(0x100000007, 7, 1)), "which none can have");
+    test::expect_contains(why(with(7, 0x100000007, 1)), "which none can have");
+    test::expect_contains(why(with(7, 0, 1)), "which none can have");
+    test::expect_contains(why(with(7, 7, 0x100000000)), "could gain privileges");
+}
+
+void test_names_stay_below_their_mounts(void **) {
+    const host::Places places{{1, {.mount_point = "/home", .outside = "/data/home"}},
+                              {2, {.mount_point = "./", .outside = "/data/root"}},
+                              {3, {.mount_point = "/tmp", .outside = std::nullopt}}};
+    const auto place = [&](std::uint64_t mount, const char *name) {
+        const auto path = host::present_path(places, mount, name);
+        assert_true(path.has_value());
+        return *path ? (*path)->string() : std::string("none");
+    };
+    test::expect_equal(place(1, "/home/alice/log"), "/data/home/alice/log");
+    test::expect_equal(place(1, "home/alice/../log"), "/data/home/alice/../log");
+    test::expect_equal(place(1, "/home"), "/data/home");
+    test::expect_equal(place(1, "/home///etc/shadow"), "/data/home/etc/shadow");
+    test::expect_equal(place(2, "///etc/shadow"), "/data/root/etc/shadow");
+    test::expect_equal(place(3, "/../../etc"), "none");
+    test::expect_equal(place(4, "/home/alice"), "none");
+    for (const auto &[mount, name] :
+         {std::pair(1U, "/home/../etc/shadow"), std::pair(1U, "/home/a/../../x"), std::pair(2U, "/../x"),
+          std::pair(1U, "/homes/x"), std::pair(1U, "/etc/shadow"), std::pair(1U, "")})
+        test::expect_contains(why(host::present_path(places, mount, name)), "not of this job");
+}
+
 void test_log(void **) {
     const std::string why = host::explain(
         "(00.1) Dumping\n"
@@ -191,8 +303,13 @@ int main() {
                                 cmocka_unit_test(test_replaced),
                                 cmocka_unit_test(test_malformed),
                                 cmocka_unit_test(test_random_bytes),
-                                cmocka_unit_test(test_log),
                                 cmocka_unit_test(test_call_again),
-                                cmocka_unit_test(test_call_again_in_core)};
+                                cmocka_unit_test(test_call_again_in_core),
+                                cmocka_unit_test(test_many_fields),
+                                cmocka_unit_test(test_promised_records),
+                                cmocka_unit_test(test_promised_pages),
+                                cmocka_unit_test(test_ids_of_processes),
+                                cmocka_unit_test(test_names_stay_below_their_mounts),
+                                cmocka_unit_test(test_log)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -296,6 +296,40 @@ void chunks(void ** /*state*/) {
     expect_whole(place.store);
 }
 
+// As many runs as a file has room for, each of which names all chunks, take no longer than reading them; one
+// that names none is refused.
+void overlapping_runs(void ** /*state*/) {
+    const auto account = [](std::uint32_t entries, std::uint32_t runs, std::uint32_t first,
+                            std::uint32_t count) {
+        Bytes data;
+        const auto number = [&data](auto value) { append(data, std::as_bytes(std::span(&value, 1))); };
+        append(data, std::as_bytes(std::span(std::string_view("singularity-used"))));
+        number(std::uint32_t{1});
+        number(entries);
+        for (std::uint64_t prefix = 0; prefix < entries; ++prefix) {
+            number(prefix);
+            number(std::uint32_t{1});
+        }
+        number(std::uint32_t{1});
+        number(std::uint32_t{1});
+        append(data, std::as_bytes(std::span(std::string_view("x"))));
+        number(runs);
+        for (std::uint32_t run = 0; run < runs; ++run) {
+            number(first);
+            number(count);
+        }
+        data.resize(data.size() + store::Hash::kSize);
+        with_right_hash(data);
+        return store::Account::decode(data);
+    };
+    constexpr std::uint32_t kMany = 1U << 19;
+    const auto many = account(kMany, kMany, 0, kMany);
+    assert_true(many && many->bytes() == kMany);
+    assert_int_equal(account(4, 2, 1, 2)->bytes(), 2);
+    assert_false(account(4, 1, 4, 0).has_value());
+    assert_false(account(4, 1, 3, 2).has_value());
+}
+
 // What a few bytes promise is not believed: neither memory nor time goes into it.
 void promises(void ** /*state*/) {
     MemoryFile file;
@@ -355,8 +389,8 @@ int main(int argc, char **argv) {
     const CMUnitTest tests[] = {
         cmocka_unit_test(manifests), cmocka_unit_test(parts_of_manifests),
         cmocka_unit_test(accounts),  cmocka_unit_test(rounds),
-        cmocka_unit_test(chunks),    cmocka_unit_test(promises),
-        cmocka_unit_test(lies),
+        cmocka_unit_test(chunks),    cmocka_unit_test(overlapping_runs),
+        cmocka_unit_test(promises),  cmocka_unit_test(lies),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

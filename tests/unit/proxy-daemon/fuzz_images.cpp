@@ -4,9 +4,9 @@
 // succeeds. Inputs begin as images of sessions that have taken what fuzz_inputs.hpp has. Nothing may crash,
 // hang, or take more memory than the image has bytes.
 #include "common/log.hpp"
+#include "fuzz/subject.hpp"
 #include "fuzz_inputs.hpp"
 #include "fuzz_session.hpp"
-#include "fuzz_subject.hpp"
 #include "proxy/image/reader.hpp"
 #include "proxy/image/writer.hpp"
 #include "proxy/protocol/all.hpp"

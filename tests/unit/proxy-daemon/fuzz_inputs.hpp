@@ -1,39 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What an input of the fuzzer is made of, and how inputs are made: well-formed records and packets, and small
-// changes of them that keep most of it well-formed.
-//
-// On disk: parts one after the other, each {u16 size, u8 slot, u8 piece, u8 context, u8 flags, message}.
+// How inputs are made: well-formed records and packets, and small changes of them that keep most of it
+// well-formed. A part's slot, piece and context are those of a record's header: the reply's slot, the piece,
+// and the index of the context's handle. Of a packet: how many descriptors come with it, and which is the
+// first.
 #pragma once
+
+#include "fuzz/parts.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <random>
-#include <span>
 #include <vector>
 
 namespace singularity::test {
 
-using Bytes = std::vector<std::uint8_t>;
-
 inline constexpr std::uint64_t kFuzzWindow = 0x5500'0000'0000; // where ThreadSanitizer lets it be
 inline constexpr std::uint64_t kFuzzWindowSize = std::uint64_t{1} << 38;
 inline constexpr std::uint64_t kFuzzFileSize = std::uint64_t{64} << 10;
-inline constexpr std::uint8_t kNothing = 0xff; // no slot, no piece
 
 // Of a part's flags.
 inline constexpr std::uint8_t kLies = 1;   // a record's header says the size that the message begins with
 inline constexpr std::uint8_t kPacket = 2; // not a record: a packet on the socket, as it is
-
-struct Part {
-    std::uint8_t slot = kNothing;  // of a packet: how many descriptors come with it
-    std::uint8_t piece = kNothing; // of a packet: which descriptor is the first
-    std::uint8_t context = 0;      // index of the context's handle
-    std::uint8_t flags = 0;
-    Bytes message;
-};
-
-[[nodiscard]] std::vector<Part> parts_of(std::span<const std::uint8_t> input);
-[[nodiscard]] Bytes bytes_of(std::span<const Part> parts);
 
 // The handle of an object; one with index 1 of each kind is there from the begin.
 [[nodiscard]] std::uint64_t fuzz_handle(unsigned kind, std::uint64_t index);

@@ -3,9 +3,9 @@
 // whose driver does nothing and always succeeds. Nothing may crash, hang, or be touched outside of what is
 // the session's.
 #include "common/log.hpp"
+#include "fuzz/subject.hpp"
 #include "fuzz_inputs.hpp"
 #include "fuzz_session.hpp"
-#include "fuzz_subject.hpp"
 #include "proxy/driver-api/api.hpp"
 #include "proxy/driver-api/dispatch.hpp"
 #include "proxy/protocol/all.hpp"

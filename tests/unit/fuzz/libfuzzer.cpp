@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // libFuzzer's side: it keeps what reaches something new, the changes are ours, so that most inputs get past
 // the first check. At its end the program says on stderr what was reached.
-#include "fuzz_subject.hpp"
+#include "subject.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -4,7 +4,7 @@
 //     proxy_fuzz_replay [--seed N] [--seconds N] [FILE...]      or proxy_fuzz_images_replay
 //     proxy_fuzz_replay --corpus DIRECTORY      writes well-formed inputs, for libFuzzer to begin with
 // An input that kills the program is left in the file fuzz-crash.
-#include "fuzz_subject.hpp"
+#include "subject.hpp"
 
 #include <chrono>
 #include <csignal>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What is fuzzed: each program of fuzz_main.cpp or fuzz_libfuzzer.cpp is linked with one of fuzz_*.cpp that
-// says these.
+// What is fuzzed: each program of main.cpp or libfuzzer.cpp is linked with a subject that says these: one of
+// ../proxy-daemon/fuzz_*.cpp, or table.cpp with one of the tables here.
 #pragma once
 
-#include "fuzz_inputs.hpp"
+#include "parts.hpp"
 
 #include <cstdint>
 #include <span>
