@@ -135,7 +135,35 @@ std::vector<GpuShare> shares_of(const slurm_job_info_t &record) {
     return out;
 }
 
+// Limits that a job with fewer GPUs, and the CPUs and memory that come with them, might keep.
+constexpr std::array<std::uint32_t, 24> kLimitsOfSize{WAIT_QOS_GRP_CPU,
+                                                      WAIT_QOS_GRP_MEM,
+                                                      WAIT_QOS_GRP_GRES,
+                                                      WAIT_QOS_MAX_CPU_PER_JOB,
+                                                      WAIT_QOS_MAX_MEM_PER_JOB,
+                                                      WAIT_QOS_MAX_GRES_PER_JOB,
+                                                      WAIT_QOS_MAX_CPU_PER_NODE,
+                                                      WAIT_QOS_MAX_MEM_PER_NODE,
+                                                      WAIT_QOS_MAX_GRES_PER_NODE,
+                                                      WAIT_QOS_MAX_CPU_PER_USER,
+                                                      WAIT_QOS_MAX_MEM_PER_USER,
+                                                      WAIT_QOS_MAX_GRES_PER_USER,
+                                                      WAIT_QOS_MAX_CPU_PER_ACCT,
+                                                      WAIT_QOS_MAX_MEM_PER_ACCT,
+                                                      WAIT_QOS_MAX_GRES_PER_ACCT,
+                                                      WAIT_ASSOC_GRP_CPU,
+                                                      WAIT_ASSOC_GRP_MEM,
+                                                      WAIT_ASSOC_GRP_GRES,
+                                                      WAIT_ASSOC_MAX_CPU_PER_JOB,
+                                                      WAIT_ASSOC_MAX_MEM_PER_JOB,
+                                                      WAIT_ASSOC_MAX_GRES_PER_JOB,
+                                                      WAIT_ASSOC_MAX_CPU_PER_NODE,
+                                                      WAIT_ASSOC_MAX_MEM_PER_NODE,
+                                                      WAIT_ASSOC_MAX_GRES_PER_NODE};
+
 Waiting waiting_of(const slurm_job_info_t &record) {
+    if (std::ranges::find(kLimitsOfSize, record.state_reason) != kLimitsOfSize.end())
+        return Waiting::kForSize;
     switch (record.state_reason) {
     case WAIT_NO_REASON:
     case WAIT_PRIORITY:
@@ -275,8 +303,7 @@ Expected<Settings> settings() {
     }
     // Not freed: 26.05 has no function for it, and it is asked for once.
     return Settings{.cluster = text_or_empty(loaded->cluster_name),
-                    .state_directory = text_or_empty(loaded->state_save_location),
-                    .slurm_user = text_or_empty(loaded->slurm_user_name)};
+                    .state_directory = text_or_empty(loaded->state_save_location)};
 }
 
 Expected<Job> load_job(std::uint32_t id) {

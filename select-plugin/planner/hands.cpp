@@ -26,6 +26,10 @@ constexpr std::time_t kPauseLeft = slurm::kPause / 2;
 // In one look: the rest has its turn in the next ones. slurmctld computes a priority for each.
 constexpr std::uint32_t kMostPrioritised = 200;
 
+// What users may change of their jobs is changed as theirs: what root or SlurmUser changes, Slurm does not
+// check against limits.
+slurm::User owner_of(const slurm::Job &job) { return {.uid = job.uid, .gid = job.gid}; }
+
 std::string names(std::span<const slurm::GpuShare> shares) {
     std::string out;
     for (const auto &share : shares)
@@ -98,11 +102,15 @@ void Hands::start(const slurm::Job &job, std::uint32_t gpus, bool has_room) {
     if (record->yielded)
         change.begin = static_cast<std::time_t>(now_ / policy::kSecond);
     if (change != slurm::Change{}) {
-        if (auto changed = slurm::update_job(job.id, change); !changed) {
+        if (auto changed = slurm::update_job(job.id, change, owner_of(job)); !changed) {
             ++done_.failed;
-            kLog.for_job(job.id).error("{}", changed.error().message());
+            record->excused_until = now_ + kExcused;
+            kLog.for_job(job.id).error("{}; it is not planned for during the next {} s",
+                                       changed.error().message(), kExcused / policy::kSecond);
             return;
         }
+        if (asked != gpus)
+            record->resized = now_;
         kLog.for_job(job.id).info("may begin with {} GPUs (it asked for {})", gpus, asked);
         ++done_.actions[static_cast<std::size_t>(policy::ActionKind::kStart)];
         record->yielded = false;
@@ -148,6 +156,7 @@ void Hands::move(const slurm::Job &job, const policy::Action &action, std::uint3
     record->moving_since = now_;
     record->moving_until = now_ + kMostMoving;
     record->moving_to = gpus;
+    record->resized = gpus == 0 ? 0 : now_;
     record->runs = job.restarts;
     record->yielded = decision.waits;
     records_.aim(job.id, std::move(target));
@@ -161,7 +170,7 @@ void Hands::keep_waiting(const slurm::Job &job) {
     const auto now = static_cast<std::time_t>(now_ / policy::kSecond);
     if (!record->yielded || job.begin > now + kPauseLeft)
         return;
-    if (auto later = slurm::update_job(job.id, {.begin = now + slurm::kPause}); !later) {
+    if (auto later = slurm::update_job(job.id, {.begin = now + slurm::kPause}, owner_of(job)); !later) {
         ++done_.failed;
         kLog.for_job(job.id).error("{}", later.error().message());
     }

@@ -30,7 +30,6 @@
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <pwd.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -69,15 +68,15 @@ Expected<std::string> read_file(const std::filesystem::path &path) {
     return read_to_end(*file, path, kMostState);
 }
 
-// slurmctld lets root and SlurmUser change what there is to change.
-Expected<void> check_user(const slurm::Settings &settings) {
+// SlurmUser may change jobs, too, but not as their owners: limits would not hold.
+Expected<void> check_user() {
     if (geteuid() == 0)
         return {};
-    const passwd *const entry = getpwuid(geteuid()); // NOLINT(concurrency-mt-unsafe): one thread
-    if (entry != nullptr && settings.slurm_user == entry->pw_name)
-        return {};
-    return failure("run as", fmt::format("uid {}", geteuid()),
-                   fmt::format("only root and SlurmUser ({}) may change jobs", settings.slurm_user), EPERM);
+    return failure(
+        "run as", fmt::format("uid {}", geteuid()),
+        "only root may change jobs as their owners, so that Slurm checks them against limits: run it "
+        "as root, or with --dry-run",
+        EPERM);
 }
 
 class Service {
@@ -92,10 +91,16 @@ class Service {
         state_ = settings->state_directory / kStateFile;
         if (options_.dry_run)
             return recall();
-        if (auto allowed = check_user(*settings); !allowed)
+        if (auto allowed = check_user(); !allowed)
             return allowed;
         const std::filesystem::path lock = state_.native() + ".lock";
         auto opened = open_file(lock, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+        if (!opened && opened.error().code == EROFS)
+            return failure(
+                "write to", lock.native(),
+                "nobody may, or the planner's unit does not let it: `systemctl edit singularity-planner`, "
+                "with ReadWritePaths= and StateSaveLocation below [Service]",
+                EROFS);
         if (!opened)
             return propagate(opened);
         if (flock(opened->get(), LOCK_EX | LOCK_NB) != 0)
@@ -125,6 +130,7 @@ class Service {
         thought_.when = static_cast<std::time_t>(now / policy::kSecond);
         thought_.dry_run = options_.dry_run;
         ++thought_.looks;
+        records_.allow(allowed_in(*nodes));
         records_.look(*jobs, now);
         const auto outlook = planner::look(*nodes, *jobs, records_, now);
         const auto planning = std::chrono::steady_clock::now();
@@ -151,6 +157,17 @@ class Service {
     }
 
   private:
+    // No job is given more than there is.
+    [[nodiscard]] Range allowed_in(std::span<const slurm::Node> nodes) const {
+        std::uint64_t gpus = 0;
+        for (const auto &node : nodes)
+            gpus += node.gpus;
+        const auto &elastic = config_.elastic;
+        return {.least = static_cast<std::uint32_t>(elastic.min_gpus),
+                .most = static_cast<std::uint32_t>(
+                    std::min<std::uint64_t>(gpus, static_cast<std::uint64_t>(elastic.max_gpus)))};
+    }
+
     Expected<void> recall() {
         auto bytes = read_file(state_);
         if (!bytes && bytes.error().code == ENOENT)

@@ -19,11 +19,6 @@ namespace {
 
 constexpr std::uint32_t kNone = policy::kNobody;
 
-// With the speeds that were measured. record: nullptr, nobody has.
-std::vector<policy::Size> sizes_of(const slurm::Job &job, const Record *record) {
-    return planner::sizes_of(job, record == nullptr ? Speeds() : record->speeds);
-}
-
 // Which nodes are one pool, by union of the partitions that share one, and of which kind they are there.
 class Pools {
   public:
@@ -142,13 +137,19 @@ policy::Milliseconds since_checkpoint(const slurm::Job &job, policy::Millisecond
 }
 
 // Why a pending job is not planned for; empty: it is.
-std::string against(const slurm::Job &job, const Record *record, policy::Milliseconds now) {
+std::string against(const slurm::Job &job, const Record *record, std::span<const policy::Size> sizes,
+                    policy::Milliseconds now) {
     if (job.completing)
         return "it is ending";
     if (job.part)
         return "it is a part of a heterogeneous job, whose parts begin together";
     if (job.waiting == slurm::Waiting::kForOther || record == nullptr)
         return "it waits for other things than GPUs";
+    // Only what was planned is planned anew: a size that its user has chosen may wait for what others use.
+    const bool settled = record->resized == 0 || now - record->resized >= kSettled;
+    const bool has_smaller = record->refused != 0 && sizes.front().gpus < gpus_of(job);
+    if (job.waiting == slurm::Waiting::kForSize && settled && !has_smaller)
+        return "it waits for what a limit of its QOS or association leaves it";
     if (job.waiting == slurm::Waiting::kForTime && !record->yielded)
         return "its time to begin has not come";
     if (record->excused_until > now)
@@ -221,10 +222,10 @@ class Look {
     }
 
     void add_pending(const slurm::Job &job, const Record *record) {
-        const auto sizes = sizes_of(job, record);
+        const auto sizes = records_.sizes_of(job);
         if (sizes.empty())
             return;
-        auto why = against(job, record, now_);
+        auto why = against(job, record, sizes, now_);
         const auto demand = demand_of(job);
         const auto pool = pools_.pool_of(demand);
         auto as = shown(job, record);
@@ -242,7 +243,7 @@ class Look {
     void add_placed(const slurm::Job &job, const Record *record, std::span<const slurm::GpuShare> shares,
                     policy::JobState state = policy::JobState::kRunning) {
         const auto where = placed(shares, pools_);
-        const auto sizes = sizes_of(job, record);
+        const auto sizes = records_.sizes_of(job);
         const auto gpus =
             std::accumulate(shares.begin(), shares.end(), 0U,
                             [](std::uint32_t sum, const slurm::GpuShare &share) { return sum + share.gpus; });

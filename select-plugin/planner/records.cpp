@@ -23,7 +23,7 @@ static_assert(std::is_trivially_copyable_v<Record>);
 // In front of the records. Another layout has another size or version: what it says is not used.
 struct Heading {
     std::array<char, 8> magic{'s', 'i', 'n', 'g', 'p', 'l', 'a', 'n'};
-    std::uint32_t version = 2;
+    std::uint32_t version = 3;
     std::uint32_t size_of_record = sizeof(Record);
     std::uint64_t records = 0;
     std::uint64_t sum = 0;
@@ -54,15 +54,16 @@ policy::Milliseconds ready(const slurm::Job &job, policy::Milliseconds now) {
     return when < started ? now : when;
 }
 
-policy::Fraction speed_now(const slurm::Job &job, const Speeds &speeds) {
+policy::Fraction speed_now(const slurm::Job &job, std::span<const policy::Size> sizes) {
     const auto has = gpus_of(job);
-    for (const auto &size : sizes_of(job, speeds))
+    for (const auto &size : sizes)
         if (size.gpus == has)
             return size.speed;
     return policy::kOne;
 }
 
-void advance(Record &record, const slurm::Job &job, policy::Milliseconds now) {
+void advance(Record &record, const slurm::Job &job, std::span<const policy::Size> sizes,
+             policy::Milliseconds now) {
     if (!job.running) {
         record.ledger.advance(now, 0, 0);
         return;
@@ -71,7 +72,7 @@ void advance(Record &record, const slurm::Job &job, policy::Milliseconds now) {
     const auto gpus = gpus_of(job);
     if (record.ledger.until() < from)
         record.ledger.advance(from, 0, gpus);
-    record.ledger.advance(now, speed_now(job, record.speeds), gpus);
+    record.ledger.advance(now, speed_now(job, sizes), gpus);
 }
 
 void see_to_move(Record &record, const slurm::Job &job, policy::Milliseconds now) {
@@ -79,11 +80,27 @@ void see_to_move(Record &record, const slurm::Job &job, policy::Milliseconds now
         return;
     const bool again = job.restarts != record.runs;
     const bool runs = job.running && again && ready(job, now) < now;
-    const bool waits = job.pending && !job.completing && again && record.moving_to == 0;
+    const bool waits = job.pending && !job.completing && again &&
+                       (record.moving_to == 0 || job.waiting == slurm::Waiting::kForSize);
     if (runs)
         record.cost = std::max<policy::Milliseconds>(policy::kSecond, ready(job, now) - record.moving_since);
     if (runs || waits || now >= record.moving_until)
         record.moving_until = 0;
+}
+
+// A size that was given to it, and with which Slurm does not let it start, is taken back by what follows: it
+// is planned for with less.
+void see_to_limits(Record &record, const slurm::Job &job, policy::Milliseconds now) {
+    const bool settled = record.resized != 0 && now - record.resized >= kSettled;
+    if (job.pending && job.waiting == slurm::Waiting::kForSize && settled) {
+        record.refused = gpus_of(job);
+        record.refused_until = now + kRefused;
+    } else if (now >= record.refused_until) {
+        record.refused = 0;
+        record.refused_until = 0;
+    }
+    if (job.running && record.moving_until == 0)
+        record.resized = 0;
 }
 
 } // namespace
@@ -112,8 +129,9 @@ void Records::look(std::span<const slurm::Job> jobs, policy::Milliseconds now) {
         }
         auto &record = found->second;
         record.speeds.look(job);
-        advance(record, job, now);
+        advance(record, job, sizes_of(job), now);
         see_to_move(record, job, now);
+        see_to_limits(record, job, now);
         if (job.running) {
             record.yielded = false;
             record.offered = 0;
@@ -127,6 +145,17 @@ void Records::look(std::span<const slurm::Job> jobs, policy::Milliseconds now) {
         const auto *const record = find(entry.first);
         return record == nullptr || record->moving_until == 0;
     });
+}
+
+std::vector<policy::Size> Records::sizes_of(const slurm::Job &job) const {
+    const auto found = records_.find(job.id);
+    if (found == records_.end())
+        return planner::sizes_of(job, Speeds(), allowed_);
+    const auto &record = found->second;
+    auto allowed = allowed_;
+    if (record.refused > 0)
+        allowed.most = std::min(allowed.most, job.pending ? record.refused / 2 : gpus_of(job));
+    return planner::sizes_of(job, record.speeds, allowed);
 }
 
 std::vector<slurm::GpuShare> Records::target_of(std::uint64_t job) const {

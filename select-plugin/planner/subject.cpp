@@ -14,7 +14,6 @@ namespace singularity::planner {
 
 namespace {
 
-constexpr std::uint32_t kMostGpus = 1U << 20; // the most that elastic.max_gpus can be
 
 std::optional<std::uint32_t> number(std::string_view text) {
     std::uint32_t value = 0;
@@ -63,7 +62,7 @@ std::optional<Range> range_of(const slurm::Job &job) {
     const auto least = number(std::string_view(text).substr(0, hyphen));
     const auto most = number(std::string_view(text).substr(hyphen + 1));
     // The user's environment may say anything, and each size is looked at.
-    if (!least || !most || *least == 0 || *least > *most || *most > kMostGpus)
+    if (!least || !most || *least == 0 || *least > *most || *most > kAnySize.most)
         return std::nullopt;
     return Range{.least = *least, .most = *most};
 }
@@ -83,7 +82,7 @@ std::uint32_t gpus_of(const slurm::Job &job) {
     return job.pending ? slurm::gpus_wished(job.wishes.gpus, job.tasks) : sum;
 }
 
-std::vector<policy::Size> sizes_of(const slurm::Job &job, const Speeds &speeds) {
+std::vector<policy::Size> sizes_of(const slurm::Job &job, const Speeds &speeds, const Range &allowed) {
     const auto has = gpus_of(job);
     if (has == 0)
         return {};
@@ -92,18 +91,27 @@ std::vector<policy::Size> sizes_of(const slurm::Job &job, const Speeds &speeds) 
     const auto own_block = !job.pending ? 1 : std::max(1U, block_of(job, has));
     if (!range || range->most < has)
         return {{.gpus = has, .block = own_block, .speed = policy::kOne}};
+    const Range within{.least = std::max(range->least, allowed.least),
+                       .most = std::min(range->most, allowed.most)};
+    if (within.least > within.most)
+        return {{.gpus = has, .block = own_block, .speed = policy::kOne}};
     const auto note = slurm::Note::parse(job.admin_comment).value_or(slurm::Note());
     const auto ranks = static_cast<std::uint32_t>(
-        std::clamp<std::uint64_t>(note.number("ranks").value_or(range->most), range->most, kMostGpus));
+        std::clamp<std::uint64_t>(note.number("ranks").value_or(range->most), range->most, kAnySize.most));
     std::vector<policy::Size> out;
-    for (auto gpus = range->least; gpus <= range->most; ++gpus) {
+    const auto first = job.pending ? within.least : std::min(within.least, has);
+    const auto last = job.pending ? within.most : std::max(within.most, has);
+    for (auto gpus = first; gpus <= last; ++gpus) {
         const bool present = !job.pending && gpus == has;
-        const bool ends = gpus == range->least || gpus == range->most;
-        const bool faster = ends || ranks_on_the_busiest(ranks, gpus) < ranks_on_the_busiest(ranks, gpus - 1);
+        if (!present && (gpus < within.least || gpus > within.most))
+            continue;
+        const bool ends = gpus == within.least || gpus == within.most;
+        const bool faster =
+            present || ends || ranks_on_the_busiest(ranks, gpus) < ranks_on_the_busiest(ranks, gpus - 1);
         const auto block = present ? own_block : block_of(job, gpus);
         if (!present && (!faster || block == 0 || !slurm::with_gpus(job.wishes.gpus, gpus)))
             continue;
-        const auto speed = speed_of(ranks, gpus, range->most);
+        const auto speed = speed_of(ranks, gpus, last);
         // Of two that are as fast the smaller one, and the one that it has.
         if (!out.empty() && out.back().speed >= speed && !present)
             continue;

@@ -18,6 +18,8 @@ struct Range {
     std::uint32_t least = 0;
     std::uint32_t most = 0;
 };
+// What nobody's job may go beyond, in GPUs.
+constexpr Range kAnySize{.least = 1, .most = 1U << 20U};
 // Of "elastic=2-8" in its note: what the user allows. Nothing: it is not elastic, or has not run yet and
 // nobody knows its MAX.
 [[nodiscard]] std::optional<Range> range_of(const slurm::Job &job);
@@ -32,8 +34,11 @@ struct Range {
 // which as many ranks share the busiest GPU only the smallest is there: the others would be no faster. A job
 // that is not elastic has one, that which it has or asks for; one without GPUs none. A running job's present
 // size is always there. Speeds are those that were measured, or else assumed: the ranks of a GPU take turns.
+// allowed: what the site and Slurm's limits leave of what the user allows. If that is nothing the job stays
+// as it is.
 constexpr std::size_t kMostSizes = 64;
-[[nodiscard]] std::vector<policy::Size> sizes_of(const slurm::Job &job, const Speeds &speeds = {});
+[[nodiscard]] std::vector<policy::Size> sizes_of(const slurm::Job &job, const Speeds &speeds = {},
+                                                 const Range &allowed = kAnySize);
 
 // What the planner adds to the priority of a job that waits: `weight` for each tier above basic, and up to
 // half of it for a job below its guarantee, in steps of a tenth: each change is a request to slurmctld.

@@ -62,6 +62,29 @@ Verdict run_without_slurm(const Config &config, const Slurm & /*slurm*/) {
         fmt::format("write run_without_slurm: false below agents: in {} and restart singularityd", kYaml)};
 }
 
+Verdict configuration_way(const std::vector<FileFacts> &way) {
+    const auto bad = std::ranges::find_if(
+        way, [](const FileFacts &one) { return one.kind != FileKind::kMissing && !is_roots(one); });
+    if (bad == way.end())
+        return std::nullopt;
+    const auto path = bad->path.native();
+    return Problem{
+        fmt::format("{}, on the way to {}, belongs to uid {} and has mode {:04o}", path, kYaml, bad->uid,
+                    bad->mode),
+        "whoever can put another file there decides what root's agents do: which stores they believe, "
+        "and what users may",
+        fmt::format("chown root {0}; chmod go-w {0}", path)};
+}
+
+Verdict store_quota(const Config &config, const Slurm & /*slurm*/) {
+    if (config.store.quota_gib != 0)
+        return std::nullopt;
+    return Problem{
+        fmt::format("store.quota_gib is 0 in {}", kYaml),
+        "one user's checkpoints can fill the store: nobody's jobs are saved then",
+        fmt::format("write quota_gib: below store: in {}, twice what a user's jobs can hold", kYaml)};
+}
+
 Verdict agents_address(const Config &config, const Slurm &slurm) {
     if (!config.agents.address.empty() || slurm.nodes.size() < 2)
         return std::nullopt;
@@ -199,6 +222,8 @@ constexpr std::array kConfigurationChecks{
     check<elastic_enabled, &Facts::configuration>("elastic-enabled", Severity::kWarning),
     check<decide, &Facts::configuration>("decide", Severity::kWarning),
     check<run_without_slurm, &Facts::configuration, &Facts::slurm>("run-without-slurm", Severity::kWarning),
+    check<configuration_way, &Facts::configuration_way>("configuration-way", Severity::kError),
+    check<store_quota, &Facts::configuration, &Facts::slurm>("store-quota", Severity::kWarning),
     check<agents_address, &Facts::configuration, &Facts::slurm>("agents-address", Severity::kError),
     check<agents_address_own, &Facts::configuration, &Facts::host_name>("agents-address-own",
                                                                         Severity::kError),

@@ -165,6 +165,33 @@ Verdict kernel_network(const KernelNetwork &network) {
                    "boot a kernel that has it"};
 }
 
+Verdict key_files(const std::vector<FileFacts> &keys) {
+    constexpr mode_t kOthersMay = S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH;
+    const auto bad = std::ranges::find_if(keys, [](const FileFacts &one) {
+        return one.kind == FileKind::kRegular && (one.mode & kOthersMay) != 0;
+    });
+    if (bad == keys.end())
+        return std::nullopt;
+    const auto path = bad->path.native();
+    return Problem{
+        fmt::format("{} has mode {:04o}", path, bad->mode),
+        "whoever reads a key of munge's or Slurm's can say to slurmctld and to the agents of all nodes "
+        "that they are root",
+        fmt::format("chmod 0600 {}; make a new key if users have been on a host where it was so", path)};
+}
+
+// A kernel without Yama has nothing to write it to.
+Verdict ptrace_scope(const PtraceScope &scope) {
+    if (scope.value != 0U)
+        return std::nullopt;
+    return Problem{
+        "kernel.yama.ptrace_scope is 0",
+        "each program of a user's can read and steer all others of that user's on this host, also those "
+        "of other jobs, and the device proxies that have their GPUs",
+        "write kernel.yama.ptrace_scope=1 in /etc/sysctl.d/singularity.conf and run `sysctl --system`; "
+        "programs can still be started in a debugger"};
+}
+
 constexpr std::array kHostChecks{
     check<agent_silent, &Facts::agent>("agent-silent", Severity::kError),
     check<agent_owner, &Facts::agent>("agent-owner", Severity::kError),
@@ -183,6 +210,8 @@ constexpr std::array kHostChecks{
     check<host_loopback, &Facts::host_name>("host-loopback", Severity::kError),
     check<host_address, &Facts::host_name>("host-address", Severity::kError),
     check<kernel_network, &Facts::kernel_network>("kernel-network", Severity::kError),
+    check<key_files, &Facts::keys>("key-files", Severity::kError),
+    check<ptrace_scope, &Facts::ptrace_scope>("ptrace-scope", Severity::kWarning),
 };
 
 } // namespace

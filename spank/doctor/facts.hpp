@@ -164,6 +164,11 @@ struct KernelNetwork {
     std::vector<NetworkPiece> broken;
 };
 
+// What processes of one user may do to each other, as Yama has it: 0, all that ptrace(2) can.
+struct PtraceScope {
+    std::optional<std::uint64_t> value; // none: the kernel has no Yama
+};
+
 struct Facts {
     Fact<Slurm> slurm;
     Fact<Clock> clock;
@@ -172,6 +177,9 @@ struct Facts {
     // A file that is wrong has been seen.
     std::filesystem::path configuration_file;
     Expected<Config> configuration;
+    Fact<std::vector<FileFacts>> configuration_way; // directories and symbolic links that lead to it
+    Fact<std::vector<FileFacts>> keys; // files of secrets, where Slurm and munge usually have them
+    Fact<PtraceScope> ptrace_scope;
     Fact<std::vector<Place>> stores; // that of who has not chosen first
     Fact<Place> staging;
     Fact<Agent> agent;

@@ -104,8 +104,11 @@ Facts gather(const Where &where) {
     };
     facts.clock = facts.slurm ? clock_of(*facts.slurm)
                               : not_seen(Unseen::kElsewhere, "slurmctld has not said what time it is");
-    facts.cgroup = of_node(
-        [&] { return look_at_cgroup(facts.slurm ? facts.slurm->file : std::filesystem::path(kSlurmConf)); });
+    const auto slurm_conf = facts.slurm ? facts.slurm->file : std::filesystem::path(kSlurmConf);
+    facts.configuration_way = look_at_way(facts.configuration_file);
+    facts.keys = look_at_keys(slurm_conf);
+    facts.ptrace_scope = of_node(look_at_ptrace_scope);
+    facts.cgroup = of_node([&] { return look_at_cgroup(slurm_conf); });
     facts.plugstack = facts.slurm ? look_at_plugstack(*facts.slurm)
                                   : not_seen(Unseen::kElsewhere, "slurmctld has not said where it is");
     facts.stores =

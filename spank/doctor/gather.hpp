@@ -24,6 +24,9 @@ struct Where {
 [[nodiscard]] Fact<Cgroup> look_at_cgroup(const std::filesystem::path &slurm_conf);
 [[nodiscard]] Fact<Plugstack> look_at_plugstack(const Slurm &slurm);
 [[nodiscard]] Fact<Place> look_at_place(const std::filesystem::path &directory);
+[[nodiscard]] Fact<std::vector<FileFacts>> look_at_way(const std::filesystem::path &file);
+[[nodiscard]] Fact<std::vector<FileFacts>> look_at_keys(const std::filesystem::path &slurm_conf);
+[[nodiscard]] Fact<PtraceScope> look_at_ptrace_scope();
 [[nodiscard]] Fact<std::vector<Place>> look_at_stores(const Config::Store &stores);
 [[nodiscard]] Fact<Agent> look_at_agent(const std::filesystem::path &socket);
 [[nodiscard]] Fact<AgentProgram> look_at_agent_program(const Where &where);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <ctime>
 #include <optional>
@@ -129,6 +130,16 @@ Expected<bool> see_to(const Job &job) {
     return placed->waits;
 }
 
+// MIN of "MIN-MAX" or "MIN-requested", and the GPUs that the job has; empty: there is none.
+std::string range_within(std::string_view range, std::optional<std::uint32_t> gpus) {
+    const auto text = range.substr(0, range.find('-'));
+    std::uint32_t least = 0;
+    const auto [end, error] = std::from_chars(text.begin(), text.end(), least);
+    if (gpus.value_or(0) == 0 || error != std::errc() || end != text.end() || least == 0)
+        return {};
+    return fmt::format("{}-{}", std::min(least, *gpus), *gpus);
+}
+
 std::string where_to(const Verb &verb) {
     if (verb.kind == Verb::Kind::kResize)
         return fmt::format("with {} GPUs", verb.gpus);
@@ -197,7 +208,6 @@ Expected<Seen> look(const std::string &node, std::span<const std::uint32_t> jobs
 }
 
 Expected<void> note(std::uint32_t id, const std::vector<std::string> &words) {
-    constexpr std::string_view kAsRequested = "-requested";
     auto job = load_job(id);
     if (!job)
         return propagate(job);
@@ -214,11 +224,10 @@ Expected<void> note(std::uint32_t id, const std::vector<std::string> &words) {
         note->set("nodes", job->nodes);
         note->set("gpus", gpus);
     }
-    // Only the first run has what the user has asked for.
-    if (const auto range = note->get("elastic"); range.ends_with(kAsRequested))
-        note->set("elastic", known.empty() && !gpus.empty()
-                                 ? fmt::format("{}-{}", range.substr(0, range.find('-')), gpus)
-                                 : known);
+    // The range is what slurmctld was told when the job was submitted. What agents say of it comes from the
+    // environment of the job's own processes: of a job of which slurmctld was told none, it counts for the
+    // first run, and up to the GPUs that Slurm gave to that.
+    note->set("elastic", known.empty() ? range_within(note->get("elastic"), job->gpus) : known);
     return update_job(id, {.admin_comment = note->text()});
 }
 

@@ -13,13 +13,15 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from virtualcluster.errors import wait_for
 
-YAML = 'store:\n  directory: "/shared/store"\nagents:\n  address: "0.0.0.0"\n'
+YAML = 'store:\n  directory: "/shared/store"\n  quota_gib: 10\nagents:\n  address: "0.0.0.0"\n'
 CONF = {"AuthInfo": "cred_expire=5", "KillWait": "60", "PreemptMode": "REQUEUE", "PreemptType": "preempt/partition_prio"}
 MAKE_GOOD = """
 chown 0:0 /shared && chmod 755 /shared && install -d -m 0700 /shared/store
 mknod /dev/nvidiactl c 240 255
 mkdir /root/good && cp -a /etc/slurm/. /root/good
 cp -a /etc/hosts /root/hosts
+scope=/proc/sys/kernel/yama/ptrace_scope
+[ ! -e $scope ] || { echo 1 >/root/scope && mount --bind /root/scope $scope; }
 """
 DRIVER = "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
 # 22.05's build has no device proxy, and its root no CRIU.
@@ -78,7 +80,7 @@ def test_a_user_is_told_what_only_root_can_see(node):
     found = diagnose(node, user="alice")
     assert found["status"] == 0 and found["findings"] == []
     assert {part["part"] for part in found["not_looked_at"] if part["reason"] == "needs root"} == {
-        "version of the node agent", "what CRIU needs of the kernel", "what private networks need of the kernel"}
+        "files of keys", "version of the node agent", "what CRIU needs of the kernel", "what private networks need of the kernel"}
     shown = node.run(["singularityctl", "doctor"], user="alice").stdout
     assert shown.startswith("no problem found\nnot looked at (needs root: ")
 
@@ -166,6 +168,10 @@ PLANTED = {
     "wrong key": ({"configuration"}, "echo 'stroe: 1' >>/etc/slurm/singularity.yaml", "", ()),
     "not elastic": ({"elastic-enabled"}, "printf 'elastic:\\n  enabled: false\\n' >>/etc/slurm/singularity.yaml", "", ()),
     "decides nothing": ({"decide"}, "printf 'slurmctld:\\n  decide: false\\n' >>/etc/slurm/singularity.yaml", "", ()),
+    "no quota": ({"store-quota"}, "sed -i /quota_gib/d /etc/slurm/singularity.yaml", "", ()),
+    "a user's configuration": ({"configuration-way"}, "chown alice /etc/slurm", "chown root /etc/slurm", ()),
+    "a key for all": ({"key-files"}, "chmod 0444 /etc/munge/munge.key", "chmod 0400 /etc/munge/munge.key", ()),
+    "a key that others write": ({"key-files"}, "install -m 0660 /dev/null /etc/slurm/slurm.key", "rm /etc/slurm/slurm.key", ()),
     "foreign address": ({"agents-address-own"}, "sed -i s/0.0.0.0/10.99.0.1/ /etc/slurm/singularity.yaml", "", ()),
     "no munged": ({"munge"}, "echo '  munge_socket: /run/nothing' >>/etc/slurm/singularity.yaml", "", ()),
     "no store": ({"store-missing"}, "rmdir /shared/store", "install -d -m 0700 /shared/store", ()),

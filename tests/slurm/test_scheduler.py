@@ -11,12 +11,12 @@ import time
 import pytest
 import scenarios
 from conftest import elastic_up
-from elastic import PATIENCE, TIME_TO_SAVE, assert_clean
+from elastic import PATIENCE, TIME_TO_SAVE, WRAPPER, assert_clean
 from faults import agent_log
 from test_lifecycle import COUNT as COUNT_TO
 from test_lifecycle import counted, script
 from test_lifecycle_moves import COUNT
-from virtualcluster.cluster import CHECKOUT
+from virtualcluster.cluster import CHECKOUT, USER_IDS
 from virtualcluster.errors import wait_for
 
 # Everything sooner than anybody would want it.
@@ -269,9 +269,55 @@ def test_jobs_begin_with_what_there_is(cluster):
     wait_gpus(cluster, holder, 6)
     training = submit(cluster, "standard", GPUS, "2-8")
     wait_gpus(cluster, training, 2)
+    by_owner = rf"_slurm_rpc_update_job: complete \S*={training}\b.* uid={USER_IDS['alice']} "
+    assert re.search(by_owner, cluster.log("ctl", "slurmctld")), said_of(cluster, training)
     wait_goes_on(cluster, training)
     end(cluster, holder)
     wait_gpus(cluster, training, GPUS)
+    end(cluster, training)
+
+
+@contextlib.contextmanager
+def limit(cluster, text):
+    """The QOS of tier basic has it meanwhile."""
+    def modify(value):
+        cluster.slurm("sacctmgr", "-i", "modify", "qos", "basic", "set", f"MaxTRESPerJob=gres/gpu={value}")
+        shown = "" if value == -1 else f"gres/gpu={value}"
+        wait_for(lambda: re.search(rf"QOS=basic\(.*?MaxTRESPJ=\S*{shown}", cluster.slurm("scontrol", "show", "assoc_mgr", "flags=qos"), re.DOTALL),
+                 PATIENCE, "slurmctld to know the limit")
+
+    modify(text)
+    try:
+        yield
+    finally:
+        modify(-1)
+
+
+def test_limits_hold_against_the_planner(cluster):
+    """A job that runs as large as its QOS allows is made no larger than that, however much is free, and does not wait for it either. One
+    that waits, and may have what is free as far as the planner knows, begins with what its QOS allows."""
+    with limit(cluster, 4):
+        holder = submit(cluster, "premium", GPUS)
+        wait_gpus(cluster, holder, GPUS)
+        training = submit(cluster, "basic", 4, "2-8")
+        wait_for(lambda: cluster.job(training)["Reason"] in ("Resources", "Priority"), PATIENCE, "the training to wait for room")
+        end(cluster, holder)
+        wait_for(lambda: "MaxGRESPerJob" in cluster.job(training)["Reason"] or gpus_of(cluster, training), PATIENCE, "the training to be offered room")
+        wait_gpus(cluster, training, 4)
+        wait_goes_on(cluster, training)
+        wait_for(lambda: re.search(rf"^ +{training} basic +runs +4 +2-4 ", plan(cluster), re.MULTILINE), 2 * PATIENCE, f"4 to be the most: {plan(cluster)}")
+        end(cluster, training)
+        assert "gres/gpu=8" not in cluster.slurm("sacct", "-n", "-P", "-X", "-D", "-j", str(training), "-o", "AllocTRES")
+
+
+def test_a_job_has_the_range_that_slurmctld_was_told(cluster):
+    """Whatever its own processes say to the agent when their step begins."""
+    lies = "env SINGULARITY_ELASTIC=1-8 SINGULARITY_STEP_HOSTS=$(scontrol show hostnames | paste -sd,) SLURM_SINGULARITY_OF_SCRIPT=1"
+    training = cluster.submit("--singularity-elastic=2-4", "--qos=basic", "--gpus=4", "--ntasks=4",
+                              script=script(f"srun --singularity-off --ntasks=4 {lies} {WRAPPER} /usr/bin/python3 -c {shlex.quote(COUNT)}"))
+    wait_for(lambda: cluster.job(training).get("ranks") == "4", PATIENCE, "the step to be noted")  # words of the AdminComment
+    assert cluster.job(training)["elastic"] == "2-4"
+    wait_for(lambda: re.search(rf"^ +{training} basic +runs +4 +2-4 ", plan(cluster), re.MULTILINE), PATIENCE, f"the plan to show the job: {plan(cluster)}")
     end(cluster, training)
 
 
@@ -385,7 +431,8 @@ def test_what_it_thinks(cluster):
     end(cluster, training)
 
 
-def test_only_root_and_slurm_plan(cluster):
+@pytest.mark.parametrize("user", ["alice", "slurm"])
+def test_only_root_changes_jobs_as_their_owners(cluster, user):
     cluster.stop_daemon("ctl", PLANNER)
-    refused = cluster.controller.run([PLANNER, "--once"], user="alice", check=False)
-    assert refused.returncode == 1 and "only root and SlurmUser" in refused.stderr
+    refused = cluster.controller.run([PLANNER, "--once"], user=user, check=False, directory="/")
+    assert refused.returncode == 1 and "only root may change jobs as their owners" in refused.stderr

@@ -408,6 +408,14 @@ def forged(**changes):
     return ["env", *(f"{name}={value}" for name, value in said.items()), WRAPPER, "hostname"]
 
 
+def test_tasks_are_confined_as_the_agent_is(srun):
+    """By its unit, with which the cluster starts it: not even root's processes can have what is not in CapabilityBoundingSet."""
+    shown = srun("cat", "/proc/self/status", options=["-n1"])
+    status = dict(line.split(":\t", 1) for line in shown.stdout.splitlines())
+    modules, raw_io, boot = (1 << number for number in (16, 17, 22))  # CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_SYS_BOOT of capability.h
+    assert not int(status["CapBnd"], 16) & (modules | raw_io | boot) and status["NoNewPrivs"] == "1" and int(status["CapEff"], 16) == 0
+
+
 def test_who_is_in_no_step_gets_none(ours):
     shown = ours.host("n1").run(forged(), user="alice", check=False)
     assert shown.returncode == 1 and "in the cgroup of none" in shown.stderr and shown.stdout == ""

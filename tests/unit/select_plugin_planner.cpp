@@ -87,6 +87,34 @@ void sizes_at_which_jobs_run(void **) {
     assert_int_equal(most.back().gpus, 1048576);
 }
 
+std::string sizes_within(const slurm::Job &job, const Range &allowed) {
+    std::string out;
+    for (const auto &size : sizes_of(job, {}, allowed))
+        out += fmt::format("{}{}:{}", out.empty() ? "" : " ", size.gpus, size.speed * 100 / policy::kOne);
+    return out;
+}
+
+void a_users_range_counts_within_the_sites(void **) {
+    const std::string note = "singularity: elastic=2-8";
+    const auto waits = pending(1, "gres/gpu:8", note);
+    expect_equal(sizes_within(waits, {.least = 3, .most = 4}), "3:66 4:100");
+    expect_equal(sizes_within(waits, {.least = 1, .most = 4}), "2:50 3:66 4:100");
+    // Nothing is left of it, and where nobody's job can be so large: it stays as it is.
+    expect_equal(sizes_within(waits, {.least = 9, .most = 16}), "8:100");
+    expect_equal(sizes_within(waits, {.least = 1, .most = 0}), "8:100");
+    for (const auto *const range :
+         {"1-4294967295", "4294967295-4294967295", "1-1048577", "0-8", "8-2", "-8", "1-"})
+        expect_equal(sizes(pending(1, "gres/gpu:8", fmt::format("singularity: elastic={}", range))),
+                     "8/1:100");
+    // What it has it may keep.
+    const auto runs = [&](std::uint32_t gpus) { return running(1, "gres/gpu:8", note, {{"n1", gpus}}); };
+    expect_equal(sizes_within(runs(8), {.least = 1, .most = 4}), "2:25 3:33 4:50 8:100");
+    expect_equal(sizes_within(runs(2), {.least = 4, .most = 8}), "2:25 4:50 8:100");
+    expect_equal(sizes_within(running(1, "gres/gpu:1", "singularity: elastic=1-8", {{"n1", 1}}),
+                              {.least = 4, .most = 8}),
+                 "1:12 4:50 8:100");
+}
+
 // A job with 8 ranks that runs on so many GPUs, of whose step 0 these checkpoints tell.
 slurm::Job working(std::uint32_t gpus, const std::string &work, std::time_t resumed = 0) {
     return running(1, "gres/gpu:8",
@@ -425,6 +453,66 @@ void what_is_left_alone(void **) {
     expect_contains(out.left[2].why, "down");
 }
 
+void what_a_limit_refuses_is_not_tried_again_at_once(void **) {
+    const auto nodes = two_nodes();
+    const std::string note = "singularity: elastic=2-8 ranks=8";
+    auto job = running(1, "gres/gpu:4", note, {{"n1", 4}});
+    Records records;
+    const auto known = [&](policy::Milliseconds when) {
+        records.look(std::vector{job}, kNow + when);
+        std::string out;
+        for (const auto &size : records.sizes_of(job))
+            out += fmt::format("{} ", size.gpus);
+        return out;
+    };
+    const auto why = [&](policy::Milliseconds when) {
+        const std::vector jobs{job};
+        const auto out = look(nodes, jobs, records, kNow + when);
+        return out.left.empty() ? std::string() : out.left.front().why;
+    };
+    expect_equal(known(0), "2 3 4 8 ");
+    // It was told to grow, and does not start with 8.
+    auto *const record = records.find(1);
+    record->moving_since = kNow;
+    record->moving_until = kNow + kMostMoving;
+    record->moving_to = 8;
+    record->resized = kNow;
+    job = pending(1, "gres/gpu:8", note);
+    job.restarts = 1;
+    job.waiting = slurm::Waiting::kForTime;
+    expect_equal(known(policy::kSecond), "2 3 4 8 ");
+    assert_true(record->moving_until != 0);
+    job.waiting = slurm::Waiting::kForSize;
+    expect_equal(known(2 * policy::kSecond), "2 3 4 8 ");
+    assert_int_equal(record->moving_until, 0);
+    expect_equal(why(2 * policy::kSecond), "");
+    expect_equal(known(60 * policy::kSecond), "2 3 4 ");
+    expect_equal(why(60 * policy::kSecond), "");
+    // With 4 neither; Slurm has not yet said why it waits with them.
+    job.wishes.gpus.per_job = "gres/gpu:4";
+    record->resized = kNow + (61 * policy::kSecond);
+    expect_equal(known(62 * policy::kSecond), "2 3 4 ");
+    expect_equal(why(62 * policy::kSecond), "");
+    expect_equal(known(121 * policy::kSecond), "2 ");
+    expect_equal(why(121 * policy::kSecond), "");
+    job.wishes.gpus.per_job = "gres/gpu:2";
+    record->resized = kNow + (122 * policy::kSecond);
+    expect_equal(known(190 * policy::kSecond), "2 ");
+    expect_contains(why(190 * policy::kSecond), "a limit of its QOS or association");
+    // It runs after all: it does not grow, until it is tried again.
+    job = running(1, "gres/gpu:2", note, {{"n1", 2}});
+    expect_equal(known(200 * policy::kSecond), "2 ");
+    expect_equal(known((189 * policy::kSecond) + kRefused), "2 ");
+    expect_equal(known((191 * policy::kSecond) + kRefused), "2 3 4 8 ");
+    // A size that its user has chosen waits for what others use of a limit.
+    job = pending(2, "gres/gpu:8", note);
+    job.waiting = slurm::Waiting::kForRoom;
+    expect_equal(known((200 * policy::kSecond) + kRefused), "2 3 4 8 ");
+    job.waiting = slurm::Waiting::kForSize;
+    expect_equal(known((500 * policy::kSecond) + kRefused), "2 3 4 8 ");
+    expect_contains(why((500 * policy::kSecond) + kRefused), "a limit of its QOS or association");
+}
+
 void moving_jobs_are_where_they_will_be(void **) {
     const auto nodes = two_nodes();
     std::vector jobs{running(1, "gres/gpu:8", "singularity: elastic=2-8 ranks=8", {{"n1", 4}, {"n2", 4}})};
@@ -513,6 +601,7 @@ void words_and_metrics(void **) {
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(sizes_at_which_jobs_run),
+        cmocka_unit_test(a_users_range_counts_within_the_sites),
         cmocka_unit_test(speeds_are_measured),
         cmocka_unit_test(speeds_of_jobs_that_are_saved_often),
         cmocka_unit_test(speeds_of_other_work_are_not_compared),
@@ -524,6 +613,7 @@ int main() {
         cmocka_unit_test(types_and_features_are_demanded),
         cmocka_unit_test(nodes_hang_on_switches),
         cmocka_unit_test(what_is_left_alone),
+        cmocka_unit_test(what_a_limit_refuses_is_not_tried_again_at_once),
         cmocka_unit_test(moving_jobs_are_where_they_will_be),
         cmocka_unit_test(whom_slurm_does_not_preempt),
         cmocka_unit_test(words_and_metrics),

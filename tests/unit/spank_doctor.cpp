@@ -81,6 +81,12 @@ Facts good() {
                                 .load_error = {}};
     facts.configuration_file = "/etc/slurm/singularity.yaml";
     facts.configuration->agents.address = "10.77.0.2";
+    facts.configuration->store.quota_gib = 500;
+    facts.configuration_way = std::vector{directory("/etc"), directory("/etc/slurm")};
+    facts.keys = std::vector{
+        FileFacts{.path = "/etc/munge/munge.key", .kind = FileKind::kRegular, .uid = 110, .mode = 0400},
+        FileFacts{.path = "/etc/slurm/slurm.key", .kind = FileKind::kRegular, .uid = 64030, .mode = 0600}};
+    facts.ptrace_scope = PtraceScope{.value = 1};
     facts.stores = std::vector{place("/shared/store", "nfs4"), place("/shared/fast", "lustre")};
     facts.clock = Clock{.host = "n1", .ahead = 0};
     facts.staging = place("/var/lib/singularity/staging", "ext4");
@@ -207,6 +213,10 @@ constexpr Case kCases[] = {
     {"decide", [](Facts &f) { f.configuration->slurmctld.decide = false; }, "slurmctld.decide is false"},
     {"run-without-slurm", [](Facts &f) { f.configuration->agents.run_without_slurm = true; },
      "agents.run_without_slurm is true"},
+    {"configuration-way", [](Facts &f) { f.configuration_way->back().uid = 64030; },
+     "/etc/slurm, on the way to singularity.yaml, belongs to uid 64030 and has mode 0755"},
+    {"configuration-way", [](Facts &f) { f.configuration_way->front().mode = 0775; }, "chmod go-w /etc"},
+    {"store-quota", [](Facts &f) { f.configuration->store.quota_gib = 0; }, "store.quota_gib is 0"},
     {"agents-address", [](Facts &f) { f.configuration->agents.address = ""; }, "the cluster has 2 nodes"},
     {"agents-address-own", [](Facts &f) { f.configuration->agents.address = "10.0.0.9"; },
      "agents.address is 10.0.0.9"},
@@ -257,6 +267,9 @@ constexpr Case kCases[] = {
     {"host-address", [](Facts &f) { f.host_name->resolved.push_back("10.77.0.9"); }, "10.77.0.9"},
     {"kernel-network", [](Facts &f) { f.kernel_network->broken = {{"vxlan", "not supported"}}; },
      "vxlan cannot be used: not supported"},
+    {"key-files", [](Facts &f) { f.keys->front().mode = 0444; }, "/etc/munge/munge.key has mode 0444"},
+    {"key-files", [](Facts &f) { f.keys->back().mode = 0620; }, "chmod 0600 /etc/slurm/slurm.key"},
+    {"ptrace-scope", [](Facts &f) { f.ptrace_scope->value = 0; }, "kernel.yama.ptrace_scope is 0"},
 };
 
 void good_facts_give_nothing(void **) {

@@ -2,6 +2,7 @@
 """Starting the daemons of a host, each as its package's unit file would, and waiting until they serve."""
 
 import os
+import re
 
 from .errors import ClusterError, wait_for
 from .slurmconf import ACCOUNT, QOS, USERS
@@ -17,6 +18,7 @@ DAEMONS = {
 }
 PID_FILES = {name: f"/run/{name}.pid" for name in DAEMONS}
 
+UNITS = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..", "slurm-conf"))
 PREPARE = """
 mkdir -p /run/munge /var/log/munge /var/log/slurm /var/lib/slurm/slurmctld /var/lib/slurm/slurmd
 chown munge /run/munge /var/log/munge /var/lib/munge
@@ -35,9 +37,22 @@ def _seen_from_outside(host, path):
     return f"/proc/{host.pid()}/root{path}"
 
 
+def confinement(name):
+    """The command that gives up what the unit of this project's daemon does not let it have; nothing for those of others."""
+    path = os.path.join(UNITS, f"{name}.service")
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        unit = file.read()
+    capabilities = re.findall(r"\bCAP_(\w+)", " ".join(re.findall(r"^CapabilityBoundingSet=.*$", unit, re.MULTILINE)))
+    assert capabilities and "NoNewPrivileges=yes" in unit, path
+    kept = ",".join(f"+{one.lower()}" for one in capabilities)
+    return ["setpriv", "--no-new-privs", f"--bounding-set=-all,{kept}", "--inh-caps=-all", "--"]
+
+
 def start(host, name, env=None):
     argv, log = DAEMONS[name]
-    host.daemon(argv, log, env=env)
+    host.daemon([*confinement(name), *argv], log, env=env)
 
 
 def start_agent(host, env=None):

@@ -28,7 +28,8 @@ struct GpuShare {
 enum class Waiting : std::uint8_t {
     kForRoom,  // nodes, or its turn: it would start if there were room
     kForTime,  // its begin
-    kForOther, // other jobs, limits, licences, people: room alone does not help it
+    kForSize,  // it asks for more than a limit of its QOS or association leaves it: a smaller one might start
+    kForOther, // other jobs, other limits, licences, people: room alone does not help it
 };
 
 struct Job {
@@ -93,7 +94,6 @@ class Library {
 struct Settings {
     std::string cluster;                   // ClusterName
     std::filesystem::path state_directory; // StateSaveLocation
-    std::string slurm_user;                // SlurmUser
 };
 [[nodiscard]] Expected<Settings> settings();
 
