@@ -7,7 +7,8 @@ import struct
 import subprocess
 
 import pytest
-from peering import EXPIRED, HOST, MESSAGE_LIMIT, PORT, Caller, ListeningAgent, Munged, fields_of, message
+from cipher import TAG
+from peering import EXPIRED, HOST, MESSAGE_LIMIT, PORT, VERSION, Caller, ListeningAgent, Munged, fields_of, message
 from virtualnode import ALICE, wait_for  # after peering, which says where it is
 
 
@@ -30,6 +31,9 @@ def one_agent(munged):
             assert caller.introduce(munged).ping() == HOST
     finally:
         agent.close()
+
+
+UNBELIEVED = "it does not authenticate as number {} of what the other side has sent"
 
 
 def refused(agent, caller, why):
@@ -150,10 +154,11 @@ def test_a_credential_that_was_read_before(agent, munged):
 @pytest.mark.parametrize("change, why", [
     ({"to": "elsewhere"}, f"its credential is from 'there' to 'elsewhere', and not from there to {HOST}"),
     ({"name": "third"}, f"its credential is from 'third' to '{HOST}'"),
-    ({"nonce": b"n" * 32}, "its credential was made for another connection"),
-    ({"peer_nonce": b"n" * 32}, "its credential was made for another connection"),
+    # Whoever stands between the two has put in another share.
+    ({"share": b"n" * 32}, "its credential was made for another connection"),
+    ({"peer_share": b"n" * 32}, "its credential was made for another connection"),
     ({"answer": 1}, "its credential is one of another release, or of the other side"),
-    ({"version": 2}, "its credential is one of another release"),
+    ({"version": VERSION - 1}, "its credential is one of another release"),
 ])
 def test_a_credential_for_something_else(agent, munged, change, why):
     with Caller() as caller:
@@ -165,14 +170,41 @@ def test_a_credential_for_something_else(agent, munged, change, why):
 
 @pytest.mark.parametrize("change, why", [
     ({"to": "elsewhere"}, f"it is for 'elsewhere', and this is {HOST}"),
-    ({"version": 9}, "it speaks version 9 and not 1"),
-    ({"nonce": b"short"}, "has no host name and number as they must be"),
-    ({"name": "no name\n"}, "has no host name and number as they must be"),
+    ({"share": b"short"}, "has no host name and share of a key as they must be"),
+    ({"name": "no name\n"}, "has no host name and share of a key as they must be"),
 ])
 def test_a_first_message_that_is_wrong(agent, change, why):
     with Caller() as caller:
         caller.hello(**change)
         refused(agent, caller, why)
+
+
+@pytest.mark.parametrize("version, older", [(VERSION - 1, "'there'"), (VERSION + 7, HOST)])
+def test_another_version(agent, version, older):
+    """Both sides can say which host is to be upgraded."""
+    with Caller() as caller:
+        caller.hello(version=version)
+        answer = caller.take()
+        assert (answer[1], answer[2].decode()) == (VERSION, HOST)
+        refused(agent, caller, f"'there' speaks version {version} of the agents' protocol and {HOST} speaks version {VERSION}: "
+                               f"upgrade slurm-singularity on {older}")
+
+
+def test_credentials_are_encrypted_as_agents_want_it(agent, munged):
+    with Caller() as caller:
+        caller.hello()
+        caller.take_hello()
+        caller.prove(munged)
+        assert munged.cipher(caller.take()[1]) == "aes256"
+
+
+def test_a_share_of_which_no_key_can_be_made(agent, munged):
+    zeros = bytes(32)
+    with Caller() as caller:
+        caller.hello(share=zeros)
+        caller.take_hello()
+        caller.prove(munged, share=zeros)
+        refused(agent, caller, "the other side's share of it is none")
 
 
 def test_no_credential_at_all(agent):
@@ -202,14 +234,40 @@ def test_a_message_sent_twice(agent, munged):
         caller.introduce(munged)
         caller.ping()
         caller.send_frame(caller.sealed(message(f1=1, f3=b""), number=0))
-        refused(agent, caller, "its number is not 1")
+        refused(agent, caller, UNBELIEVED.format(1))
+
+
+def test_messages_in_another_order(agent, munged):
+    with Caller() as caller:
+        caller.introduce(munged)
+        caller.send_frame(caller.sealed(message(f1=1, f3=b""), number=1))
+        refused(agent, caller, UNBELIEVED.format(0))
+
+
+def test_a_message_that_was_changed(agent, munged):
+    for at in (0, 3, -TAG, -1):
+        with Caller() as caller:
+            raw = bytearray(caller.introduce(munged).sealed(message(f1=1, f3=b"")))
+            raw[at] ^= 1
+            caller.send_frame(bytes(raw))
+            refused(agent, caller, UNBELIEVED.format(0))
 
 
 def test_a_message_of_the_other_direction(agent, munged):
     with Caller() as caller:
         caller.introduce(munged)
         caller.send_frame(caller.sealed(message(f1=1, f3=b""), key=caller.keys[1]))
-        refused(agent, caller, "its seal was made with another key")
+        refused(agent, caller, UNBELIEVED.format(0))
+    with Caller() as caller:  # the agent's own
+        caller.introduce(munged).tell(message(f1=1, f3=b""))
+        caller.send_frame(caller.frame())
+        refused(agent, caller, UNBELIEVED.format(1))
+
+
+def test_a_message_in_the_clear(agent, munged):
+    with Caller() as caller:
+        caller.introduce(munged).send_frame(message(f1=1, f3=b""))
+        refused(agent, caller, f"bytes have no room for a tag of {TAG}")
 
 
 def test_a_message_of_another_connection(agent, munged):
@@ -217,14 +275,14 @@ def test_a_message_of_another_connection(agent, munged):
         one.introduce(munged)
         other.introduce(munged)
         other.send_frame(one.sealed(message(f1=1, f3=b"")))
-        refused(agent, other, "its seal was made with another key")
+        refused(agent, other, UNBELIEVED.format(0))
 
 
 def test_a_message_that_is_too_long(agent, munged):
     with Caller() as caller:
         caller.introduce(munged)
-        caller.send(struct.pack(">I", MESSAGE_LIMIT + 41))
-        refused(agent, caller, f"it says that it has {MESSAGE_LIMIT + 41} bytes")
+        caller.send(struct.pack(">I", MESSAGE_LIMIT + TAG + 1))
+        refused(agent, caller, f"it says that it has {MESSAGE_LIMIT + TAG + 1} bytes")
     with Caller() as caller:  # before it has proved itself it may say much less
         caller.send(struct.pack(">I", 8193))
         refused(agent, caller, "it says that it has 8193 bytes; expected 1 to 8192")
