@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Whoever is not root of a host of the cluster, or changes what one says, gets nothing from an agent but a closed connection."""
 
+import contextlib
 import os
 import random
 import struct
@@ -324,16 +325,82 @@ def test_bytes_of_every_kind(agent, munged):
     wait_for(lambda: agent.descriptors() <= before, f"the agent to have let go of everything (seed {seed})")
 
 
-def test_one_address_has_few_connections(agent):
-    callers = []
-    try:
-        for _ in range(9):
-            callers.append(Caller())
-        refused(agent, callers[-1], "there are too many connections from its address")
-    finally:
-        for caller in callers:
+def addresses(last):
+    """Of callers: all are loopback's."""
+    return [f"127.0.0.{number}" for number in range(2, last + 1)]
+
+
+class Idle:
+    """Callers that say nothing. Each that is sent away comes again."""
+
+    def __init__(self, of_each, places):
+        self.callers = [self.caller(place) for _ in range(of_each) for place in places]
+
+    @staticmethod
+    def caller(place):
+        out = Caller(address=place)
+        out.socket.setblocking(False)
+        return out
+
+    def come_again(self):
+        """How many were sent away."""
+        gone = [caller for caller in self.callers if self.is_gone(caller)]
+        for caller in gone:
+            place = caller.socket.getsockname()[0]
             caller.socket.close()
-    wait_for(lambda: agent.log().count("closed the connection") >= 8, "the agent to see that they have gone")
+            self.callers.remove(caller)
+            self.callers.append(self.caller(place))
+        return len(gone)
+
+    @staticmethod
+    def is_gone(caller):
+        try:
+            return caller.socket.recv(1) == b""
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for caller in self.callers:
+            caller.socket.close()
+
+
+def test_idle_connections_of_an_address_keep_nobody_out(agent, munged):
+    """They have 8 places, and whoever else comes from there gets the oldest one's."""
+    with Idle(8, ["127.0.0.1"]) as idle:
+        for _ in range(5):
+            with Caller() as caller:
+                assert caller.introduce(munged).ping() == HOST
+                wait_for(lambda: idle.come_again() > 0, "an idle one to be sent away")
+        assert "others from its address have not proved themselves" in agent.log()
+
+
+def test_an_address_whose_connections_have_proved_themselves_has_no_more(agent, munged):
+    before = agent.descriptors()
+    with contextlib.ExitStack() as stack:
+        callers = [stack.enter_context(Caller()).introduce(munged) for _ in range(8)]
+        with Caller() as one_more:
+            refused(agent, one_more, "there are too many connections from its address")
+        for caller in callers:
+            assert caller.ping() == HOST
+    wait_for(lambda: agent.descriptors() <= before, "the agent to see that they have gone")
+
+
+def test_idle_connections_of_many_addresses_keep_nobody_out(agent, munged):
+    """Whoever has most of the places gives one away, so one connection of another address stays."""
+    with Idle(8, addresses(9)) as idle, Caller() as caller:
+        caller.hello()
+        caller.take_hello()
+        for _ in range(10):  # while it proves itself, others come
+            wait_for(lambda: idle.come_again() > 0, "an idle one to be sent away")
+        caller.prove(munged)
+        caller.take_proof(munged)
+        assert caller.ping() == HOST
+        assert "too many others have not proved themselves yet" in agent.log()
 
 
 def test_a_flood_does_not_fill_the_log(agent):
