@@ -84,6 +84,7 @@ Core::~Core() {
     }
     for (const auto &connection : connections)
         connection->close(true);
+    unproved_.end();
     if (stop_) {
         // Its counter has room.
         static_cast<void>(eventfd_write(stop_.get(), 1));
@@ -466,15 +467,15 @@ void Core::call(const ProcessInfo &process) {
 void Core::greet(Socket socket, bool distant) {
     const auto deadline = Deadline::after(kToMeet / 3);
     auto done = prove_as_listener(socket, options_.key, Purpose::peers, deadline);
-    {
-        const std::scoped_lock lock(lock_);
-        --unproved_;
-    }
+    unproved_.remove(socket);
     ProcessId id{};
     if (done)
         done = socket.receive(std::as_writable_bytes(std::span(id)), deadline);
-    if (!done)
-        return kLog.warning("a connection is refused: {}", done.error().message());
+    if (!done) {
+        if (done.error().code != ECONNRESET) // it has gone, or others needed its place
+            kLog.warning("a connection is refused: {}", done.error().message());
+        return;
+    }
     adopt(std::move(socket), id, distant);
 }
 

@@ -13,6 +13,7 @@
 #include "rendezvous_line.hpp"
 #include "socket.hpp"
 #include "threads.hpp"
+#include "unproved.hpp"
 
 #include <condition_variable>
 #include <map>
@@ -97,10 +98,11 @@ class Core final : public Receiver, public RendezvousLine::Listener {
     std::vector<ListeningSocket> listeners_;
     std::unique_ptr<RendezvousLine> line_;
 
+    Unproved unproved_;
+
     std::mutex lock_;
     std::condition_variable changed_;
     bool stopping_ = false;
-    unsigned unproved_ = 0;
     std::uint64_t next_ticket_ = 1;
     std::map<std::uint64_t, std::shared_ptr<Member>> joining_; // by ticket
     Matcher matcher_{1};                                       // without a rendezvous

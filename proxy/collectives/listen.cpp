@@ -9,11 +9,6 @@
 
 namespace singularity::collectives {
 
-namespace {
-// Connections that have not proved anything yet.
-constexpr unsigned kMostUnproved = 64;
-} // namespace
-
 void Core::listen() {
     std::vector<pollfd> watched{{.fd = stop_.get(), .events = POLLIN, .revents = 0}};
     for (const auto &listener : listeners_)
@@ -29,12 +24,7 @@ void Core::listen() {
             auto socket = listeners_[at].accept();
             if (!socket)
                 continue; // it has gone again
-            {
-                const std::scoped_lock lock(lock_);
-                if (stopping_ || unproved_ >= kMostUnproved)
-                    continue; // hangs up
-                ++unproved_;
-            }
+            unproved_.add(*socket);
             const auto held = std::make_shared<Socket>(std::move(*socket));
             const bool distant = !listeners_[at].address().unix_socket;
             threads_.start([this, held, distant] { greet(std::move(*held), distant); });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // One thread for each process that has connected: they are as many as a job has devices. What they say is
-// checked; who has not proved that it knows the key is heard for a moment only, and only a few are at a time.
+// checked; who has not proved that it knows the key is heard for a moment only, and only a few are at a time
+// (unproved.hpp).
 #include "proxy/collectives/rendezvous.hpp"
 
 #include "common/log.hpp"
@@ -8,6 +9,7 @@
 #include "proof.hpp"
 #include "socket.hpp"
 #include "threads.hpp"
+#include "unproved.hpp"
 #include "words.hpp"
 
 #include <algorithm>
@@ -27,8 +29,7 @@ namespace singularity::collectives {
 namespace {
 
 constexpr log::Channel kRendezvousLog("rendezvous");
-constexpr std::size_t kMostClients = 4096;
-constexpr std::size_t kMostUnprovedClients = 64;
+constexpr std::size_t kMostClients = 4096; // that have proved themselves
 constexpr std::chrono::seconds kToProve{10};
 constexpr std::chrono::seconds kToSendWord{10}; // a word
 constexpr std::chrono::hours kRendezvousForever{24 * 365};
@@ -70,6 +71,7 @@ class Rendezvous::Server {
 
     void listen();
     void serve(std::uint64_t number, const std::shared_ptr<Client> &client);
+    [[nodiscard]] Expected<void> admit();
     [[nodiscard]] Expected<void> hear(std::uint64_t number, Client &client);
     [[nodiscard]] Expected<void> take_join(std::uint64_t number, Client &client, const JoinRequest &request);
     void tell(const Matcher::Whole &whole);
@@ -78,10 +80,11 @@ class Rendezvous::Server {
     ListeningSocket listener_;
     JobKey key_;
     UniqueFd stop_;
+    Unproved unproved_;
     std::mutex lock_;
     bool stopping_ = false;
     std::map<std::uint64_t, std::shared_ptr<Client>> clients_;
-    std::size_t unproved_ = 0;
+    std::size_t proved_ = 0;
     std::uint64_t next_ = 1;
     Matcher matcher_;
     Threads threads_;
@@ -98,12 +101,12 @@ void Rendezvous::Server::listen() {
         auto socket = listener_.accept();
         if (!socket)
             continue; // it has gone again
-        const std::scoped_lock lock(lock_);
-        if (stopping_ || clients_.size() >= kMostClients || unproved_ >= kMostUnprovedClients)
-            continue; // hangs up
-        ++unproved_;
         auto client = std::make_shared<Client>();
         client->socket = std::move(*socket);
+        unproved_.add(client->socket);
+        const std::scoped_lock lock(lock_);
+        if (stopping_)
+            return;
         const auto number = next_++;
         clients_.emplace(number, client);
         threads_.start([this, number, client] { serve(number, client); });
@@ -112,17 +115,27 @@ void Rendezvous::Server::listen() {
 
 void Rendezvous::Server::serve(std::uint64_t number, const std::shared_ptr<Client> &client) {
     auto done = prove_as_listener(client->socket, key_, Purpose::rendezvous, Deadline::after(kToProve));
-    {
-        const std::scoped_lock lock(lock_);
-        --unproved_;
-    }
+    unproved_.remove(client->socket);
+    if (done)
+        done = admit();
+    const bool proved = done.has_value();
     while (done)
         done = hear(number, *client);
     if (done.error().code != ECONNRESET)
         kRendezvousLog.warning("a process is not heard any more: {}", done.error().message());
     const std::scoped_lock lock(lock_);
+    if (proved)
+        --proved_;
     matcher_.forget_process(number);
     clients_.erase(number);
+}
+
+Expected<void> Rendezvous::Server::admit() {
+    const std::scoped_lock lock(lock_);
+    if (proved_ >= kMostClients)
+        return failure("serve", "a process", fmt::format("there are {} already", proved_), EBUSY);
+    ++proved_;
+    return {};
 }
 
 Expected<void> Rendezvous::Server::hear(std::uint64_t number, Client &client) {

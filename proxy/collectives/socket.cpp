@@ -251,6 +251,17 @@ Expected<void> Socket::receive(std::span<std::byte> bytes, const Deadline &deadl
     return {};
 }
 
+std::string Socket::peer_address() const {
+    sockaddr_storage peer{};
+    socklen_t size = sizeof(peer);
+    auto *const where = static_cast<sockaddr *>(static_cast<void *>(&peer));
+    std::array<char, NI_MAXHOST> host{};
+    if (getpeername(fd_.get(), where, &size) != 0 || peer.ss_family == AF_UNIX ||
+        getnameinfo(where, size, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0)
+        return {};
+    return host.data();
+}
+
 void Socket::shut_down() const { static_cast<void>(::shutdown(fd_.get(), SHUT_RDWR)); }
 
 Expected<ListeningSocket> ListeningSocket::open(const Address &address) {

@@ -34,6 +34,9 @@ class Socket {
     [[nodiscard]] int fd() const { return fd_.get(); }
     [[nodiscard]] explicit operator bool() const { return static_cast<bool>(fd_); }
 
+    // Of who is at the other end, as numbers; empty for a Unix socket.
+    [[nodiscard]] std::string peer_address() const;
+
     // All of it, or an error. Of a receive: ECONNRESET where the other side has hung up.
     [[nodiscard]] Expected<void> send(std::span<iovec> parts, const Deadline &deadline, int descriptor = -1);
     [[nodiscard]] Expected<void> send(std::span<const std::byte> bytes, const Deadline &deadline);

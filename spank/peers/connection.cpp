@@ -65,8 +65,12 @@ Expected<void> Connection::handle() {
     if (auto stepped = handshake_.step(); !stepped)
         return stepped;
     for (int count = 0; count < kReadsAtOnce; ++count) {
-        if (auto taken = take_frames(); !taken)
+        if (auto taken = take_frames(); !taken) {
+            // What is left to say is for the other side to know why.
+            output_ += handshake_.output();
+            static_cast<void>(write());
             return taken;
+        }
         auto more = read();
         if (!more)
             return propagate(more);
@@ -90,23 +94,35 @@ Expected<bool> Connection::read() {
     while (got < 0 && errno == EINTR);
     if (got < 0 && errno == EAGAIN)
         return false;
+    if (got == 0 || (got < 0 && errno == ECONNRESET))
+        return std::unexpected(closed());
     if (got < 0)
         return std::unexpected(errno_error("hear from", name()));
-    if (got == 0)
-        return failure("hear from", name(), "it has closed the connection", ECONNRESET);
     reader_.add({part.data(), static_cast<std::size_t>(got)});
     return true;
+}
+
+Error Connection::closed() const {
+    // An agent of version 1 says nothing to a caller of another version.
+    constexpr std::string_view kUnheard = "it has closed the connection before the handshake was over: its "
+                                          "agent's log says why, for example that "
+                                          "it is of another release and one of the two must be upgraded";
+    return {.doing = "hear from",
+            .on = name(),
+            .why = std::string(established() || !handshake_.is_caller() ? "it has closed the connection"
+                                                                        : kUnheard),
+            .code = ECONNRESET};
 }
 
 Expected<void> Connection::take_frames() {
     while (come_.size() < kComeLimit) {
         if (!established() && handshake_.done()) {
-            auto outgoing = handshake_.key(true);
-            auto incoming = handshake_.key(false);
-            if (!outgoing || !incoming)
-                return outgoing ? propagate(incoming) : propagate(outgoing);
-            sealer_.emplace(*outgoing);
-            opener_.emplace(*incoming);
+            auto keys = handshake_.keys();
+            if (!keys)
+                return propagate(keys);
+            const bool caller = handshake_.is_caller();
+            sealer_.emplace(caller ? keys->from_caller : keys->from_called);
+            opener_.emplace(caller ? keys->from_called : keys->from_caller);
             reader_.set_limit(kMessageLimit + kSealedLimitOver);
         }
         if (!established() && !handshake_.listens())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A TCP connection to another agent: first the handshake, then sealed messages. Nothing blocks. Whatever is
-// not as it must be is an Error, after which the connection is to be dropped.
+// A TCP connection to another agent: first the handshake, then encrypted messages. Nothing blocks. Whatever
+// is not as it must be is an Error, after which the connection is to be dropped.
 #pragma once
 
 #include "common/deadline.hpp"
@@ -48,6 +48,7 @@ class Connection {
   private:
     [[nodiscard]] Expected<void> connect();
     [[nodiscard]] Expected<bool> read(); // whether there was anything
+    [[nodiscard]] Error closed() const;
     [[nodiscard]] Expected<void> take_frames();
     [[nodiscard]] Expected<void> write();
 

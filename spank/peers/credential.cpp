@@ -73,7 +73,10 @@ Expected<std::string> make_credential(const wire::Pledge &pledge, const std::fil
     if (!context)
         return propagate(context);
     constexpr uid_t kRoot = 0;
-    for (const auto code : {munge_ctx_set(context->get(), MUNGE_OPT_UID_RESTRICTION, kRoot),
+    // Whatever munged does by default.
+    for (const auto code : {munge_ctx_set(context->get(), MUNGE_OPT_CIPHER_TYPE, MUNGE_CIPHER_AES256),
+                            munge_ctx_set(context->get(), MUNGE_OPT_MAC_TYPE, MUNGE_MAC_SHA256),
+                            munge_ctx_set(context->get(), MUNGE_OPT_UID_RESTRICTION, kRoot),
                             munge_ctx_set(context->get(), MUNGE_OPT_TTL, kCredentialSeconds)})
         if (code != EMUNGE_SUCCESS)
             return refuse("prepare", context->get(), code, EINVAL);

@@ -13,7 +13,7 @@ namespace singularity::peers {
 // So long may a credential be on its way; clocks of hosts may differ by no more.
 inline constexpr int kCredentialSeconds = 60;
 
-// Readable for root alone. socket: munged's.
+// Readable for root alone, encrypted with AES-256. socket: munged's.
 [[nodiscard]] Expected<std::string> make_credential(const wire::Pledge &pledge,
                                                     const std::filesystem::path &socket);
 

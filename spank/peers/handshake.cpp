@@ -27,37 +27,43 @@ Expected<void> refuse(std::string why, int code = EBADMSG) {
 
 std::string shown(std::string_view text) { return quote(text.substr(0, kNameLimit)); }
 
-// The whole of a pledge but its key.
+// What a pledge says.
 struct Terms {
     bool answer = false;
     std::string from;
     std::string to;
-    std::string caller_nonce;
-    std::string called_nonce;
+    std::string caller_share;
+    std::string called_share;
 };
 
-wire::Pledge pledge_of(const Terms &terms, const std::string &key) {
+wire::Pledge pledge_of(const Terms &terms) {
     wire::Pledge out;
     out.set_version(kProtocolVersion);
     out.set_answer(terms.answer);
     out.set_from(terms.from);
     out.set_to(terms.to);
-    out.set_caller_nonce(terms.caller_nonce);
-    out.set_called_nonce(terms.called_nonce);
-    out.set_key(key);
+    out.set_caller_share(terms.caller_share);
+    out.set_called_share(terms.called_share);
     return out;
 }
 
 Expected<void> check(const wire::Pledge &pledge, const Terms &terms) {
-    if (pledge.version() != kProtocolVersion || pledge.answer() != terms.answer ||
-        pledge.key().size() != kKeySize)
+    if (pledge.version() != kProtocolVersion || pledge.answer() != terms.answer)
         return refuse("its credential is one of another release, or of the other side");
     if (pledge.from() != terms.from || pledge.to() != terms.to)
         return refuse(fmt::format("its credential is from {} to {}, and not from {} to {}",
                                   shown(pledge.from()), shown(pledge.to()), terms.from, terms.to));
-    if (pledge.caller_nonce() != terms.caller_nonce || pledge.called_nonce() != terms.called_nonce)
+    if (pledge.caller_share() != terms.caller_share || pledge.called_share() != terms.called_share)
         return refuse("its credential was made for another connection");
     return {};
+}
+
+std::string other_version(const wire::Hello &hello, const std::string &own) {
+    const auto theirs = shown(hello.from());
+    return fmt::format("{} speaks version {} of the agents' protocol and {} speaks version {}: upgrade "
+                       "slurm-singularity on {}",
+                       theirs, hello.version(), own, kProtocolVersion,
+                       hello.version() < kProtocolVersion ? theirs : own);
 }
 
 // In the other process: reads the credential if there is one, makes one if it is wanted.
@@ -70,16 +76,12 @@ Expected<wire::Findings> ask_munge(const std::string &credential, const Terms &t
             return propagate(pledge);
         if (auto checked = check(*pledge, theirs); !checked)
             return propagate(checked);
-        out.set_peer_key(pledge->key());
+        out.set_believed(true);
     }
     if (reply) {
-        auto key = random_bytes(kKeySize);
-        if (!key)
-            return propagate(key);
-        auto made = make_credential(pledge_of(ours, *key), munge);
+        auto made = make_credential(pledge_of(ours), munge);
         if (!made)
             return propagate(made);
-        out.set_key(*key);
         out.set_credential(*made);
     }
     return out;
@@ -111,21 +113,28 @@ std::optional<Deadline> Handshake::deadline() const {
     return errand_ ? std::optional(errand_->deadline()) : std::nullopt;
 }
 
+void Handshake::say(const std::string &frame) {
+    const auto text = framed(frame);
+    transcript_ += text;
+    output_ += text;
+}
+
 Expected<void> Handshake::say_hello() {
-    auto nonce = random_bytes(kNonceSize);
-    if (!nonce)
-        return propagate(nonce);
-    (caller_ ? agreement_.caller_nonce : agreement_.called_nonce) = *nonce;
+    auto exchange = Exchange::begin();
+    if (!exchange)
+        return propagate(exchange);
+    exchange_ = std::move(*exchange);
     wire::Hello hello;
     hello.set_version(kProtocolVersion);
     hello.set_from(sides_.own);
     hello.set_to(sides_.peer);
-    hello.set_nonce(*nonce);
-    output_ += framed(hello.SerializeAsString());
+    hello.set_share(exchange_->share());
+    say(hello.SerializeAsString());
     return {};
 }
 
 Expected<void> Handshake::take(std::string_view frame) {
+    transcript_ += framed(frame);
     return step_ == Step::hello ? take_hello(frame) : take_proof(frame);
 }
 
@@ -133,13 +142,15 @@ Expected<void> Handshake::take_hello(std::string_view frame) {
     wire::Hello hello;
     if (!hello.ParseFromArray(frame.data(), static_cast<int>(frame.size())))
         return refuse("its first message is none");
-    if (hello.version() != kProtocolVersion)
-        return refuse(
-            fmt::format("it speaks version {} and not {}: one of the two agents is of another release",
-                        hello.version(), kProtocolVersion),
-            EPROTONOSUPPORT);
-    if (!is_host_name(hello.from()) || hello.nonce().size() != kNonceSize)
-        return refuse("its first message has no host name and number as they must be");
+    if (hello.version() != kProtocolVersion) {
+        // So that whoever waits for an answer there hears why there is none.
+        if (!caller_)
+            if (auto said = say_hello(); !said)
+                return said;
+        return refuse(other_version(hello, sides_.own), EPROTONOSUPPORT);
+    }
+    if (!is_host_name(hello.from()) || hello.share().size() != kShareSize)
+        return refuse("its first message has no host name and share of a key as they must be");
     if (hello.to() != sides_.own)
         return refuse(fmt::format("it is for {}, and this is {}", shown(hello.to()), sides_.own),
                       EHOSTUNREACH);
@@ -147,7 +158,7 @@ Expected<void> Handshake::take_hello(std::string_view frame) {
         return refuse(fmt::format("{} answers in place of {}", shown(hello.from()), sides_.peer),
                       EHOSTUNREACH);
     sides_.peer = hello.from();
-    (caller_ ? agreement_.called_nonce : agreement_.caller_nonce) = hello.nonce();
+    peer_share_ = hello.share();
     step_ = Step::proof;
     if (!caller_)
         return say_hello();
@@ -164,11 +175,12 @@ Expected<void> Handshake::take_proof(std::string_view frame) {
 }
 
 Expected<void> Handshake::send_errand(std::string name, std::string credential, bool reply) {
+    const auto &own_share = exchange_->share();
     const Terms ours{.answer = !caller_,
                      .from = sides_.own,
                      .to = sides_.peer,
-                     .caller_nonce = agreement_.caller_nonce,
-                     .called_nonce = agreement_.called_nonce};
+                     .caller_share = caller_ ? own_share : peer_share_,
+                     .called_share = caller_ ? peer_share_ : own_share};
     Terms theirs = ours;
     theirs.answer = caller_;
     std::swap(theirs.from, theirs.to);
@@ -194,18 +206,22 @@ Expected<void> Handshake::step() {
     auto found = findings_of(**text);
     if (!found)
         return propagate(found);
-    const bool read = !found->peer_key().empty();
-    if (read)
-        (caller_ ? agreement_.called_key : agreement_.caller_key) = found->peer_key();
     if (!found->credential().empty()) {
-        (caller_ ? agreement_.caller_key : agreement_.called_key) = found->key();
         wire::Proof proof;
         proof.set_credential(found->credential());
-        output_ += framed(proof.SerializeAsString());
+        say(proof.SerializeAsString());
     }
-    if (read)
+    if (found->believed())
         step_ = Step::done;
     return {};
+}
+
+Expected<SessionKeys> Handshake::keys() {
+    if (!done() || !exchange_)
+        return failure("derive", "the keys of a connection", "its handshake is not done, or has given them",
+                       EINVAL);
+    const auto exchange = std::exchange(exchange_, std::nullopt);
+    return exchange->keys(peer_share_, std::exchange(transcript_, {}));
 }
 
 } // namespace singularity::peers

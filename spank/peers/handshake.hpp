@@ -1,29 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Two agents prove themselves to each other:
 //
-//     caller -> called   Hello(from, to, nonce)
-//     called -> caller   Hello(from, to, nonce)
-//     caller -> called   Proof: a credential around Pledge(from, to, both nonces, key)
+//     caller -> called   Hello(from, to, share)
+//     called -> caller   Hello(from, to, share)
+//     caller -> called   Proof: a credential around Pledge(from, to, both shares)
 //     called -> caller   Proof: the same the other way round, with answer set
 //
-// The nonces make each pledge good for one connection only, the names for one host only; the keys, which root
-// alone can read, make it this connection. Nothing blocks: what asks munge is sent on an errand, and the side
-// that was called asks it nothing before a whole credential has come.
+// A share is one side's half of a key exchange (exchange.hpp), new for each connection. Each credential names
+// both: so it is good for this connection only, and nobody between the two can put in a share of their own.
+// All four frames go into the keys with which everything after them is encrypted. Nothing blocks: what asks
+// munge is sent on an errand, and the side that was called asks it nothing before a whole credential has
+// come.
 #pragma once
 
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "errand.hpp"
+#include "exchange.hpp"
 #include "session.hpp"
 
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace singularity::peers {
 
-inline constexpr std::uint32_t kProtocolVersion = 1;
+// 1: what was said after the handshake was authenticated, and not encrypted.
+inline constexpr std::uint32_t kProtocolVersion = 2;
 
 class Handshake {
   public:
@@ -50,16 +55,15 @@ class Handshake {
     // Before that: as the other side calls itself, which nothing proves yet; may be empty.
     [[nodiscard]] const std::string &peer() const { return sides_.peer; }
     [[nodiscard]] bool is_caller() const { return caller_; }
-    // When it is done.
-    [[nodiscard]] Expected<SessionKey> key(bool outgoing) const {
-        return key_of(agreement_, outgoing == caller_);
-    }
+    // When it is done, and once: this side's half of the exchange is forgotten.
+    [[nodiscard]] Expected<SessionKeys> keys();
 
   private:
     enum class Step : std::uint8_t { hello, proof, done };
     Handshake(bool caller, Sides sides, std::filesystem::path munge)
         : caller_(caller), sides_(std::move(sides)), munge_(std::move(munge)) {}
 
+    void say(const std::string &frame);
     [[nodiscard]] Expected<void> say_hello();
     [[nodiscard]] Expected<void> take_hello(std::string_view frame);
     [[nodiscard]] Expected<void> take_proof(std::string_view frame);
@@ -69,7 +73,9 @@ class Handshake {
     Sides sides_;
     std::filesystem::path munge_;
     Step step_ = Step::hello;
-    Agreement agreement_;
+    std::optional<Exchange> exchange_;
+    std::string peer_share_;
+    std::string transcript_; // the frames of both sides, in their order
     std::optional<Errand> errand_;
     std::string output_;
 };

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "peers.hpp"
 
+#include "common/crowd.hpp"
 #include "common/text.hpp"
 #include "faults.hpp"
 #include "log.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,9 +19,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kBacklog = 64;
-constexpr std::size_t kConnectionLimit = 1024;
+constexpr std::ptrdiff_t kProvenLimit = 1024;
 constexpr std::ptrdiff_t kOfOneAddress = 8;
-constexpr std::ptrdiff_t kUnprovenLimit = 64; // each may have one process that asks munge
+constexpr std::size_t kUnprovenLimit = 64; // each may have one process that asks munge
 constexpr std::size_t kRequestsOfOne = 256;
 constexpr std::size_t kPendingLimit = 256;
 constexpr auto kAcceptPause = 100ms; // when descriptors have run out
@@ -142,16 +144,39 @@ void Peers::handle() {
 std::optional<std::string> Peers::no_room_for(const Endpoint &from) const {
     if (!is_reserved(from.port))
         return "it calls from a port that any user may have";
-    if (incoming_.size() >= kConnectionLimit)
+    const auto proven = [](const auto &one) { return one->connection.established(); };
+    if (std::ranges::count_if(incoming_, proven) >= kProvenLimit)
         return "there are too many connections";
     if (std::ranges::count_if(incoming_, [&](const auto &one) {
-            return one->connection.endpoint().address == from.address;
+            return proven(one) && one->connection.endpoint().address == from.address;
         }) >= kOfOneAddress)
         return "there are too many connections from its address";
-    if (std::ranges::count_if(incoming_, [](const auto &one) { return !one->connection.established(); }) >=
-        kUnprovenLimit)
-        return "too many others have not proved themselves yet";
     return std::nullopt;
+}
+
+// Of those that have not proved themselves one goes, if all places are taken.
+void Peers::make_room_for(const Endpoint &from) {
+    std::vector<std::shared_ptr<Incoming>> unproven; // the oldest first, as they have come
+    std::vector<std::uint32_t> addresses;
+    for (const auto &one : incoming_)
+        if (!one->connection.established()) {
+            unproven.push_back(one);
+            addresses.push_back(one->connection.endpoint().address);
+        }
+    const auto send_away = [&](std::size_t at, const char *why) {
+        refusals_.add(unproven[at]->connection.name(), why);
+        unproven[at]->over = true;
+        incoming_.remove(unproven[at]);
+    };
+    const auto of_same = std::ranges::count_if(
+        incoming_, [&](const auto &one) { return one->connection.endpoint().address == from.address; });
+    const auto oldest_of_same = std::ranges::find(addresses, from.address);
+    if (of_same >= kOfOneAddress && oldest_of_same != addresses.end())
+        send_away(static_cast<std::size_t>(oldest_of_same - addresses.begin()),
+                  "too many others from its address have not proved themselves yet");
+    else if (unproven.size() >= kUnprovenLimit)
+        send_away(oldest_of_most(std::span<const std::uint32_t>(addresses)),
+                  "too many others have not proved themselves yet");
 }
 
 void Peers::accept() {
@@ -176,6 +201,7 @@ void Peers::accept() {
             refusals_.add(who, handshake.error().message());
             continue;
         }
+        make_room_for(accepted->from);
         incoming_.push_back(std::make_shared<Incoming>(Incoming{
             .connection = Connection(std::move(accepted->socket), accepted->from, std::move(*handshake))}));
     }

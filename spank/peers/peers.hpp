@@ -91,6 +91,7 @@ class Peers {
 
     void accept();
     [[nodiscard]] std::optional<std::string> no_room_for(const Endpoint &from) const;
+    void make_room_for(const Endpoint &from);
     void handle_incoming(const std::shared_ptr<Incoming> &one);
     void handle_outgoing(const std::string &host, Outgoing &one);
     [[nodiscard]] Expected<void> begin(const std::string &host, Outgoing &one);

@@ -2,52 +2,45 @@
 #include "session.hpp"
 
 #include <limits>
-#include <optional>
+#include <memory>
 
 #include <fmt/format.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <openssl/rand.h>
 
 namespace singularity::peers {
 
 namespace {
 
-constexpr std::size_t kNumberSize = sizeof(std::uint64_t);
+constexpr std::size_t kNonceSize = 12;
 
-using Seal = std::array<std::uint8_t, kSealSize>;
+struct FreeCipher {
+    void operator()(EVP_CIPHER_CTX *context) const { EVP_CIPHER_CTX_free(context); } // wipes the key in it
+};
+using Cipher = std::unique_ptr<EVP_CIPHER_CTX, FreeCipher>;
 
-const std::uint8_t *bytes_of(std::string_view text) {
+// 96 bits whose last 64 are the number: no two messages under one key have the same.
+std::array<std::uint8_t, kNonceSize> nonce_of(std::uint64_t number) {
+    std::array<std::uint8_t, kNonceSize> out{};
+    for (std::size_t at = 0; at < sizeof(number); ++at)
+        out[kNonceSize - 1 - at] = static_cast<std::uint8_t>(number >> (8 * at));
+    return out;
+}
+
+const std::uint8_t *cipher_input(std::string_view text) {
     return reinterpret_cast<const std::uint8_t *>(text.data());
 }
+std::uint8_t *cipher_output(std::string &text) { return reinterpret_cast<std::uint8_t *>(text.data()); }
 
-Expected<Seal> hmac(std::string_view key, std::string_view text) {
-    Seal out{};
-    unsigned size = 0;
-    if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), bytes_of(text), text.size(), out.data(),
-             &size) == nullptr ||
-        size != out.size())
-        return failure("compute", "an HMAC-SHA256", "OpenSSL refuses", EIO);
-    return out;
+std::unexpected<Error> cipher_failed(std::string doing) {
+    return failure(std::move(doing), "a message", "OpenSSL refuses AES-256-GCM", EIO);
 }
 
-std::string_view view(const SessionKey &key) {
-    return {reinterpret_cast<const char *>(key.data()), key.size()};
-}
-
-std::string big_endian(std::uint64_t value) {
-    std::string out;
-    for (std::size_t at = 0; at < kNumberSize; ++at)
-        out += static_cast<char>(value >> (8 * (kNumberSize - 1 - at)) & 0xff);
-    return out;
-}
-
-// Of the number and the message: the seal itself lies between them in a frame.
-Expected<Seal> seal_of(const SessionKey &key, std::string_view number, std::string_view message) {
-    std::string text(number);
-    text.append(message);
-    return hmac(view(key), text);
+Expected<void> check_number(std::uint64_t number) {
+    if (number == std::numeric_limits<std::uint64_t>::max())
+        return failure("number", "a message", "there are no more numbers", EOVERFLOW);
+    return {};
 }
 
 } // namespace
@@ -59,43 +52,60 @@ Expected<std::string> random_bytes(std::size_t count) {
     return out;
 }
 
-Expected<SessionKey> key_of(const Agreement &agreement, bool from_caller) {
-    const std::string secret = agreement.caller_key + agreement.called_key;
-    const std::string text = (from_caller ? "singularity from caller" : "singularity from called") +
-                             agreement.caller_nonce + agreement.called_nonce;
-    static_assert(std::tuple_size_v<Seal> == std::tuple_size_v<SessionKey>);
-    return hmac(secret, text);
-}
+SessionKey::~SessionKey() { OPENSSL_cleanse(bytes_.data(), bytes_.size()); }
 
 Expected<std::string> Sealer::seal(std::string_view message) {
-    if (next_ == std::numeric_limits<std::uint64_t>::max())
-        return failure("number", "a message", "there are no more numbers", EOVERFLOW);
-    auto out = big_endian(next_);
-    auto seal = seal_of(key_, out, message);
-    if (!seal)
-        return propagate(seal);
+    if (auto checked = check_number(next_); !checked)
+        return propagate(checked);
+    const Cipher cipher(EVP_CIPHER_CTX_new());
+    const auto nonce = nonce_of(next_);
+    std::string out(message.size() + kTagSize, '\0');
+    int size = 0;
+    int rest = 0;
+    if (!cipher ||
+        EVP_EncryptInit_ex2(cipher.get(), EVP_aes_256_gcm(), key_.bytes().data(), nonce.data(), nullptr) !=
+            1 ||
+        EVP_EncryptUpdate(cipher.get(), cipher_output(out), &size, cipher_input(message),
+                          static_cast<int>(message.size())) != 1 ||
+        EVP_EncryptFinal_ex(cipher.get(), cipher_output(out) + size, &rest) != 1 ||
+        EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_AEAD_GET_TAG, kTagSize,
+                            cipher_output(out) + message.size()) != 1)
+        return cipher_failed("encrypt");
     ++next_;
-    out.append(reinterpret_cast<const char *>(seal->data()), seal->size());
-    return out.append(message);
+    return out;
 }
 
 Expected<std::string> Opener::open(std::string_view sealed) {
+    if (auto checked = check_number(next_); !checked)
+        return propagate(checked);
     const auto refuse = [](std::string why) {
         return failure("believe", "a message", std::move(why), EBADMSG);
     };
-    if (sealed.size() < kNumberSize + kSealSize)
-        return refuse(fmt::format("its {} bytes have no room for number and seal", sealed.size()));
-    const auto number = sealed.substr(0, kNumberSize);
-    const auto message = sealed.substr(kNumberSize + kSealSize);
-    auto expected = seal_of(key_, number, message);
-    if (!expected)
-        return propagate(expected);
-    if (CRYPTO_memcmp(expected->data(), sealed.data() + kNumberSize, kSealSize) != 0)
-        return refuse("its seal was made with another key, or it has been changed");
-    if (number != big_endian(next_))
-        return refuse(fmt::format("its number is not {}: one is missing, or was sent again", next_));
+    if (sealed.size() < kTagSize)
+        return refuse(fmt::format("its {} bytes have no room for a tag of {}", sealed.size(), kTagSize));
+    const auto text = sealed.substr(0, sealed.size() - kTagSize);
+    std::string tag(sealed.substr(text.size()));
+    const Cipher cipher(EVP_CIPHER_CTX_new());
+    const auto nonce = nonce_of(next_);
+    std::string out(text.size(), '\0');
+    int size = 0;
+    int rest = 0;
+    if (!cipher ||
+        EVP_DecryptInit_ex2(cipher.get(), EVP_aes_256_gcm(), key_.bytes().data(), nonce.data(), nullptr) !=
+            1 ||
+        EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_AEAD_SET_TAG, kTagSize, tag.data()) != 1 ||
+        EVP_DecryptUpdate(cipher.get(), cipher_output(out), &size, cipher_input(text),
+                          static_cast<int>(text.size())) != 1)
+        return cipher_failed("decrypt");
+    if (EVP_DecryptFinal_ex(cipher.get(), cipher_output(out) + size, &rest) != 1) {
+        OPENSSL_cleanse(out.data(), out.size());
+        return refuse(fmt::format(
+            "it does not authenticate as number {} of what the other side has sent: it was changed "
+            "or sent again, one was left out, or it is of another connection",
+            next_));
+    }
     ++next_;
-    return std::string(message);
+    return out;
 }
 
 } // namespace singularity::peers

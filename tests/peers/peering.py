@@ -4,7 +4,6 @@
 import contextlib
 import errno
 import hashlib
-import hmac
 import os
 import secrets
 import shutil
@@ -15,12 +14,15 @@ import subprocess
 import sys
 import tempfile
 
+import cipher
+
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "node"))
 from virtualnode import BUILD, LIST, PATIENCE, Connection, program, wait_for  # noqa: E402
 
 HOST = "here"  # the agent's name
 PORT = 8474
 MESSAGE_LIMIT = 1 << 20
+VERSION = 2
 EXPIRED = 15  # EMUNGE_CRED_EXPIRED of munge.h
 
 
@@ -106,6 +108,12 @@ class Munged:
                               capture_output=True, timeout=PATIENCE)
         return done.returncode, done.stdout
 
+    def cipher(self, credential):
+        """What it is encrypted with, as munge calls it."""
+        done = subprocess.run(["unmunge", f"--socket={self.socket}", "--keys=CIPHER", "--metadata=-", "--output=/dev/null"],
+                              input=credential, capture_output=True, timeout=PATIENCE, check=True)
+        return done.stdout.decode().split()[1]
+
     def close(self):
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(PATIENCE)
@@ -161,22 +169,22 @@ class ListeningAgent:
 class Caller:
     """Another agent, or somebody who would like to be one."""
 
-    def __init__(self, port=PORT, reserved=True, name="there"):
+    def __init__(self, port=PORT, reserved=True, name="there", address="127.0.0.1"):
         self.name = name
-        self.connect(port, reserved)
+        self.connect(port, reserved, address)
         self.sent = b""  # a record of the conversation
-        self.nonce = secrets.token_bytes(32)
-        self.key = secrets.token_bytes(32)
+        self.transcript = b""  # what goes into the keys
+        self.exchange = cipher.Exchange()
         self.numbers = [0, 0]
 
-    def connect(self, port, reserved):
+    def connect(self, port, reserved, address):
         for _ in range(2000):  # many ports below 1024 are still in use by connections of before
             self.socket = socket.socket()
             self.socket.settimeout(PATIENCE)
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 if reserved:
-                    self.socket.bind(("127.0.0.1", 512 + secrets.randbelow(512)))
+                    self.socket.bind((address, 512 + secrets.randbelow(512)))
                 self.socket.connect(("127.0.0.1", port))
                 return
             except OSError as error:
@@ -219,28 +227,41 @@ class Caller:
             pass
         return True
 
-    def hello(self, to=HOST, version=1, nonce=None, **more):
-        self.send_frame(message(f1=version, f2=more.get("name", self.name), f3=to, f4=nonce or self.nonce))
+    def say(self, body):
+        """A frame of the handshake."""
+        self.transcript += struct.pack(">I", len(body)) + body
+        self.send_frame(body)
+
+    def take(self):
+        body = self.frame()
+        self.transcript += struct.pack(">I", len(body)) + body
+        return fields_of(body)
+
+    def hello(self, to=HOST, version=VERSION, share=None, **more):
+        self.say(message(f1=version, f2=more.get("name", self.name), f3=to, f4=share or self.exchange.share))
 
     def take_hello(self):
-        self.peer_nonce = fields_of(self.frame())[4]
+        self.peer_share = self.take()[4]
 
-    def pledge(self, to=HOST, answer=0, nonce=None, peer_nonce=None, name=None, version=1):
-        return message(f1=version, f2=answer, f3=name or self.name, f4=to, f5=nonce or self.nonce, f6=peer_nonce or self.peer_nonce,
-                       f7=self.key)
+    def pledge(self, to=HOST, answer=0, share=None, peer_share=None, name=None, version=VERSION):
+        return message(f1=version, f2=answer, f3=name or self.name, f4=to, f5=share or self.exchange.share,
+                       f6=peer_share or self.peer_share)
 
     def prove(self, munged, **pledge):
-        self.send_frame(message(f1=munged.encode(self.pledge(**pledge))))
+        self.say(message(f1=munged.encode(self.pledge(**pledge))))
 
     def take_proof(self, munged):
-        why, payload = munged.decode(fields_of(self.frame())[1])
+        why, payload = munged.decode(self.take()[1])
         assert why == 0, f"munge error {why}"
         found = fields_of(payload)
         assert (found[2], found[3].decode(), found[4].decode()) == (1, HOST, self.name)
-        assert (found[5], found[6]) == (self.nonce, self.peer_nonce)
-        secret = self.key + found[7]
-        nonces = self.nonce + self.peer_nonce
-        self.keys = [hmac.digest(secret, b"singularity from " + side + nonces, "sha256") for side in (b"caller", b"called")]
+        assert (found[5], found[6]) == (self.exchange.share, self.peer_share)
+        self.agree()
+
+    def agree(self):
+        salt = hashlib.sha256(self.transcript).digest()
+        secret = self.exchange.shared(self.peer_share)
+        self.keys = [cipher.hkdf(secret, salt, b"singularity peers 2: from " + side) for side in (b"caller", b"called")]
 
     def introduce(self, munged):
         """The whole handshake."""
@@ -251,18 +272,14 @@ class Caller:
         return self
 
     def sealed(self, body, number=None, key=None):
-        head = struct.pack(">Q", self.numbers[0] if number is None else number)
-        return head + hmac.new(key or self.keys[0], head + body, hashlib.sha256).digest() + body
+        return cipher.seal(key or self.keys[0], self.numbers[0] if number is None else number, body)
 
     def tell(self, body):
         self.send_frame(self.sealed(body))
         self.numbers[0] += 1
 
     def hear(self):
-        raw = self.frame()
-        head, seal, body = raw[:8], raw[8:40], raw[40:]
-        assert seal == hmac.new(self.keys[1], head + body, hashlib.sha256).digest()
-        assert struct.unpack(">Q", head)[0] == self.numbers[1]
+        body = cipher.unseal(self.keys[1], self.numbers[1], self.frame())
         self.numbers[1] += 1
         return fields_of(body)
 

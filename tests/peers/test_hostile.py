@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Whoever is not root of a host of the cluster, or changes what one says, gets nothing from an agent but a closed connection."""
 
+import contextlib
 import os
 import random
 import struct
 import subprocess
 
 import pytest
-from peering import EXPIRED, HOST, MESSAGE_LIMIT, PORT, Caller, ListeningAgent, Munged, fields_of, message
+from cipher import TAG
+from peering import EXPIRED, HOST, MESSAGE_LIMIT, PORT, VERSION, Caller, ListeningAgent, Munged, fields_of, message
 from virtualnode import ALICE, wait_for  # after peering, which says where it is
 
 
@@ -30,6 +32,9 @@ def one_agent(munged):
             assert caller.introduce(munged).ping() == HOST
     finally:
         agent.close()
+
+
+UNBELIEVED = "it does not authenticate as number {} of what the other side has sent"
 
 
 def refused(agent, caller, why):
@@ -150,10 +155,11 @@ def test_a_credential_that_was_read_before(agent, munged):
 @pytest.mark.parametrize("change, why", [
     ({"to": "elsewhere"}, f"its credential is from 'there' to 'elsewhere', and not from there to {HOST}"),
     ({"name": "third"}, f"its credential is from 'third' to '{HOST}'"),
-    ({"nonce": b"n" * 32}, "its credential was made for another connection"),
-    ({"peer_nonce": b"n" * 32}, "its credential was made for another connection"),
+    # Whoever stands between the two has put in another share.
+    ({"share": b"n" * 32}, "its credential was made for another connection"),
+    ({"peer_share": b"n" * 32}, "its credential was made for another connection"),
     ({"answer": 1}, "its credential is one of another release, or of the other side"),
-    ({"version": 2}, "its credential is one of another release"),
+    ({"version": VERSION - 1}, "its credential is one of another release"),
 ])
 def test_a_credential_for_something_else(agent, munged, change, why):
     with Caller() as caller:
@@ -165,14 +171,41 @@ def test_a_credential_for_something_else(agent, munged, change, why):
 
 @pytest.mark.parametrize("change, why", [
     ({"to": "elsewhere"}, f"it is for 'elsewhere', and this is {HOST}"),
-    ({"version": 9}, "it speaks version 9 and not 1"),
-    ({"nonce": b"short"}, "has no host name and number as they must be"),
-    ({"name": "no name\n"}, "has no host name and number as they must be"),
+    ({"share": b"short"}, "has no host name and share of a key as they must be"),
+    ({"name": "no name\n"}, "has no host name and share of a key as they must be"),
 ])
 def test_a_first_message_that_is_wrong(agent, change, why):
     with Caller() as caller:
         caller.hello(**change)
         refused(agent, caller, why)
+
+
+@pytest.mark.parametrize("version, older", [(VERSION - 1, "'there'"), (VERSION + 7, HOST)])
+def test_another_version(agent, version, older):
+    """Both sides can say which host is to be upgraded."""
+    with Caller() as caller:
+        caller.hello(version=version)
+        answer = caller.take()
+        assert (answer[1], answer[2].decode()) == (VERSION, HOST)
+        refused(agent, caller, f"'there' speaks version {version} of the agents' protocol and {HOST} speaks version {VERSION}: "
+                               f"upgrade slurm-singularity on {older}")
+
+
+def test_credentials_are_encrypted_as_agents_want_it(agent, munged):
+    with Caller() as caller:
+        caller.hello()
+        caller.take_hello()
+        caller.prove(munged)
+        assert munged.cipher(caller.take()[1]) == "aes256"
+
+
+def test_a_share_of_which_no_key_can_be_made(agent, munged):
+    zeros = bytes(32)
+    with Caller() as caller:
+        caller.hello(share=zeros)
+        caller.take_hello()
+        caller.prove(munged, share=zeros)
+        refused(agent, caller, "the other side's share of it is none")
 
 
 def test_no_credential_at_all(agent):
@@ -202,14 +235,40 @@ def test_a_message_sent_twice(agent, munged):
         caller.introduce(munged)
         caller.ping()
         caller.send_frame(caller.sealed(message(f1=1, f3=b""), number=0))
-        refused(agent, caller, "its number is not 1")
+        refused(agent, caller, UNBELIEVED.format(1))
+
+
+def test_messages_in_another_order(agent, munged):
+    with Caller() as caller:
+        caller.introduce(munged)
+        caller.send_frame(caller.sealed(message(f1=1, f3=b""), number=1))
+        refused(agent, caller, UNBELIEVED.format(0))
+
+
+def test_a_message_that_was_changed(agent, munged):
+    for at in (0, 3, -TAG, -1):
+        with Caller() as caller:
+            raw = bytearray(caller.introduce(munged).sealed(message(f1=1, f3=b"")))
+            raw[at] ^= 1
+            caller.send_frame(bytes(raw))
+            refused(agent, caller, UNBELIEVED.format(0))
 
 
 def test_a_message_of_the_other_direction(agent, munged):
     with Caller() as caller:
         caller.introduce(munged)
         caller.send_frame(caller.sealed(message(f1=1, f3=b""), key=caller.keys[1]))
-        refused(agent, caller, "its seal was made with another key")
+        refused(agent, caller, UNBELIEVED.format(0))
+    with Caller() as caller:  # the agent's own
+        caller.introduce(munged).tell(message(f1=1, f3=b""))
+        caller.send_frame(caller.frame())
+        refused(agent, caller, UNBELIEVED.format(1))
+
+
+def test_a_message_in_the_clear(agent, munged):
+    with Caller() as caller:
+        caller.introduce(munged).send_frame(message(f1=1, f3=b""))
+        refused(agent, caller, f"bytes have no room for a tag of {TAG}")
 
 
 def test_a_message_of_another_connection(agent, munged):
@@ -217,14 +276,14 @@ def test_a_message_of_another_connection(agent, munged):
         one.introduce(munged)
         other.introduce(munged)
         other.send_frame(one.sealed(message(f1=1, f3=b"")))
-        refused(agent, other, "its seal was made with another key")
+        refused(agent, other, UNBELIEVED.format(0))
 
 
 def test_a_message_that_is_too_long(agent, munged):
     with Caller() as caller:
         caller.introduce(munged)
-        caller.send(struct.pack(">I", MESSAGE_LIMIT + 41))
-        refused(agent, caller, f"it says that it has {MESSAGE_LIMIT + 41} bytes")
+        caller.send(struct.pack(">I", MESSAGE_LIMIT + TAG + 1))
+        refused(agent, caller, f"it says that it has {MESSAGE_LIMIT + TAG + 1} bytes")
     with Caller() as caller:  # before it has proved itself it may say much less
         caller.send(struct.pack(">I", 8193))
         refused(agent, caller, "it says that it has 8193 bytes; expected 1 to 8192")
@@ -266,16 +325,82 @@ def test_bytes_of_every_kind(agent, munged):
     wait_for(lambda: agent.descriptors() <= before, f"the agent to have let go of everything (seed {seed})")
 
 
-def test_one_address_has_few_connections(agent):
-    callers = []
-    try:
-        for _ in range(9):
-            callers.append(Caller())
-        refused(agent, callers[-1], "there are too many connections from its address")
-    finally:
-        for caller in callers:
+def addresses(last):
+    """Of callers: all are loopback's."""
+    return [f"127.0.0.{number}" for number in range(2, last + 1)]
+
+
+class Idle:
+    """Callers that say nothing. Each that is sent away comes again."""
+
+    def __init__(self, of_each, places):
+        self.callers = [self.caller(place) for _ in range(of_each) for place in places]
+
+    @staticmethod
+    def caller(place):
+        out = Caller(address=place)
+        out.socket.setblocking(False)
+        return out
+
+    def come_again(self):
+        """How many were sent away."""
+        gone = [caller for caller in self.callers if self.is_gone(caller)]
+        for caller in gone:
+            place = caller.socket.getsockname()[0]
             caller.socket.close()
-    wait_for(lambda: agent.log().count("closed the connection") >= 8, "the agent to see that they have gone")
+            self.callers.remove(caller)
+            self.callers.append(self.caller(place))
+        return len(gone)
+
+    @staticmethod
+    def is_gone(caller):
+        try:
+            return caller.socket.recv(1) == b""
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for caller in self.callers:
+            caller.socket.close()
+
+
+def test_idle_connections_of_an_address_keep_nobody_out(agent, munged):
+    """They have 8 places, and whoever else comes from there gets the oldest one's."""
+    with Idle(8, ["127.0.0.1"]) as idle:
+        for _ in range(5):
+            with Caller() as caller:
+                assert caller.introduce(munged).ping() == HOST
+                wait_for(lambda: idle.come_again() > 0, "an idle one to be sent away")
+        assert "others from its address have not proved themselves" in agent.log()
+
+
+def test_an_address_whose_connections_have_proved_themselves_has_no_more(agent, munged):
+    before = agent.descriptors()
+    with contextlib.ExitStack() as stack:
+        callers = [stack.enter_context(Caller()).introduce(munged) for _ in range(8)]
+        with Caller() as one_more:
+            refused(agent, one_more, "there are too many connections from its address")
+        for caller in callers:
+            assert caller.ping() == HOST
+    wait_for(lambda: agent.descriptors() <= before, "the agent to see that they have gone")
+
+
+def test_idle_connections_of_many_addresses_keep_nobody_out(agent, munged):
+    """Whoever has most of the places gives one away, so one connection of another address stays."""
+    with Idle(8, addresses(9)) as idle, Caller() as caller:
+        caller.hello()
+        caller.take_hello()
+        for _ in range(10):  # while it proves itself, others come
+            wait_for(lambda: idle.come_again() > 0, "an idle one to be sent away")
+        caller.prove(munged)
+        caller.take_proof(munged)
+        assert caller.ping() == HOST
+        assert "too many others have not proved themselves yet" in agent.log()
 
 
 def test_a_flood_does_not_fill_the_log(agent):

@@ -96,6 +96,17 @@ void noise_is_refused(void **) {
     still_works(job);
 }
 
+constexpr int kIdle = 200; // more than there are places
+
+void idle_connections_keep_nobody_out(void **) {
+    const Job job;
+    std::vector<Socket> idle;
+    for (int one = 0; one < kIdle; ++one)
+        idle.push_back(call(job.options().rendezvous));
+    still_works(job);
+    expect_hang_up(idle.front()); // it had the place that another needed
+}
+
 // A process of the job that has gone mad.
 void nonsense_at_the_rendezvous_ends_its_connection(void **) {
     const Job job;
@@ -128,7 +139,8 @@ void nonsense_at_the_rendezvous_ends_its_connection(void **) {
 // An honest rank 1 whose rank 0 is this test: it is called as a peer calls.
 class Meeting {
   public:
-    explicit Meeting(const Job &job) : engine_(job.engine("honest")) {
+    // idle: so many connect to the honest one before, and say nothing.
+    explicit Meeting(const Job &job, int idle = 0) : engine_(job.engine("honest")) {
         rendezvous_ = call(job.options().rendezvous);
         need(prove_as_caller(rendezvous_, job.options().key, Purpose::rendezvous, soon()));
         collectives::ProcessInfo me{.id = {0, 1}}; // the lowest: it calls
@@ -148,7 +160,10 @@ class Meeting {
                         sizeof(info));
             if (info.id == me.id)
                 continue;
-            peer = call(std::string(collectives::text_in(info.distant)));
+            const std::string distant(collectives::text_in(info.distant));
+            for (int one = 0; one < idle; ++one)
+                idle_.push_back(call(distant));
+            peer = call(distant);
             need(prove_as_caller(peer, job.options().key, Purpose::peers, soon()));
             need(peer.send(std::as_bytes(std::span(me.id)), soon()));
         }
@@ -183,7 +198,14 @@ class Meeting {
 
     std::shared_ptr<collectives::Engine> engine_;
     Socket rendezvous_;
+    std::vector<Socket> idle_;
 };
+
+void idle_connections_keep_no_peer_out(void **) {
+    const Job job;
+    Meeting meeting(job, kIdle);
+    meeting.become_ready();
+}
 
 void nonsense_of_a_peer_ends_its_connection(void **) {
     const Job job;
@@ -253,6 +275,8 @@ int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(who_does_not_know_the_key_is_refused),
         cmocka_unit_test(noise_is_refused),
+        cmocka_unit_test(idle_connections_keep_nobody_out),
+        cmocka_unit_test(idle_connections_keep_no_peer_out),
         cmocka_unit_test(nonsense_at_the_rendezvous_ends_its_connection),
         cmocka_unit_test(nonsense_of_a_peer_ends_its_connection),
         cmocka_unit_test(noise_of_a_peer_ends_its_connection),
