@@ -14,7 +14,6 @@ namespace singularity::planner {
 
 namespace {
 
-
 std::optional<std::uint32_t> number(std::string_view text) {
     std::uint32_t value = 0;
     const auto [end, error] = std::from_chars(text.begin(), text.end(), value);
