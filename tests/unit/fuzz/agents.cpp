@@ -319,10 +319,10 @@ bool reads_frames(std::string_view bytes) {
 
 std::string good_hello() {
     wire::Hello hello;
-    hello.set_version(1);
+    hello.set_version(2);
     hello.set_from("n1");
     hello.set_to("n2");
-    hello.set_nonce(std::string(32, 'n'));
+    hello.set_share(std::string(32, 's'));
     return hello.SerializeAsString();
 }
 
