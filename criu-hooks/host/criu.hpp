@@ -54,7 +54,7 @@ using Doubt = std::function<Expected<void>()>;
 // end otherwise does that first.
 class Criu {
   public:
-    // Real ids of the job's user, effective ones of root: see README.md. `inherited` are descriptors for the
+    // Real ids as given, effective ones of root: see README.md. `inherited` are descriptors for the
     // child; request() names them by the numbers in this process. What criu says before it has a log, and
     // what else it writes to its standard error, goes to `complaints`.
     [[nodiscard]] static Expected<Criu> start(const std::filesystem::path &binary, uid_t uid, gid_t gid,

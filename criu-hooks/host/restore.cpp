@@ -90,7 +90,9 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
     auto children = Children::of_this_thread();
     if (!children)
         return propagate(children);
-    auto criu = Criu::start(context.criu, context.uid, context.gid, request->inherited, complaints->get());
+    // The real user id is root's: the user could otherwise stop criu, and kill it where it has just made a
+    // file.
+    auto criu = Criu::start(context.criu, 0, context.gid, request->inherited, complaints->get());
     if (!criu)
         return propagate(criu);
     std::optional<Error> refused;

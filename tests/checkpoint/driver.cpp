@@ -6,7 +6,8 @@
 //     IMAGES ROOT                  waits for the end of the node as well save IMAGES STORE | load STORE
 //     CHECKPOINT IMAGES staging DIRECTORY make|clean
 //
-// Options stand before the operands and are written --NAME=VALUE.
+// Options stand before the operands and are written --NAME=VALUE. --pause=STAGE: says criu's stage when it is
+// reached and waits for a line.
 #include "common/unique_fd.hpp"
 #include "criu-hooks/host/node.hpp"
 #include "criu-hooks/host/staging.hpp"
@@ -56,6 +57,16 @@ struct Options {
 int report(const singularity::Error &error) {
     fmt::print(stderr, "{}\n", error.message());
     return kFailed;
+}
+
+Expected<void> pause_at(const std::string &wanted, std::string_view stage) {
+    if (stage != wanted)
+        return {};
+    fmt::print("{}\n", stage);
+    std::fflush(stdout);
+    while (true)
+        if (const int read = std::getchar(); read == '\n' || read == EOF)
+            return {};
 }
 
 std::vector<host::OutsideDescriptor> descriptors_of(const Options &options) {
@@ -250,6 +261,10 @@ int main(int argc, char **argv) {
         {"input", [&](const std::string &text) { options.keep_input = text == "keep"; }},
         {"local", [&](const std::string &text) { options.local_directory = text; }},
         {"fd", [&](const std::string &text) { options.descriptors.push_back(text); }},
+        {"pause",
+         [&](const std::string &text) {
+             options.context.progress = [text](std::string_view stage) { return pause_at(text, stage); };
+         }},
         {"accept-grown-files", [&](const std::string &text) { options.accept_grown = text == "yes"; }},
     };
     const auto command = commands.find(argc > 1 ? argv[1] : "");

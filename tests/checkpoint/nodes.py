@@ -21,6 +21,7 @@ DRIVER = program("host-image-driver")
 HERE = os.path.dirname(os.path.abspath(__file__))
 PATIENCE = 120  # against hangs: the machine may be busy
 USER = 1001
+FAILED = 3  # the driver's exit status when the library has said no
 PIVOT_ROOT = 155  # its number on x86-64
 MNT_DETACH = 2
 

@@ -17,13 +17,13 @@ ROUNDS = 8
 
 
 def criu_of(driver):
-    """The criu that dumps or restores: those that only answer questions have root's ids alone."""
+    """The criu that dumps or restores: those that only answer questions have root's ids alone, it has the user's group."""
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{driver.pid}/task"):
             with open(f"/proc/{driver.pid}/task/{thread}/children", encoding="ascii") as children:
                 for pid in children.read().split():
                     with open(f"/proc/{pid}/status", encoding="utf-8") as status:
-                        if f"Uid:\t{nodes.USER}\t0\t0\t0" in status.read():
+                        if f"Gid:\t{nodes.USER}\t0\t0\t0" in status.read():
                             return int(pid)
     return None
 

@@ -2,9 +2,14 @@
 """Files and sockets that a program, or its user, changes while the agent's helpers, who are root, look at them: these neither wait
 nor follow, what is another's stays another's, and the program is refused with the reason or saved, never lost."""
 
+import contextlib
 import os
+import signal
 import socket
+import subprocess
+import sys
 
+import nodes
 import pytest
 import virtualnode
 from saved_nodes import PATIENCE, USER
@@ -252,3 +257,77 @@ def test_a_file_on_its_way_between_two_sockets(place, agent, victim, kind, swap)
         assert b"secret" not in output and b"public" in output, output
     assert done.returncode == (1 if swap else 0) and ("on its way" in done.stderr) == swap, done
     virtualnode.wait_for(lambda: not agent.leftovers(), "nothing to be left")
+
+
+# What follows needs no agent: the library's driver, which can be held at a stage of criu.
+WAITS = "echo ready; while [ ! -e go ]; do sleep 0.05; done; "
+
+
+def saved(place, *command):
+    node = place.start(*command)
+    place.wait_for_output("ready")
+    images, _ = place.dump(node)
+    node.kill()
+    return images
+
+
+@contextlib.contextmanager
+def held(place, images, stage):
+    """A restore that has reached criu's stage and waits there for the end of the block; it has ended afterwards."""
+    words = [nodes.DRIVER, "restore", f"--log={place.log}", f"--pause={stage}", images, place.root]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        assert line == f"{stage}\n", process.stderr.read()
+        yield process
+        process.stdin.write("\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        if line:
+            os.kill(int(line), signal.SIGKILL)
+        process.errors = process.communicate(timeout=PATIENCE)[1]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+TOUCHES = """
+import contextlib, ctypes, os, sys
+libc = ctypes.CDLL(None)
+for pid in map(int, sys.argv[1:]):
+    with contextlib.suppress(PermissionError):
+        os.kill(pid, 0)
+        print('signals', pid)
+    pidfd = os.pidfd_open(pid)
+    if any(libc.syscall(438, pidfd, number, 0) >= 0 for number in range(1024)):  # pidfd_getfd
+        print('takes descriptors of', pid)
+    if libc.ptrace(0x4206, pid, 0, 0) == 0:  # PTRACE_SEIZE
+        print('traces', pid)
+    for name in ('mem', 'maps', 'environ', 'fd/0', 'root', 'cwd'):
+        with contextlib.suppress(PermissionError, FileNotFoundError):
+            os.close(os.open(f'/proc/{pid}/{name}', os.O_RDONLY))
+            print('opens', name, 'of', pid)
+print('end')
+"""
+
+
+def descendants(pid):
+    found = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as children:
+            for child in map(int, children.read().split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+@pytest.mark.parametrize("stage", ["setup-namespaces", "post-restore"])
+def test_the_user_cannot_touch_a_restore(place, stage):
+    """Neither criu nor what it makes, as long as that has root's effective ids."""
+    images = saved(place, "/bin/sh", "-c", "exec 9<>data; rm data; " + WAITS)
+    with held(place, images, stage) as process:
+        pids = descendants(process.pid)
+        assert len(pids) >= (2 if stage == "setup-namespaces" else 4), pids  # criu; the node's init, shell and sleep
+        done = subprocess.run([sys.executable, "-c", TOUCHES, *map(str, pids)], capture_output=True, text=True, timeout=PATIENCE, user=USER,
+                              group=USER, extra_groups=[], check=True)
+    assert done.stdout == "end\n" and not done.stderr, done
+    assert process.returncode != nodes.FAILED, process.errors
