@@ -85,7 +85,10 @@ Expected<std::optional<std::filesystem::path>> present_path(const Places &places
                                                             std::string_view name) {
     using Found = std::optional<std::filesystem::path>;
     const auto place = places.find(mount);
-    if (place == places.end() || !place->second.outside)
+    if (place == places.end())
+        return Found();
+    const std::optional<std::filesystem::path> &outside = place->second.outside;
+    if (!outside)
         return Found();
     const auto names = names_of(name);
     const auto point = names_of(place->second.mount_point);
@@ -99,7 +102,7 @@ Expected<std::optional<std::filesystem::path>> present_path(const Places &places
     };
     if (names.size() < point.size() || !std::ranges::equal(point, std::span(names).first(point.size())))
         return refuse("its name does not begin there");
-    auto path = *place->second.outside;
+    std::filesystem::path path = *outside;
     int depth = 0;
     for (const auto one : std::span(names).subspan(point.size())) {
         depth += one == ".." ? -1 : 1;

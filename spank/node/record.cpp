@@ -118,7 +118,8 @@ std::string encoded(const Record &record) { return encode(RecordPacket{record});
 std::optional<Record> decoded(std::string_view bytes) {
     const auto header = header_of(bytes);
     auto packet = decode<RecordPacket>(bytes);
-    if (!packet || header->token != 0) // a token belongs to a request, and nobody has asked for a record
+    if (!packet || !header ||
+        header->token != 0) // a token belongs to a request, and nobody has asked for a record
         return std::nullopt;
     return std::move(packet->record);
 }

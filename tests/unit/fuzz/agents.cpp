@@ -395,7 +395,7 @@ std::string good_report() {
         report.issued.push_back({.line = {.communicator = {.words = {1, 2}}, .rank = rank}, .number = rank});
     }
     const auto bytes = barrier::encode(report);
-    return {static_cast<const char *>(static_cast<const void *>(bytes.data())), bytes.size()};
+    return {reinterpret_cast<const char *>(bytes.data()), bytes.size()};
 }
 
 bool reads_hosts_file(std::string_view bytes) {

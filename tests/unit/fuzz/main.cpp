@@ -48,8 +48,7 @@ int write_corpus(const std::filesystem::path &directory) {
     for (const auto &parts : singularity::test::good_inputs()) {
         const auto bytes = singularity::test::bytes_of(parts);
         std::ofstream file(directory / ("seed-" + std::to_string(number++)), std::ios::binary);
-        file.write(static_cast<const char *>(static_cast<const void *>(bytes.data())),
-                   static_cast<std::streamsize>(bytes.size()));
+        file.write(reinterpret_cast<const char *>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
         if (!file.flush()) {
             std::fprintf(stderr, "cannot write to %s\n", directory.c_str());
             return EXIT_FAILURE;

@@ -43,7 +43,7 @@ Data data_of(std::string_view text) {
     return {bytes.begin(), bytes.end()};
 }
 std::string text_of(std::span<const std::byte> data) {
-    return {static_cast<const char *>(static_cast<const void *>(data.data())), data.size()};
+    return {reinterpret_cast<const char *>(data.data()), data.size()};
 }
 
 Data with_right_hash(std::string_view text) {

@@ -283,7 +283,7 @@ std::vector<Parser> parsers() {
                          "SLURM_GPUS=a100:8", "SLURM_TRES_PER_TASK=cpu=2,gres/gpu=1",
                          "SLURM_TRES_BIND=gres/gpu:per_task:1", "SLURM_GPUS_PER_NODE=4",
                          "SLURM_CPUS_PER_TASK=9"})}},
-        {.name = "any-text", .reads = &reads_any_text, .good = {"a\n\x1b[2J\xc3\xa4\xe2\x80\xae"}},
+        {.name = "any-text", .reads = &reads_any_text, .good = {"a\n\x1b[2J\xc3\xa4\xf0\x9f\x98\x80\xff"}},
     };
 }
 
