@@ -60,6 +60,16 @@ class Capture:
         return out
 
 
+def frames(said):
+    """The frames of one direction: a length in four bytes, and what it is the length of."""
+    out = []
+    while said:
+        (length,) = struct.unpack_from(">I", said)
+        out.append(said[4:4 + length])
+        said = said[4 + length:]
+    return out
+
+
 @pytest.fixture(name="hosts")
 def two_hosts():
     hosts = RankHosts(2)
@@ -78,6 +88,8 @@ def test_what_agents_say_is_not_seen_on_the_wire(hosts):
     to, fro = (b"".join(said for ports, said in streams.items() if ports[end] == PORT) for end in (1, 0))
     for said in (to, fro):
         assert b"MUNGE:" in said and b"n1" in said and b"n2" in said
-        assert len(said) > 1000  # a job was begun, and told of
+        hello, proof, *rest = frames(said)
+        assert b"n1" in hello and b"MUNGE:" in proof
+        assert len(rest) > 1 and all(len(frame) > 16 for frame in rest)  # a job was begun, and told of
         for word in (secret, back, "SECRET", "python3", "u1001-j"):
             assert word.encode() not in said
