@@ -152,9 +152,9 @@ std::uint32_t version_of(std::string_view release) {
     if (const auto at = release.find_last_of(' '); at != std::string_view::npos)
         release.remove_prefix(at + 1);
     const auto parts = parts_of(release, ".-\n");
-    constexpr std::size_t kParts = 3;
+    constexpr std::size_t kNumbers = 3;
     std::uint32_t out = 0;
-    for (std::size_t i = 0; i < kParts; ++i) {
+    for (std::size_t i = 0; i < kNumbers; ++i) {
         const auto number = i < parts.size() ? number_of(parts[i]) : std::nullopt;
         constexpr std::int64_t kMost = 255;
         if (!number || *number < 0 || *number > kMost)
