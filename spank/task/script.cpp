@@ -208,7 +208,7 @@ class Script {
     std::vector<int> pending_; // that have come since it is held
 };
 
-// Of the first run. A script that is not told to keep what its file had before is a job's of ours.
+// In the first run: what the file has by then is of another job. Later runs go on in it.
 Expected<void> begin_outputs(std::uint32_t restarts) {
     const char *const wanted = std::getenv(kOutputVariable);
     const bool is_new = wanted != nullptr && std::string_view(wanted) == kNewOutput;
