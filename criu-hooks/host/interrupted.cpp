@@ -180,22 +180,9 @@ Expected<std::optional<std::string>> registers_to_call_again(Bytes message) {
     return changed;
 }
 
-Expected<std::optional<std::string>> read_core(int images, const std::string &file) {
-    auto reader = RecordReader::open(images, file, Magic::kCore);
-    if (!reader)
-        return propagate(reader);
-    auto message = reader->next();
-    if (!message)
-        return propagate(message);
-    const std::optional<Bytes> &bytes = *message;
-    if (!bytes)
-        return std::nullopt;
-    return std::string(reinterpret_cast<const char *>(bytes->data()), bytes->size());
-}
-
 Expected<void> call_again_in_core(int images, const std::string &file, std::uint64_t process_signals) {
     constexpr const char *kBeside = "core.new";
-    auto core = read_core(images, file);
+    auto core = first_record(images, file, Magic::kCore);
     if (!core)
         return propagate(core);
     const std::optional<std::string> &before = *core;
@@ -310,7 +297,7 @@ Expected<void> call_again_in_images(int images) {
     if (!processes)
         return propagate(processes);
     for (const ProcessEntry &process : *processes) {
-        auto first = read_core(images, core_file(process.pid));
+        auto first = first_record(images, core_file(process.pid), Magic::kCore);
         if (!first)
             return propagate(first);
         const std::optional<std::string> &core = *first;

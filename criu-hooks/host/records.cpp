@@ -94,6 +94,19 @@ Expected<std::optional<Bytes>> RecordReader::next() {
     return std::optional<Bytes>(message_);
 }
 
+Expected<std::optional<std::string>> first_record(int directory, const std::string &name, Magic magic) {
+    auto reader = RecordReader::open(directory, name, magic);
+    if (!reader)
+        return propagate(reader);
+    auto message = reader->next();
+    if (!message)
+        return propagate(message);
+    const std::optional<Bytes> &bytes = *message;
+    if (!bytes)
+        return std::nullopt;
+    return std::string(reinterpret_cast<const char *>(bytes->data()), bytes->size());
+}
+
 std::string framed(Magic magic, const std::vector<std::string> &messages) {
     const auto number = [](std::uint32_t value) {
         return std::string(reinterpret_cast<const char *>(&value), sizeof(value));

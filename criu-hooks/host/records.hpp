@@ -69,6 +69,10 @@ template <class Work>
     }
 }
 
+// The first message of a file, of those that have one only; nothing if it is empty.
+[[nodiscard]] Expected<std::optional<std::string>> first_record(int directory, const std::string &name,
+                                                                Magic magic);
+
 // A whole image file again, from its messages.
 [[nodiscard]] std::string framed(Magic magic, const std::vector<std::string> &messages);
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -88,16 +89,13 @@ Expected<void> check_credentials(const Context &context, const std::string &file
 
 // False: a zombie's, which has no credentials.
 Expected<bool> check_core(const Context &context, int images, const std::string &file) {
-    auto reader = RecordReader::open(images, file, Magic::kCore);
-    if (!reader)
-        return propagate(reader);
-    auto message = reader->next();
+    auto message = first_record(images, file, Magic::kCore);
     if (!message)
         return propagate(message);
-    const std::optional<Bytes> &bytes = *message;
-    if (!bytes)
+    const std::optional<std::string> &text = *message;
+    if (!text)
         return refused(file, "it is empty");
-    auto fields = fields_of(*bytes);
+    auto fields = fields_of(std::as_bytes(std::span(*text)));
     if (!fields)
         return propagate(fields);
     // CRIU would put together what occurs twice; an image that it wrote has each once.
@@ -128,16 +126,13 @@ Expected<bool> check_core(const Context &context, int images, const std::string 
 
 // A file that is made anew on restore, with the owner and mode that it had.
 Expected<void> check_ghost(const Context &context, int images, const std::string &file) {
-    auto reader = RecordReader::open(images, file, Magic::kGhostFile);
-    if (!reader)
-        return propagate(reader);
-    auto message = reader->next();
+    auto message = first_record(images, file, Magic::kGhostFile);
     if (!message)
         return propagate(message);
-    const std::optional<Bytes> &bytes = *message;
-    if (!bytes)
+    const std::optional<std::string> &text = *message;
+    if (!text)
         return refused(file, "it is empty");
-    auto fields = fields_of(*bytes);
+    auto fields = fields_of(std::as_bytes(std::span(*text)));
     if (!fields)
         return propagate(fields);
     const Field *const uid = find(*fields, ghost::kUid);
