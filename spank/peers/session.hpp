@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace singularity::peers {
 
@@ -47,7 +48,7 @@ struct SessionKeys {
 
 class Sealer {
   public:
-    explicit Sealer(const SessionKey &key) : key_(key) {}
+    explicit Sealer(SessionKey key) : key_(std::move(key)) {}
     // The frame's content: the encrypted message, and the tag by which it is believed.
     [[nodiscard]] Expected<std::string> seal(std::string_view message);
 
@@ -58,7 +59,7 @@ class Sealer {
 
 class Opener {
   public:
-    explicit Opener(const SessionKey &key) : key_(key) {}
+    explicit Opener(SessionKey key) : key_(std::move(key)) {}
     // The message; EBADMSG: it is not what the other side has sent next.
     [[nodiscard]] Expected<std::string> open(std::string_view sealed);
 
