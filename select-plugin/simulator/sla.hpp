@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The policy that runs in slurmctld (select-plugin/policy), driven by the simulation: a snapshot of the
+// The policy of singularity-planner (select-plugin/policy), driven by the simulation: a snapshot of the
 // simulated cluster goes in, the plan's actions are carried out in their order.
 #pragma once
 
