@@ -23,18 +23,18 @@ bool is_begun_by(int fd, std::string_view job) {
 
 } // namespace
 
-Expected<void> begin_output(int fd, const std::string &job) {
+Expected<bool> begin_output(int fd, const std::string &job) {
     struct stat about{};
     const int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || (flags & O_APPEND) == 0 || fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) ||
         is_begun_by(fd, job))
-        return {};
+        return false;
     // Standard output and errors may be one file: the second time it is this job's already, or empty again.
     if (ftruncate(fd, 0) != 0)
         return std::unexpected(errno_error("begin anew", "the output file"));
     if (fsetxattr(fd, kAttribute, job.data(), job.size(), 0) != 0 && errno != ENOTSUP)
         return std::unexpected(errno_error("mark", "the output file"));
-    return {};
+    return true;
 }
 
 } // namespace singularity::task

@@ -9,9 +9,10 @@
 
 namespace singularity::task {
 
-// Empties the file if this job has not begun it before. `job` says which job that is; it becomes the file's
-// extended attribute user.singularity.job, where the file system has those: slurmctld may forget that the job
-// has run before. Nothing else than a regular file that is open for appending is changed.
-[[nodiscard]] Expected<void> begin_output(int fd, const std::string &job);
+// Empties the file if this job has not begun it before, and says whether it has done so. `job` says which job
+// that is; it becomes the file's extended attribute user.singularity.job, where the file system has those:
+// slurmctld may forget that the job has run before. Nothing else than a regular file that is open for
+// appending is changed.
+[[nodiscard]] Expected<bool> begin_output(int fd, const std::string &job);
 
 } // namespace singularity::task

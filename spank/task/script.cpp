@@ -208,7 +208,9 @@ class Script {
     std::vector<int> pending_; // that have come since it is held
 };
 
-// In the first run: what the file has by then is of another job. Later runs go on in it.
+// In the first run: what the file has by then is of another job. Later runs go on in it. The same for the
+// files that the script's sruns write (-o), which append in the later runs: Slurm has put SLURM_OPEN_MODE
+// into the environment because the job_submit plugin has it append.
 Expected<void> begin_outputs(std::uint32_t restarts) {
     const char *const wanted = std::getenv(kOutputVariable);
     const bool is_new = wanted != nullptr && std::string_view(wanted) == kNewOutput;
@@ -217,9 +219,13 @@ Expected<void> begin_outputs(std::uint32_t restarts) {
     const char *const job = std::getenv("SLURM_JOB_ID"); // tasks of an array have one identity
     if (!is_new || restarts != 0 || identity == nullptr || job == nullptr)
         return {};
-    for (const int fd : {STDOUT_FILENO, STDERR_FILENO})
-        if (auto begun = begin_output(fd, fmt::format("{} {}", identity, job)); !begun)
-            return begun;
+    for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
+        auto begun = begin_output(fd, fmt::format("{} {}", identity, job));
+        if (!begun)
+            return propagate(begun);
+        if (*begun)
+            unsetenv("SLURM_OPEN_MODE");
+    }
     return {};
 }
 

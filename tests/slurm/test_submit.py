@@ -87,8 +87,9 @@ def test_output_goes_on_after_a_requeue(ours):
     jobs = {}
     cases = {"elastic": ["--singularity-elastic"], "appended": ["--singularity-elastic", "--open-mode=append"], "plain": []}
     for name, options in cases.items():
-        ours.controller.run(["sh", "-c", f"echo old >/shared/{name}"], user="alice")
-        script = f"echo run $SLURM_RESTART_COUNT $SLURM_SINGULARITY_OUTPUT; echo start >> /shared/up-{name}; {scenarios.WAIT}"
+        ours.controller.run(["sh", "-c", f"echo old | tee /shared/{name} >/shared/step-{name}"], user="alice")
+        script = (f"echo run $SLURM_RESTART_COUNT $SLURM_SINGULARITY_OUTPUT; srun -o step-{name} echo run $SLURM_RESTART_COUNT; "
+                  f"echo start >> /shared/up-{name}; {scenarios.WAIT}")
         jobs[name] = ours.submit(*options, "-wn1", "-o", name, f"--wrap={script}")
     for name, job in jobs.items():
         scenarios.wait_started(ours, f"up-{name}")
@@ -100,7 +101,9 @@ def test_output_goes_on_after_a_requeue(ours):
     def lines(name):
         return [line.strip() for line in ours.controller.run(["cat", f"/shared/{name}"]).stdout.splitlines() if line.startswith(("run", "old"))]
 
-    assert {name: lines(name) for name in cases} == {"elastic": ["run", "run 1"], "appended": ["old", "run", "run 1"], "plain": ["run 1"]}
+    expected = {"elastic": ["run", "run 1"], "appended": ["old", "run", "run 1"], "plain": ["run 1"]}
+    assert {name: lines(name) for name in cases} == expected
+    assert {name: lines(f"step-{name}") for name in cases} == expected
 
 
 def test_truncation_is_the_users_to_choose(ours):
