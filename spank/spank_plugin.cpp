@@ -62,7 +62,7 @@ struct HostlistEnd {
     }
 };
 
-constexpr std::size_t kListLimit = 65536; // of a list of hosts, as Slurm writes it
+constexpr std::size_t kListLimit = 131072; // of a list of hosts: what a variable may have (execve(2))
 
 // "n[1-2]" as "n1,n2".
 std::string expand_hosts(const char *text) {

@@ -21,7 +21,9 @@ namespace {
 
 constexpr std::string_view kMagic = "singularity-mfst";
 constexpr std::size_t kBuffer = std::size_t{256} << 10U;
-constexpr std::uint32_t kMostText = 64U << 10U;
+// Attributes are the record of a job or a node, with a program of it: Linux starts none that has more than 6
+// MiB of arguments and environment.
+constexpr std::uint32_t kMostText = 16U << 20U;
 constexpr std::uint64_t kMostItems = 1U << 20U; // nodes, devices, images and attributes together
 // Parts of several hosts may meet in one manifest.
 constexpr std::uint64_t kMostManifestChunks = 4 * std::uint64_t{kMostChunks};
@@ -180,6 +182,10 @@ class Input {
             return false;
         if (size > kMostText) {
             why = fmt::format("a text of {} bytes; at most {} are taken", size, kMostText);
+            return false;
+        }
+        if (size > left_) { // before memory is taken for it
+            why = "it ends too early";
             return false;
         }
         text.resize(size);

@@ -149,7 +149,7 @@ struct NodeLine {
 struct Nodes {
     static constexpr auto kType = Message::nodes;
     std::vector<NodeLine> nodes; // those that the sender may touch
-    bool complete = true;        // false: more than one packet holds
+    bool complete = true;        // false: more than a datagram holds
     static void fields(auto &self, auto &visit) { visit(self.nodes, self.complete); }
 };
 struct Failed {

@@ -47,9 +47,18 @@ Expected<void> Client::send_bytes(const std::string &bytes, std::span<const int>
         return failure(
             "ask", "the node agent",
             fmt::format(
-                "the request has {} bytes, arguments and environment included; at most {} are possible",
-                bytes.size(), node::kPacketLimit),
+                "the request has {} bytes, arguments and environment included; at most {} are possible, and "
+                "Linux starts nothing with more than {} of both (execve(2)): unset variables, or put them "
+                "into a file",
+                bytes.size(), node::kPacketLimit, node::kProgramLimit),
             E2BIG);
+    if (code == EFBIG)
+        return failure(
+            "ask", "the node agent",
+            fmt::format("the request has {} bytes, arguments and environment included, and this process may "
+                        "write no file of that size (RLIMIT_FSIZE): raise 'ulimit -f'",
+                        bytes.size()),
+            EFBIG);
     // The former where it had not read all that we had said before.
     if (code == ECONNRESET || code == EPIPE)
         return has_gone();
@@ -69,7 +78,8 @@ Expected<std::optional<node::Packet>> Client::look(std::uint32_t token) {
         case node::Received::hung_up:
             return has_gone();
         case node::Received::failed:
-            return std::unexpected(errno_error("hear from", "the node agent", EIO));
+            return packet.refusal.empty() ? std::unexpected(errno_error("hear from", "the node agent"))
+                                          : failure("understand", "the node agent", packet.refusal, EBADMSG);
         case node::Received::packet:
             break;
         }

@@ -15,6 +15,7 @@
 #include "live_node.hpp"
 #include "metrics.hpp"
 #include "peers/peers.hpp"
+#include "program_memory.hpp"
 #include "slurm_job.hpp"
 #include "spool.hpp"
 
@@ -96,7 +97,8 @@ class Job : public std::enable_shared_from_this<Job> {
         bool given_up = false;
     };
     Job(HostAsker &hosts, const Setting &setting, peers::wire::JobRecord record)
-        : hosts_(&hosts), setting_(&setting), record_(std::move(record)) {}
+        : hosts_(&hosts), setting_(&setting), record_(std::move(record)),
+          memory_(ProgramMemory::count(record_.user().uid(), memory_of(record_.program()))) {}
 
     [[nodiscard]] std::filesystem::path directory() const { return setting_->jobs / record_.name(); }
     [[nodiscard]] Expected<void> open_outputs();
@@ -173,6 +175,7 @@ class Job : public std::enable_shared_from_this<Job> {
     HostAsker *hosts_;
     const Setting *setting_;
     peers::wire::JobRecord record_;
+    ProgramMemory memory_; // of its program
     std::vector<Rank> ranks_;
     std::vector<int> node_of_rank_; // its index in the record
     std::map<std::string, Host> where_;

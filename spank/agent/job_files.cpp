@@ -2,9 +2,13 @@
 #include "job_files.hpp"
 
 #include "common/unique_fd.hpp"
+#include "node/packet.hpp"
 #include "node/record.hpp"
 
+#include <utility>
+
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,7 +16,8 @@ namespace singularity::agent {
 
 namespace {
 
-constexpr std::size_t kRecordLimit = std::size_t{8} << 20;
+// A program, and what is said of up to 4096 ranks and 65536 hosts.
+constexpr std::size_t kJobRecordLimit = 2 * node::kPacketLimit;
 
 } // namespace
 
@@ -56,8 +61,10 @@ Expected<void> read_record(const std::filesystem::path &directory, google::proto
     struct stat about{};
     if (fstat(file->get(), &about) != 0)
         return std::unexpected(errno_error("look at", path.native()));
-    if (std::cmp_greater(about.st_size, kRecordLimit))
-        return failure("read", path.native(), "it is no record: it is too long", EFBIG);
+    if (std::cmp_greater(about.st_size, kJobRecordLimit))
+        return failure(
+            "read", path.native(),
+            fmt::format("it has {} bytes, and a record at most {}", about.st_size, kJobRecordLimit), EFBIG);
     content.resize(static_cast<std::size_t>(about.st_size));
     if (std::cmp_not_equal(::read(file->get(), content.data(), content.size()), content.size()))
         return std::unexpected(errno_error("read", path.native()));

@@ -7,6 +7,7 @@
 #include "log.hpp"
 #include "network/firewall.hpp"
 #include "network/plan.hpp"
+#include "program_memory.hpp"
 
 #include <algorithm>
 #include <ctime>
@@ -133,6 +134,11 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
         return propagate(nodes);
     if (request.program.arguments.empty() && wish.step.empty())
         return failure("make the job", record.name(), "no program was named", EINVAL);
+    if (auto checked = check_size(request.program); !checked)
+        return propagate(checked);
+    // The job takes it when it is there.
+    if (auto memory = ProgramMemory::take(wish.uid, memory_of(request.program)); !memory)
+        return propagate(memory);
     for (auto &node : *nodes) {
         // By which Slurm tells its tasks of each other.
         if (!wish.step.empty())

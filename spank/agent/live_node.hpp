@@ -15,6 +15,7 @@
 #include "node/make.hpp"
 #include "node/process.hpp"
 #include "node/seqpacket.hpp"
+#include "program_memory.hpp"
 #include "proxies.hpp"
 #include "removal.hpp"
 #include "surroundings.hpp"
@@ -147,6 +148,10 @@ class LiveNode {
         Deadline deadline;
         std::function<void(const node::Packet &)> on_reply; // exactly one of the two is called
         std::function<void(const Error &)> on_error;
+        std::size_t bytes = 0;
+        // Of one in a memfd.
+        ProgramMemory memory;
+        node::Lent lent;
     };
     struct Waiter {
         Wait request;
@@ -154,7 +159,8 @@ class LiveNode {
     };
 
     LiveNode(node::Room room, node::Record record, const Surroundings &surroundings)
-        : surroundings_(&surroundings), room_(std::move(room)), record_(std::move(record)) {}
+        : surroundings_(&surroundings), room_(std::move(room)), record_(std::move(record)),
+          memory_(ProgramMemory::count(record_.spec.uid, memory_of(record_.spec))) {}
 
     [[nodiscard]] Expected<void> start_proxies(const std::string &cgroups, ProxyShare share,
                                                std::optional<Meeting> meeting);
@@ -218,6 +224,7 @@ class LiveNode {
     const Surroundings *surroundings_;
     node::Room room_;
     node::Record record_;
+    ProgramMemory memory_; // of its specification
     State state_ = State::making;
     std::string trouble_;
     std::optional<node::MakePlan> plan_; // of what is still to be made

@@ -75,7 +75,8 @@ void LiveNode::drop_connection(const Error &why) {
 void LiveNode::read_init() {
     node::Packet packet;
     while (init_) {
-        const auto received = node::receive_packet(init_.get(), packet);
+        // Init is the user's, and has nothing to say that would need more than a datagram.
+        const auto received = node::receive_packet(init_.get(), packet, {.bytes = node::kDatagramLimit});
         if (received == node::Received::nothing)
             return;
         const auto header = received == node::Received::packet ? node::header_of(packet.bytes) : std::nullopt;
@@ -208,9 +209,25 @@ void LiveNode::ask_bytes(std::uint32_t token, const std::string &bytes,
             {"ask", record_.spec.name,
              fmt::format("{} bytes are more than a request may have, {}", bytes.size(), node::kPacketLimit),
              E2BIG});
-    pending_.emplace(token,
-                     Pending{Deadline::after(kReplyPatience), std::move(on_reply), std::move(on_error)});
-    if (const int code = node::send_packet(init_.get(), bytes, descriptors); code != 0)
+    // Init takes one after the other: what waits must not fill the socket's buffer.
+    std::size_t unanswered = 0;
+    for (const auto &[of, pending] : pending_)
+        unanswered += pending.bytes;
+    const bool in_memory = bytes.size() + unanswered > node::kDatagramLimit;
+    // The user's processes may keep init from answering.
+    auto memory = ProgramMemory::take(record_.spec.uid, in_memory ? bytes.size() : 0);
+    if (!memory)
+        return on_error(memory.error());
+    node::Lent lent;
+    const int code = in_memory ? node::send_in_memory(init_.get(), bytes, descriptors, &lent)
+                               : node::send_datagram(init_.get(), bytes, descriptors);
+    pending_.emplace(token, Pending{.deadline = Deadline::after(kReplyPatience),
+                                    .on_reply = std::move(on_reply),
+                                    .on_error = std::move(on_error),
+                                    .bytes = in_memory ? 0 : bytes.size(),
+                                    .memory = std::move(*memory),
+                                    .lent = std::move(lent)});
+    if (code != 0)
         drop_connection(errno_error("talk to the init of", record_.spec.name, code));
 }
 

@@ -3,6 +3,7 @@
 #include "common/text.hpp"
 #include "live_node.hpp"
 #include "log.hpp"
+#include "program_memory.hpp"
 #include "task_error.hpp"
 
 #include <algorithm>
@@ -45,6 +46,8 @@ Expected<void> check_program(const node::Program &program) {
     };
     if (program.arguments.empty() || program.arguments.front().empty())
         return refuse("no program was named");
+    if (auto checked = check_size(program); !checked)
+        return checked;
     if (!program.directory.starts_with('/'))
         return refuse(fmt::format("the working directory {} is no absolute path", quote(program.directory)));
     if (!node::known(program.stdio))
@@ -108,22 +111,26 @@ void LiveNode::start(node::Program program, node::Descriptors descriptors, const
     node::InitStart request{.task = id, .program = std::move(program)};
     ask(
         request,
-        [this, id, asker, give_back, program = request.program](const node::Packet &packet) {
+        // Not the program, which may be large.
+        [this, id, asker, give_back, stdio = request.program.stdio, directory = request.program.directory,
+         name = request.program.arguments.front()](const node::Packet &packet) {
             const auto started = node::decode<node::InitStarted>(packet.bytes);
             const auto failed = node::decode<node::InitFailed>(packet.bytes);
             const auto found = tasks_.find(id);
             if (failed || !started || found == tasks_.end() ||
-                packet.descriptors.size() != (program.stdio == Stdio::given ? 0U : 1U)) {
+                packet.descriptors.size() != (stdio == Stdio::given ? 0U : 1U)) {
                 give_back();
-                return asker.refuse(failed ? task_error(*failed, subject(*failed, program))
-                                           : unexpected_reply(record_.spec.name));
+                return asker.refuse(
+                    failed
+                        ? task_error(*failed, quote(failed->step == node::Step::directory ? directory : name))
+                        : unexpected_reply(record_.spec.name));
             }
             found->second.pid = started->pid;
             found->second.phase = Phase::running;
-            if (program.stdio == Stdio::kept)
+            if (stdio == Stdio::kept)
                 open_log(id, fcntl(packet.descriptors.all()[0], F_DUPFD_CLOEXEC, 3));
             asker.tell(Started{.task = id, .pid = started->pid},
-                       program.stdio == Stdio::terminal ? packet.descriptors.all() : std::span<const int>());
+                       stdio == Stdio::terminal ? packet.descriptors.all() : std::span<const int>());
         },
         [asker, give_back](const Error &error) {
             give_back();

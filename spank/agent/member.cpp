@@ -178,6 +178,7 @@ Expected<std::shared_ptr<Member>> Member::adopt(NodeKeeper &nodes, const MemberS
         new Member(nodes, setting, network ? std::move(*network) : NetworkClient::none()));
     out->record_ = std::move(record);
     const auto &prepare = out->record_.prepare();
+    out->memory_ = ProgramMemory::count(prepare.user().uid(), memory_of(out->record_.start().program()));
     if (!prepare.step().empty())
         out->step_ = nodes.adopt_step({.uid = prepare.user().uid(), .step = prepare.step()}, job);
     for (const auto &task : out->record_.tasks())
@@ -366,6 +367,10 @@ void Member::start(const wire::StartJob &request, const Answer &answer) {
         return answer(fault({"start", job(), "it is not connected, or started already", EALREADY}));
     if (auto checked = check_start(request); !checked)
         return answer(fault(checked.error()));
+    auto memory = ProgramMemory::take(record_.prepare().user().uid(), memory_of(request.program()));
+    if (!memory)
+        return answer(fault(memory.error()));
+    memory_ = std::move(*memory);
     *record_.mutable_start() = request;
     if (!record_.connect().checkpoint().empty())
         return go_on(answer);
@@ -409,7 +414,8 @@ Expected<Step::Brought> Member::what_to_start(const wire::JobNode &one, std::uin
     if (step_)
         return step_->take(one.ranks(static_cast<int>(local)));
     return Step::Brought{.program = program_of(record_.start(), record_.connect(), one, local),
-                         .descriptors = {}};
+                         .descriptors = {},
+                         .memory = {}};
 }
 
 void Member::started(const wire::JobNode &one, std::uint32_t rank, std::uint32_t task) {

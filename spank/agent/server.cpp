@@ -34,6 +34,8 @@ constexpr std::size_t kClientLimit = 4096;  // each with four descriptors at mos
 constexpr std::size_t kClientsOfOne = 1024; // several steps of as many tasks as a node may have
 constexpr int kBacklog = 128;
 constexpr int kPacketsAtOnce = 16;
+constexpr std::size_t kBytesAtOnce =
+    node::kDatagramLimit * kPacketsAtOnce; // others want to be served as well
 
 Expected<void> make_directory(const std::filesystem::path &path, mode_t mode) {
     std::error_code error;
@@ -291,14 +293,17 @@ void Server::accept_clients() {
 
 void Server::read_client(const std::shared_ptr<Client> &client) {
     node::Packet packet;
-    for (int count = 0; count < kPacketsAtOnce && !client->gone; ++count) {
+    std::size_t bytes = 0;
+    for (int count = 0; count < kPacketsAtOnce && bytes < kBytesAtOnce && !client->gone; ++count) {
         const auto received = node::receive_packet(client->socket.get(), packet);
         if (received == node::Received::nothing)
             return;
+        bytes += packet.bytes.size();
         if (received == node::Received::packet && handle(client, packet))
             continue;
         if (received != node::Received::hung_up)
-            kLog.warning("uid {} sent what is no request: the connection is closed", client->sender.uid());
+            kLog.warning("uid {} sent what is no request{}{}: the connection is closed", client->sender.uid(),
+                         packet.refusal.empty() ? "" : ": ", packet.refusal);
         client->gone = true;
     }
 }

@@ -132,7 +132,7 @@ void Server::list_jobs(const Client &client, const Asker &asker) const {
         node::Writer measure;
         measure(line);
         size += measure.take().size();
-        if (size > node::kPacketLimit / 2) {
+        if (size > node::kDatagramLimit / 2) {
             out.complete = false;
             break;
         }

@@ -2,6 +2,7 @@
 // What a client asks for, and whether he may.
 #include "common/text.hpp"
 #include "log.hpp"
+#include "program_memory.hpp"
 #include "server.hpp"
 
 #include <algorithm>
@@ -41,8 +42,9 @@ bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet)
             const auto to = weak.lock();
             if (node::header_of(bytes)->type == std::to_underlying(Failed::kType))
                 ++counters().requests_refused;
-            // Who does not read his answers has no use for them.
-            if (to && !to->gone && node::send_packet(to->socket.get(), bytes, descriptors) != 0)
+            // Who does not read his answers has no use for them. All of them fit into datagrams: the memory
+            // of a memfd, which is charged to the agent, would be held by whoever has its descriptor.
+            if (to && !to->gone && node::send_datagram(to->socket.get(), bytes, descriptors) != 0)
                 to->gone = true;
         }};
     // A request about one node: decode, find, do.
@@ -126,6 +128,9 @@ Expected<void> Server::room_for_one_more(bool for_root, const node::Spec &spec) 
     if (!for_root && std::cmp_greater_equal(of_same, kNodesOfOne))
         return failure("make the virtual node", quote(spec.name),
                        fmt::format("uid {} has {} already", spec.uid, of_same), EDQUOT);
+    // The node takes it when it is there.
+    if (auto memory = ProgramMemory::take(spec.uid, memory_of(spec)); !memory)
+        return propagate(memory);
     return {};
 }
 
@@ -204,7 +209,7 @@ void Server::checkpoint(const Client &client, const Checkpoint &request, const A
 
 void Server::list(const std::shared_ptr<Client> &client, const Asker &asker) const {
     Nodes out;
-    // Half of what a packet holds is left for the packet's last line.
+    // Half of what a datagram holds is left for the packet's last line.
     std::size_t size = 0;
     for (const auto &[name, held] : nodes_) {
         if (!client->sender.may_touch(held.node->record().spec))
@@ -213,7 +218,7 @@ void Server::list(const std::shared_ptr<Client> &client, const Asker &asker) con
         node::Writer measure;
         measure(line);
         size += measure.take().size();
-        if (size > node::kPacketLimit / 2) {
+        if (size > node::kDatagramLimit / 2) {
             out.complete = false;
             break;
         }

@@ -4,6 +4,7 @@
 #include "job_plan.hpp"
 #include "log.hpp"
 #include "peers/tcp.hpp"
+#include "program_memory.hpp"
 #include "server.hpp"
 #include "slurm_cgroup.hpp"
 #include "store_here.hpp"
@@ -122,6 +123,8 @@ void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, 
              "elastic jobs are disabled on this cluster (elastic.enabled in singularity.yaml)", EPERM});
     if (auto checked = check_plan(request, options_.host); !checked)
         return asker.refuse(checked.error());
+    if (auto checked = check_size(request.program); !checked)
+        return asker.refuse(checked.error());
     request.every = allowed_every(request.every, options_.elastic.checkpoint_every_least);
     auto store = store_here(request.store);
     if (!store)
@@ -139,8 +142,9 @@ void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, 
                     .first;
     }
     const auto step = found->second;
-    auto joined = step->join(request, {.program = std::move(program), .descriptors = std::move(descriptors)},
-                             std::move(wrapper));
+    auto joined = step->join(
+        request, {.program = std::move(program), .descriptors = std::move(descriptors), .memory = {}},
+        std::move(wrapper));
     if (!joined)
         return asker.refuse(joined.error());
     client->step = step;

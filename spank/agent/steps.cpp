@@ -51,6 +51,12 @@ Expected<void> Step::join(const JoinStep &request, Brought brought, Wrapper wrap
     auto &task = tasks_[request.rank];
     if (task.wrapper)
         return refuse(fmt::format("there is a rank {} already", request.rank), EEXIST);
+    auto memory = ProgramMemory::take(user_.uid, memory_of(brought.program));
+    if (!memory) {
+        tasks_.erase(request.rank);
+        return propagate(memory);
+    }
+    brought.memory = std::move(*memory);
     task = {.wrapper = std::move(wrapper), .brought = std::move(brought), .ranks = {request.rank}};
     if (complete())
         patience_ = Deadline::after(2 * patience_->span()); // for the job

@@ -8,6 +8,7 @@
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "live_node.hpp"
+#include "program_memory.hpp"
 
 #include <chrono>
 #include <compare>
@@ -68,6 +69,7 @@ class Step {
     struct Brought {
         node::Program program;
         node::Descriptors descriptors;
+        ProgramMemory memory; // of the program, as long as it waits
     };
     struct Wrapper {
         std::function<bool()> left; // has it

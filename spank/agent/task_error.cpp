@@ -38,10 +38,6 @@ Error task_error(const node::InitFailed &failed, const std::string &on) {
     return errno_error(words != kSteps.end() ? words->doing : "do what was asked with", on, failed.code);
 }
 
-std::string subject(const node::InitFailed &failed, const node::Program &program) {
-    return quote(failed.step == node::Step::directory ? program.directory : program.arguments.front());
-}
-
 std::string task_name(const std::string &node, std::uint32_t task) {
     return fmt::format("task {} of {}", task, node);
 }

@@ -12,8 +12,6 @@ namespace singularity::agent {
 
 // on: the task, the program or the directory that the request was about.
 [[nodiscard]] Error task_error(const node::InitFailed &failed, const std::string &on);
-// What of a program the error is about.
-[[nodiscard]] std::string subject(const node::InitFailed &failed, const node::Program &program);
 
 [[nodiscard]] std::string task_name(const std::string &node, std::uint32_t task);
 // Init is the user's and may say anything.

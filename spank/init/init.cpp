@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -85,7 +86,7 @@ void Init::accept_agent() {
 void Init::read_requests() {
     node::Packet packet;
     while (agent_) {
-        const auto received = node::receive_packet(agent_.get(), packet);
+        const auto received = node::receive_packet(agent_.get(), packet, {.revocable = true});
         if (received == node::Received::nothing)
             return;
         const auto header = received == node::Received::packet ? node::header_of(packet.bytes) : std::nullopt;
@@ -100,9 +101,15 @@ void Init::read_requests() {
                 agent_ = Fd();
         };
         switch (static_cast<InitMessage>(header->type)) {
-        case InitMessage::start:
+        case InitMessage::start: {
+            const bool large = packet.bytes.size() > node::kDatagramLimit;
             start(packet, header->token);
+            if (large) { // what init keeps is in every image of the node
+                packet = {};
+                malloc_trim(0);
+            }
             break;
+        }
         case InitMessage::signal:
             serve_one(&Init::signal);
             break;

@@ -23,15 +23,29 @@
 namespace singularity::node {
 
 inline constexpr std::uint16_t kProtocolVersion = 1;
-// What one packet may hold; both sides make their socket buffers hold it (unix(7): a packet is sent whole or
-// not).
-inline constexpr std::size_t kPacketLimit = std::size_t{384} << 10;
+// What one datagram may hold; both sides make their socket buffers hold it (unix(7): a datagram is sent whole
+// or not). A larger packet lies in a memfd (seqpacket.hpp).
+inline constexpr std::size_t kDatagramLimit = std::size_t{384} << 10;
+// The most that Linux takes as arguments and environment together, whatever RLIMIT_STACK says: three quarters
+// of _STK_LIM (bprm_stack_limits in fs/exec.c), where a string counts with its zero and its pointer. A string
+// in a packet takes no more than that.
+inline constexpr std::size_t kProgramLimit = std::size_t{6} << 20;
+// What a packet may hold: the largest program, and all else that is ever said with one (65536 groups, lists
+// of hosts, a directory).
+inline constexpr std::size_t kPacketLimit = kProgramLimit + (std::size_t{2} << 20);
 
 struct Header {
     std::uint16_t version = kProtocolVersion;
     std::uint16_t type = 0;
     std::uint32_t token = 0; // of a request, repeated in its reply; 0: nobody asked
     static void fields(auto &self, auto &visit) { visit(self.version, self.type, self.token); }
+};
+
+// Instead of a packet that is too large for a datagram: it lies in the memfd that came last.
+struct Elsewhere {
+    static constexpr std::uint16_t kType = 0xffff;
+    std::uint64_t size = 0;
+    static void fields(auto &self, auto &visit) { visit(self.size); }
 };
 
 class Writer {

@@ -23,9 +23,11 @@ namespace singularity::node {
 
 namespace {
 
-constexpr std::size_t kNameLimit = 64; // as of a hostname, which it becomes by default
-constexpr std::size_t kGroupLimit = 1024;
+constexpr std::size_t kNameLimit = 64;     // as of a hostname, which it becomes by default
+constexpr std::size_t kGroupLimit = 65536; // NGROUPS_MAX
 constexpr std::size_t kSocketLimit = 64;
+// A specification has come in a packet; what is added to it is small: three descriptors of each task.
+constexpr std::size_t kRecordLimit = 2 * kPacketLimit;
 
 struct RecordPacket {
     static constexpr std::uint16_t kType = 0x5272;
@@ -154,6 +156,14 @@ Expected<void> check_spec(const Spec &spec) {
     for (const auto &entry : spec.environment)
         if (entry.find('=') == std::string::npos || entry.front() == '=')
             return refuse(fmt::format("{} in its environment is not NAME=VALUE", quote(entry)));
+    std::size_t size = 0;
+    for (const auto &entry : spec.environment)
+        size += entry.size() + 1 + sizeof(char *);
+    if (size > kProgramLimit)
+        return refuse(
+            fmt::format("its environment takes {} bytes, and Linux starts nothing with more than {} "
+                        "(execve(2)): unset variables",
+                        size, kProgramLimit));
     return {};
 }
 
@@ -185,7 +195,14 @@ Expected<Record> Room::read() const {
     auto file = open_file(path, O_RDONLY | O_NOFOLLOW);
     if (!file)
         return propagate(file);
-    std::string content(kPacketLimit, '\0');
+    struct stat about{};
+    if (fstat(file->get(), &about) != 0)
+        return std::unexpected(errno_error("look at", path.native()));
+    if (std::cmp_greater(about.st_size, kRecordLimit))
+        return failure("read", path.native(),
+                       fmt::format("it has {} bytes, and a record at most {}", about.st_size, kRecordLimit),
+                       EFBIG);
+    std::string content(static_cast<std::size_t>(about.st_size), '\0');
     const ssize_t got = ::read(file->get(), content.data(), content.size());
     if (got < 0)
         return std::unexpected(errno_error("read", path.native()));

@@ -81,10 +81,12 @@ Expected<void> Connection::handle() {
     return write();
 }
 
+bool Connection::may_come() const { return come_.size() < kComeLimit && come_bytes_ < kMessageLimit; }
+
 Expected<bool> Connection::read() {
     if (!established() && !handshake_.listens())
         return false;
-    const std::size_t room = come_.size() < kComeLimit ? reader_.room() : 0;
+    const std::size_t room = may_come() ? reader_.room() : 0;
     if (room == 0)
         return false;
     std::array<char, 65536> part; // NOLINT(cppcoreguidelines-pro-type-member-init): read into
@@ -115,7 +117,7 @@ Error Connection::closed() const {
 }
 
 Expected<void> Connection::take_frames() {
-    while (come_.size() < kComeLimit) {
+    while (may_come()) {
         if (!established() && handshake_.done()) {
             auto keys = handshake_.keys();
             if (!keys)
@@ -143,6 +145,7 @@ Expected<void> Connection::take_frames() {
         wire::Envelope envelope;
         if (!envelope.ParseFromString(*message) || envelope.token() == 0)
             return failure("understand", name(), "its message is none", EBADMSG);
+        come_bytes_ += message->size();
         come_.push_back(std::move(envelope));
     }
     return {};
@@ -153,6 +156,8 @@ std::optional<wire::Envelope> Connection::next() {
         return std::nullopt;
     auto out = std::move(come_.front());
     come_.pop_front();
+    if (come_.empty())
+        come_bytes_ = 0;
     return out;
 }
 

@@ -26,7 +26,7 @@ class Connection {
     // From the first byte to the last of the handshake.
     static constexpr std::chrono::seconds kHandshakePatience{15};
     // What waits to be sent, at most; a peer that does not read so much is given up.
-    static constexpr std::size_t kOutputLimit = 8 * kMessageLimit;
+    static constexpr std::size_t kOutputLimit = 2 * kMessageLimit;
 
     Connection(UniqueFd socket, const Endpoint &peer, Handshake handshake);
 
@@ -47,6 +47,7 @@ class Connection {
 
   private:
     [[nodiscard]] Expected<void> connect();
+    [[nodiscard]] bool may_come() const; // another message
     [[nodiscard]] Expected<bool> read(); // whether there was anything
     [[nodiscard]] Error closed() const;
     [[nodiscard]] Expected<void> take_frames();
@@ -62,6 +63,7 @@ class Connection {
     std::optional<Sealer> sealer_;
     std::optional<Opener> opener_;
     std::deque<wire::Envelope> come_;
+    std::size_t come_bytes_ = 0; // of them, as they came
 };
 
 } // namespace singularity::peers

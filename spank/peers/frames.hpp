@@ -11,7 +11,9 @@
 
 namespace singularity::peers {
 
-inline constexpr std::size_t kMessageLimit = std::size_t{1} << 20; // an Envelope
+// An Envelope. The largest has a program: 6 MiB of arguments and environment are the most that Linux starts
+// (../node/packet.hpp), and 2 MiB are for all else.
+inline constexpr std::size_t kMessageLimit = std::size_t{8} << 20;
 inline constexpr std::size_t kHandshakeLimit = std::size_t{8} << 10;
 
 // Holds no more than one frame of the limit and what came with its end.

@@ -30,13 +30,14 @@ Expected<void> AgentLink::send(const std::string &bytes, std::span<const int> de
 Expected<node::Packet> AgentLink::receive(const Deadline &deadline) {
     for (;;) {
         node::Packet packet;
-        switch (node::receive_packet(socket_, packet, node::kTrustedDescriptorLimit)) {
+        switch (node::receive_packet(socket_, packet, {.descriptors = node::kTrustedDescriptorLimit})) {
         case node::Received::packet:
             return packet;
         case node::Received::hung_up:
             return failure("hear from", "the agent", "it has ended or has given up", EPIPE);
         case node::Received::failed:
-            return std::unexpected(errno_error("hear from", "the agent"));
+            return packet.refusal.empty() ? std::unexpected(errno_error("hear from", "the agent"))
+                                          : failure("understand", "the agent", packet.refusal, EBADMSG);
         case node::Received::nothing:
             break;
         }

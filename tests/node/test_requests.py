@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Who may ask the agent for what, and what garbage does."""
 
+import errno
+import fcntl
 import os
 import random
 import socket
 import struct
+import subprocess
 
 import pytest
-from virtualnode import (ALICE, BOB, CREATE, DESTROY, KEPT, LIST, LOG, START, WAIT, Agent, Refused, spec, task, text, texts)
+from virtualnode import (ALICE, BOB, CREATE, DESTROY, KEPT, LIST, LOG, PACKET_LIMIT, PATIENCE, SEALS, START, WAIT, Agent, Refused, elsewhere,
+                         memfd, spec, task, text, texts, wait_for)
 
 
 def test_only_root_makes_nodes_of_others(agent):
@@ -29,7 +33,7 @@ def test_what_a_user_may_not_have(agent, what, why):
 @pytest.mark.parametrize("what", [
     {"name": "../x"}, {"name": "a/b"}, {"name": "-x"}, {"name": "x" * 65}, {"name": "a b"}, {"hostname": "a_b"}, {"address": "10.0.0.1"},
     {"address": "10.0.0.1/33"}, {"address": "10.0.0.1/24x"}, {"address": "::1/64"}, {"address": "0.0.0.0/8"}, {"environment": ["A"]},
-    {"environment": ["=x"]}, {"groups": list(range(2000))}])
+    {"environment": ["=x"]}, {"groups": list(range(65537))}])
 def test_specifications_are_checked(agent, what):
     with agent.connect() as connection, pytest.raises(Refused) as refused:
         connection.create(**{"uid": ALICE, "gid": ALICE, **what})
@@ -80,15 +84,76 @@ def test_limits_are_set_and_never_raised(agent):
         connection.destroy(name)
 
 
-def test_a_large_environment_passes_and_a_larger_one_is_said(agent):
-    big = ["V%d=%s" % (number, "x" * 1000) for number in range(200)]
-    with agent.connect() as connection:
-        name, _ = connection.create()
-        status, output = connection.run(name, ["/usr/bin/env"], environment=big)
-        assert (status, output.splitlines()) == (0, big)
+# Of a little less than 2 MiB, which is what Linux takes with the usual limit of the stack.
+LARGE = [*("V%d=%s" % (number, f"{number}:" * 1000)[:3000] for number in range(200)), *("W%d=%s" % (number, "w" * 120000) for number in range(8))]
+LARGE_ARGUMENTS = ["", *("%d" % number * 100 for number in range(1000))]
+STACK = 3  # RLIMIT_STACK
+SHOW = "import sys; [sys.stdout.buffer.write(open('/proc/self/' + name, 'rb').read() + b'|') for name in ('environ', 'cmdline')]"
+
+
+def shown(environment, arguments):
+    """What SHOW prints where a program has these."""
+    return "".join("".join(one + "\0" for one in part) + "|" for part in (environment, ["/usr/bin/python3", "-Sc", SHOW, *arguments]))
+
+
+def test_a_program_has_all_of_its_environment_and_arguments(agent):
+    size = sum(len(one) + 1 + 8 for one in [*LARGE, *LARGE_ARGUMENTS])
+    assert 1_900_000 < size < 2 << 20
+    with agent.connect(ALICE) as connection:
+        name, _ = connection.create(uid=ALICE, gid=ALICE)
+        for stack, environment in ((8 << 20, LARGE), (8 << 20, LARGE[:130]), (1 << 30, [f"{number}={one}" for number in range(2) for one in LARGE])):
+            status, output = connection.run(name, ["/usr/bin/python3", "-Sc", SHOW, *LARGE_ARGUMENTS], environment=environment,
+                                            limits=[(STACK, stack, (1 << 64) - 1)])
+            assert status == 0
+            assert output == shown(environment, LARGE_ARGUMENTS)
+        # More than Linux takes with this limit, and with any.
+        for times, why in ((2, "cannot run '/usr/bin/true': Argument list too long"),
+                           (5, "its arguments and environment take [0-9]* bytes, and Linux starts nothing with more than 6291456")):
+            with pytest.raises(Refused, match=why) as refused:
+                connection.start(name, ["/usr/bin/true"], environment=LARGE * times, limits=[(STACK, 8 << 20, (1 << 64) - 1)], stdio=KEPT)
+            assert refused.value.code == errno.E2BIG
+        assert connection.run(name, ["/usr/bin/true"])[0] == 0
         connection.destroy(name)
-    done = agent.ctl("run", "--", "true", env={"PATH": "/usr/bin:/bin", **{f"V{number}": "x" * 1000 for number in range(500)}})
-    assert done.returncode == 1 and "arguments and environment included" in done.stderr
+
+
+def test_many_tasks_with_large_environments_start_at_once(agent):
+    """As those of a step of Slurm's: none waits for another, and init takes them one after the other."""
+    environment = LARGE[:10]
+    with agent.connect(ALICE) as connection:
+        name, _ = connection.create(uid=ALICE, gid=ALICE)
+        request = text(name) + task(["/usr/bin/true"], environment=environment, stdio=KEPT)
+        tokens = [connection.send(START, request) for _ in range(256)]
+        tasks = [connection.answer(token)[1].take("Ii")[0] for token in tokens]
+        assert [connection.wait(name, number, True) for number in tasks] == [(0, False)] * 256
+        connection.destroy(name)
+
+
+def test_a_node_has_all_of_its_environment(agent):
+    """In its record as well, from which an agent that comes again knows it."""
+    with agent.connect(ALICE) as connection:
+        name, _ = connection.create(uid=ALICE, gid=ALICE, environment=LARGE)
+    agent.kill()
+    agent.start()
+    with agent.connect(ALICE) as connection:
+        wait_for(lambda: connection.nodes()[name][0] == "running", "the node to be found again")
+        assert connection.run(name, ["/usr/bin/python3", "-Sc", SHOW], environment=["A=b"]) == (0, shown(["A=b", *LARGE], []))
+        connection.destroy(name)
+        with pytest.raises(Refused, match="its environment takes [0-9]* bytes, and Linux starts nothing with more than 6291456"):
+            connection.create(uid=ALICE, gid=ALICE, environment=LARGE * 5)
+
+
+# The wrapper of a task and singularityctl have a client of their own.
+@pytest.mark.parametrize("limit, works", [("", True), ("ulimit -Sf 1; ", True), ("ulimit -f 100; ", False)])
+def test_singularityctl_passes_all_of_it_on(agent, limit, works):
+    environment = dict(one.split("=", 1) for one in LARGE) | {"PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["/bin/bash", "-c", limit + 'exec "$@"', "bash", *agent.command("run", "--", "cat", "/proc/self/environ")],
+                          env=environment, timeout=PATIENCE, capture_output=True, text=True, check=False)
+    if works:
+        assert done.returncode == 0, done.stderr
+        assert {one for one in done.stdout.split("\0") if one[:1] in ("V", "W")} == set(LARGE)
+    else:
+        assert done.returncode == 1
+        assert "this process may write no file of that size (RLIMIT_FSIZE): raise 'ulimit -f'" in done.stderr
 
 
 def hangs_up(agent, packets, uid=ALICE):
@@ -135,6 +200,68 @@ def test_random_packets(agent, seed):
     with agent.connect() as connection:
         for name in os.listdir(agent.state):
             connection.destroy(name)
+
+
+def refused_content(content, seals=SEALS, size=None):
+    return [elsewhere(len(content) if size is None else size), lambda: memfd(content, seals)]
+
+
+def sparse_memfd():
+    descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING)
+    os.truncate(descriptor, 1 << 30)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
+    return descriptor
+
+
+LISTING = struct.pack("=HHI", 1, LIST, 1)
+
+
+@pytest.mark.parametrize("datagram, make, why", [
+    (*refused_content(LISTING, 0), "its memfd has the seals 0; add F_SEAL_WRITE, F_SEAL_GROW, F_SEAL_SHRINK and F_SEAL_SEAL: 15"),
+    (*refused_content(LISTING, SEALS & ~fcntl.F_SEAL_WRITE), "its memfd has the seals 7; add F_SEAL_WRITE"),
+    (*refused_content(LISTING, size=9), "its memfd has 8 bytes, and it says 9; send the memfd's size"),
+    (*refused_content(LISTING, size=0), f"it has 0 bytes; send 1 to {PACKET_LIMIT}"),
+    (*refused_content(LISTING, size=1 << 63), f"it has {1 << 63} bytes; send 1 to {PACKET_LIMIT}"),
+    (elsewhere(1 << 30), sparse_memfd, f"it has {1 << 30} bytes; send 1 to {PACKET_LIMIT}"),
+    (elsewhere(8), lambda: os.open(__file__, os.O_RDONLY), "its descriptor is no memfd; make one with memfd_create(MFD_ALLOW_SEALING)"),
+    (elsewhere(8), lambda: os.open("/dev/zero", os.O_RDONLY), "its descriptor is no memfd"),
+    (elsewhere(8), lambda: os.pipe()[0], "its descriptor is no memfd"),
+    (elsewhere(8), None, "none came with it; send its descriptor last"),
+    (*refused_content(elsewhere(8)), "what is no request: the connection is closed"),
+    (*refused_content(LISTING + b"x"), "what is no request: the connection is closed")])
+def test_content_that_is_not_final_costs_the_connection_only(agent, datagram, make, why):
+    def count():
+        return len(os.listdir(f"/proc/{agent.process.pid}/fd"))
+
+    def memory():
+        with open(f"/proc/{agent.process.pid}/status", encoding="ascii") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
+
+    with agent.connect(BOB) as other:
+        assert other.ask(LIST)[1].take("I") == 0
+        before = count(), memory()
+        for _ in range(20):
+            said = len(agent.log())
+            descriptors = [make()] if make else []
+            with agent.connect(ALICE) as connection:
+                connection.send_datagram(datagram, descriptors)
+                with pytest.raises((EOFError, ConnectionResetError)):
+                    connection.answer(1)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            assert why in agent.log()[said:]
+        assert other.ask(LIST)[1].take("I") == 0
+        wait_for(lambda: count() == before[0], "its descriptors to be closed")
+        assert memory() < before[1] + (64 << 10)
+
+
+def test_content_that_is_final_is_a_request(agent):
+    """However small; what came with it besides is not its content."""
+    with agent.connect(ALICE) as connection:
+        content = memfd(LISTING)
+        connection.send_datagram(elsewhere(len(LISTING)), [0, 1, 2, content])
+        os.close(content)
+        assert connection.answer(1)[1].take("I") == 0
 
 
 def test_descriptors_that_nobody_wants_are_closed(agent):

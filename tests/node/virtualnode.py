@@ -44,6 +44,25 @@ def wait_for(condition, what, seconds=PATIENCE):
 
 # -- packets: spank/node/packet.hpp -----------------------------------------------------------------------------
 
+DATAGRAM_LIMIT = 384 << 10
+PACKET_LIMIT = 8 << 20
+ELSEWHERE = 0xffff  # what lies in a memfd: spank/node/seqpacket.hpp
+SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+
+
+def elsewhere(size):
+    """The datagram that says of a packet that it lies in the memfd that comes last."""
+    return struct.pack("=HHIQ", 1, ELSEWHERE, 0, size)
+
+
+def memfd(content, seals=SEALS):
+    descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        file.write(content)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor
+
+
 def text(value):
     raw = os.fsencode(value)
     return struct.pack("=I", len(raw)) + raw
@@ -104,7 +123,7 @@ class Connection:
     def __init__(self, path, uid=0, gid=None, groups=()):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(PATIENCE)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 384 << 10)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, DATAGRAM_LIMIT)
         before = os.getgroups()
         # The kernel keeps who has connected (unix(7), SO_PEERCRED).
         os.setgroups(list(groups))
@@ -127,9 +146,20 @@ class Connection:
 
     def send(self, kind, body=b"", descriptors=()):
         self.token += 1
-        control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-        self.socket.sendmsg([struct.pack("=HHI", 1, kind, self.token) + body], control)
+        packet = struct.pack("=HHI", 1, kind, self.token) + body
+        if len(packet) <= DATAGRAM_LIMIT:
+            self.send_datagram(packet, descriptors)
+            return self.token
+        content = memfd(packet)
+        try:
+            self.send_datagram(elsewhere(len(packet)), [*descriptors, content])
+        finally:
+            os.close(content)
         return self.token
+
+    def send_datagram(self, packet, descriptors=()):
+        control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        self.socket.sendmsg([packet], control)
 
     def answer(self, token):
         """(kind, Fields, descriptors) of the answer; Refused if that is the answer."""

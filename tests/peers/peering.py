@@ -21,7 +21,7 @@ from virtualnode import BUILD, LIST, PATIENCE, Connection, program, wait_for  # 
 
 HOST = "here"  # the agent's name
 PORT = 8474
-MESSAGE_LIMIT = 1 << 20
+MESSAGE_LIMIT = 8 << 20
 VERSION = 2
 EXPIRED = 15  # EMUNGE_CRED_EXPIRED of munge.h
 

@@ -4,14 +4,16 @@ run that nobody disturbed.
 
 SINGULARITY_TEST_SEED: the same moments again. SINGULARITY_TEST_CUTS: how many of each training, 2 or more, half of them moves."""
 
+import hashlib
 import os
 import random
 import sys
 import time
 
 import pytest
-from rankhosts import PATIENCE, TOP
+from rankhosts import CTL, PATIENCE, TOP
 from test_hosts_training import by_rank
+from test_jobs import LARGE, START_WITH_IT
 from virtualcluster.errors import wait_for
 
 COLLECTIVES = os.path.join(TOP, "tests", "ranks", "collectives")
@@ -120,6 +122,24 @@ def until_all(make):
         if left == 0:
             return
     assert False, f"{left} of {CUTS // 2} are left: the training is too short"
+
+
+def test_a_large_environment_is_saved_with_its_job(hosts):
+    """The job's record has it, in the agents' messages, in the store, and where the job goes on."""
+    script = ("import hashlib, os, time\n"
+              "while not os.path.exists('/shared/large'): time.sleep(0.02)\n"
+              "print(hashlib.sha256(repr(sorted(one for one in os.environ.items() if one[0].startswith('LARGE_'))).encode()).hexdigest())")
+    job = hosts.host("n1").run(["python3", "-c", START_WITH_IT, CTL, "run", "--detach", "--hosts", "n1,n2", "--", "python3", "-c", script],
+                               user="alice").stdout.strip()
+    wait_for(lambda: hosts.state("n1", job) == "running", PATIENCE, f"{job} to run")
+    checkpoint = hosts.ctl("n1", "checkpoint", job).stdout.strip()
+    assert "it was saved in" in ended(hosts, "n1", job)
+    hosts.ctl("n2", "restore", "--hosts", "n3,n2", "--detach", checkpoint)
+    with open(os.path.join(hosts.cluster.directory, "shared", "large"), "w", encoding="ascii"):
+        pass
+    assert "exit 0" in ended(hosts, "n2", job)
+    digest = hashlib.sha256(repr(sorted(LARGE.items())).encode()).hexdigest()
+    assert sorted(hosts.logs("n2", job, "--label").splitlines()) == [f"{rank}: {digest}" for rank in range(2)]
 
 
 @pytest.mark.parametrize("name, ranks", test_training.trainings())

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A job of several nodes is what its user has asked for: ranks, names, addresses, output, exit status, and nobody else's."""
 
+import hashlib
 import os
 import re
 
 import pytest
-from rankhosts import CUT_JOB, PATIENCE, end
+from rankhosts import CTL, CUT_JOB, PATIENCE, end
 from virtualcluster.errors import wait_for
 from virtualnode import text  # after rankhosts, which says where it is
 
@@ -55,6 +56,23 @@ def test_ranks_meet(hosts, asked, where):
     assert done.returncode == 0, done.stderr
     assert f"0: all met {list(range(1, ranks))}" in done.stdout
     assert done.stdout.count("was told") == ranks - 1
+
+
+# Of 1.9 MB: Linux takes 2 MiB with the usual limit of the stack.
+LARGE = {f"LARGE_{number}": f"{number}:" * 20000 for number in range(35)}
+START_WITH_IT = "import os, sys; os.execve(sys.argv[1], sys.argv[1:], {**os.environ, **{f'LARGE_{n}': f'{n}:' * 20000 for n in range(35)}})"
+
+
+def test_ranks_have_all_of_a_large_environment(hosts):
+    """On every host."""
+    assert 1_900_000 < sum(len(name) + len(value) + 10 for name, value in LARGE.items()) < 2 << 20
+    digest = hashlib.sha256(repr(sorted(LARGE.items())).encode()).hexdigest()
+    script = ("import hashlib, os; print(hashlib.sha256(repr(sorted(one for one in os.environ.items() if one[0].startswith('LARGE_')))"
+              ".encode()).hexdigest())")
+    done = hosts.host("n1").run(["python3", "-c", START_WITH_IT, CTL, "run", "--hosts", "n1,n2", "--ranks-per-node", "2", "--label", "--",
+                                 "python3", "-c", script], user="alice", check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split("\n")) == ["", *(f"{rank}: {digest}" for rank in range(4))]
 
 
 def test_without_hosts_it_is_here(hosts):

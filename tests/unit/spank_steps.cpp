@@ -2,6 +2,7 @@
 // Steps of Slurm's: which cgroups are those of one, what its tasks ask for, and what its wrappers are told
 // when.
 #include "agent/client.hpp"
+#include "agent/program_memory.hpp"
 #include "agent/slurm_cgroup.hpp"
 #include "agent/slurm_job.hpp"
 #include "agent/steps.hpp"
@@ -9,6 +10,7 @@
 #include "common/unix_socket.hpp"
 #include "task/step_request.hpp"
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <map>
@@ -244,6 +246,36 @@ void tasks_must_agree(void **) {
     expect_contains(one.step.join(plan(1), {}, more.wrapper()).error().message(), "all of its 2 tasks");
 }
 
+// What its tasks bring waits in the agent's memory; who is refused may come again.
+void what_tasks_bring_has_a_limit(void **) {
+    using singularity::agent::kProgramMemoryOfOne;
+    using singularity::agent::ProgramMemory;
+    const auto bring = [] {
+        Step::Brought out;
+        out.program.environment = {std::string(1000, 'x')};
+        return out;
+    };
+    Step step{"47.0", kUser, "", plan(2), Deadline::after(10s)};
+    Told two;
+    {
+        const auto others = ProgramMemory::count(kUser.uid, kProgramMemoryOfOne - 1000);
+        const auto refused = step.join(plan(2), bring(), two.wrapper());
+        assert_false(refused.has_value());
+        assert_int_equal(refused.error().code, EDQUOT);
+    }
+    assert_true(step.join(plan(2), bring(), two.wrapper()).has_value());
+    const auto refused = ProgramMemory::take(kUser.uid, kProgramMemoryOfOne);
+    assert_false(refused.has_value());
+    Told three;
+    assert_true(step.join(plan(3), {}, three.wrapper()).has_value());
+    {
+        const auto brought = step.take(2); // to be started
+        assert_true(brought.has_value());
+        assert_false(ProgramMemory::take(kUser.uid, kProgramMemoryOfOne).has_value());
+    }
+    assert_true(ProgramMemory::take(kUser.uid, kProgramMemoryOfOne).has_value());
+}
+
 void a_step_becomes_a_job_of_its_own_user_once(void **) {
     Two one;
     one.join();
@@ -437,6 +469,7 @@ int main() {
         cmocka_unit_test(a_task_with_gpus_of_its_own_sees_those_of_its_place),
         cmocka_unit_test(what_cannot_be_is_refused_with_the_way_out),
         cmocka_unit_test(tasks_must_agree),
+        cmocka_unit_test(what_tasks_bring_has_a_limit),
         cmocka_unit_test(a_step_becomes_a_job_of_its_own_user_once),
         cmocka_unit_test(the_last_one_that_is_well_waits_for_the_job),
         cmocka_unit_test(who_fails_does_not_wait),

@@ -5,10 +5,12 @@
 #include "agent/job_plan.hpp"
 #include "agent/slurm_cgroup.hpp"
 #include "agent/worker_messages.hpp"
+#include "common/unique_fd.hpp"
 #include "network/messages.hpp"
 #include "node/cgroups.hpp"
 #include "node/network.hpp"
 #include "node/record.hpp"
+#include "node/seqpacket.hpp"
 #include "peers/frames.hpp"
 #include "peers/handshake.hpp"
 #include "peers/peer_messages.pb.h"
@@ -18,6 +20,7 @@
 #include "table.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <optional>
 #include <span>
@@ -26,7 +29,11 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 namespace singularity::test {
 
@@ -398,6 +405,39 @@ std::string good_report() {
     return {reinterpret_cast<const char *>(bytes.data()), bytes.size()};
 }
 
+// What comes through a socket: four bytes of the size that a packet is said to have, one of the seals of its
+// memfd, and what lies in there; without all of that a datagram.
+bool reads_from_socket(std::string_view bytes) {
+    std::array<int, 2> pair{};
+    expect(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) == 0, "there are sockets");
+    const UniqueFd here(pair[0]);
+    const UniqueFd there(pair[1]);
+    const UniqueFd memory(memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    std::uint32_t size = 0;
+    constexpr std::size_t kHead = sizeof(size) + 1;
+    const bool in_memory = bytes.size() >= kHead;
+    std::string_view content = bytes;
+    if (in_memory) {
+        bytes.copy(reinterpret_cast<char *>(&size), sizeof(size));
+        content.remove_prefix(kHead);
+        expect(std::cmp_equal(write(memory.get(), content.data(), content.size()), content.size()),
+               "memory is there");
+        static_cast<void>(fcntl(memory.get(), F_ADD_SEALS, static_cast<int>(bytes[kHead - 1]) & 0xf));
+        const int fd = memory.get();
+        expect(node::send_datagram(there.get(), node::encode(node::Elsewhere{.size = size}), {&fd, 1}) == 0,
+               "what is sent is taken");
+    } else if (bytes.empty() || node::send_datagram(there.get(), bytes, {}) != 0)
+        return false;
+    node::Packet packet;
+    const bool good = node::receive_packet(here.get(), packet) == node::Received::packet;
+    expect(good == packet.refusal.empty(), "who refuses says why");
+    if (good)
+        expect(packet.bytes == content && packet.descriptors.size() == 0, "a packet is what was sent");
+    else
+        expect(in_memory, "a datagram is a packet");
+    return good && in_memory;
+}
+
 bool reads_hosts_file(std::string_view bytes) {
     const std::vector<node::Neighbour> names{{.name = "n1", .address = "10.64.1.1"}};
     return node::hosts_with(bytes, names).starts_with("10.64.1.1 n1\n") && !bytes.empty();
@@ -428,6 +468,7 @@ std::vector<Parser> parsers() {
         using namespace node;
         add_packets<InitStart, InitSignal, InitAttach, InitAcknowledge, InitBind, InitStarted, InitDone,
                     InitLent, InitFailed, InitEnded, InitHello>(all, "init");
+        add_packets<Elsewhere>(all, "packet");
     }
     all.front().good.push_back(node::encode(agent::Create{.spec = good_spec()}, kToken));
 
@@ -440,6 +481,11 @@ std::vector<Parser> parsers() {
         {.name = "node-record",
          .reads = &reads_node_record,
          .good = {node::encoded(record), node::encoded({})}},
+        {.name = "socket",
+         .reads = &reads_from_socket,
+         .good = {std::string("\3\0\0\0\x0f"
+                              "abc",
+                              8)}},
         {.name = "envelope", .reads = &reads_envelope, .good = good_envelopes()},
         {.name = "job-record", .reads = &reads_job_record, .good = {good_job().SerializeAsString()}},
         {.name = "member-record", .reads = &reads_member_record, .good = {good_member().SerializeAsString()}},

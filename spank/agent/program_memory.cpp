@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "program_memory.hpp"
+
+#include "common/text.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+namespace singularity::agent {
+
+namespace {
+
+std::map<std::uint32_t, std::size_t> &taken_by() {
+    static std::map<std::uint32_t, std::size_t> taken;
+    return taken;
+}
+
+std::size_t of_strings(const auto &strings) {
+    std::size_t out = 0;
+    for (const std::string &one : strings)
+        out += one.size() + sizeof(std::string);
+    return out;
+}
+
+// As execve(2) counts: every string with its zero and its pointer.
+std::size_t size_for_exec(const std::vector<std::string> &strings) {
+    std::size_t out = 0;
+    for (const auto &one : strings)
+        out += one.size() + 1 + sizeof(char *);
+    return out;
+}
+
+} // namespace
+
+Expected<ProgramMemory> ProgramMemory::take(std::uint32_t uid, std::size_t bytes) {
+    const auto found = taken_by().find(uid);
+    const std::size_t before = found == taken_by().end() ? 0 : found->second;
+    if (uid != 0 && bytes > kProgramMemoryOfOne - std::min(before, kProgramMemoryOfOne))
+        return failure(
+            "keep", "arguments and environment of a program",
+            fmt::format("those of uid {}'s nodes, tasks and jobs take {} here, and these {}: at most {} "
+                        "are kept at a time; start fewer tasks on this host, or with less",
+                        uid, byte_count(before), byte_count(bytes), byte_count(kProgramMemoryOfOne)),
+            EDQUOT);
+    return count(uid, bytes);
+}
+
+ProgramMemory ProgramMemory::count(std::uint32_t uid, std::size_t bytes) {
+    if (bytes != 0)
+        taken_by()[uid] += bytes;
+    return {uid, bytes};
+}
+
+ProgramMemory::~ProgramMemory() {
+    if (bytes_ == 0)
+        return;
+    const auto found = taken_by().find(uid_);
+    found->second -= bytes_;
+    if (found->second == 0)
+        taken_by().erase(found);
+}
+
+Expected<void> check_size(const node::Program &program) {
+    const auto size = size_for_exec(program.arguments) + size_for_exec(program.environment);
+    if (size > node::kProgramLimit)
+        return failure(
+            "start", program.arguments.empty() ? "a task" : quote(program.arguments.front()),
+            fmt::format("its arguments and environment take {} bytes, and Linux starts nothing with more "
+                        "than {} (execve(2)): unset variables, or put them into a file",
+                        size, node::kProgramLimit),
+            E2BIG);
+    return {};
+}
+
+std::size_t memory_of(const node::Program &program) {
+    return of_strings(program.arguments) + of_strings(program.environment) + program.directory.size() +
+           program.cpus.size() + program.limits.size() * sizeof(node::Limit);
+}
+
+std::size_t memory_of(const peers::wire::Program &program) {
+    return of_strings(program.arguments()) + of_strings(program.environment()) + program.directory().size();
+}
+
+std::size_t memory_of(const node::Spec &spec) {
+    return of_strings(spec.environment) + of_strings(spec.sockets) + spec.backend.size() +
+           spec.groups.size() * sizeof(spec.groups.front());
+}
+
+} // namespace singularity::agent
