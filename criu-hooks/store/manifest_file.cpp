@@ -21,9 +21,10 @@ namespace {
 
 constexpr std::string_view kMagic = "singularity-mfst";
 constexpr std::size_t kBuffer = std::size_t{256} << 10U;
-// Attributes are the record of a job or a node, with a program of it: Linux starts none that has more than 6
-// MiB of arguments and environment.
-constexpr std::uint32_t kMostText = 16U << 20U;
+constexpr std::uint32_t kMostText = 64U << 10U;
+// Of an attribute: the record of a job or a node, with a program of it. Linux starts none that has more than
+// 6 MiB of arguments and environment.
+constexpr std::uint32_t kMostValue = 16U << 20U;
 constexpr std::uint64_t kMostItems = 1U << 20U; // nodes, devices, images and attributes together
 // Parts of several hosts may meet in one manifest.
 constexpr std::uint64_t kMostManifestChunks = 4 * std::uint64_t{kMostChunks};
@@ -43,7 +44,7 @@ bool transfer_list(Io &io, T &items) {
 
 template <class Io>
 bool transfer(Io &io, std::pair<std::string, std::string> &attribute) {
-    return io.text(attribute.first) && io.text(attribute.second);
+    return io.text(attribute.first) && io.text(attribute.second, kMostValue);
 }
 
 template <class Io>
@@ -123,9 +124,9 @@ class Output {
         std::memcpy(data.data(), &value, sizeof value);
         return bytes(data);
     }
-    bool text(const std::string &text) {
-        if (text.size() > kMostText) {
-            why = fmt::format("a text of {} bytes; at most {} are taken", text.size(), kMostText);
+    bool text(const std::string &text, std::uint32_t most = kMostText) {
+        if (text.size() > most) {
+            why = fmt::format("a text of {} bytes; at most {} are taken", text.size(), most);
             return false;
         }
         return number(static_cast<std::uint32_t>(text.size())) && bytes(std::as_bytes(std::span(text)));
@@ -176,12 +177,12 @@ class Input {
         std::memcpy(&value, data.data(), sizeof value);
         return true;
     }
-    bool text(std::string &text) {
+    bool text(std::string &text, std::uint32_t most = kMostText) {
         std::uint32_t size = 0;
         if (!number(size))
             return false;
-        if (size > kMostText) {
-            why = fmt::format("a text of {} bytes; at most {} are taken", size, kMostText);
+        if (size > most) {
+            why = fmt::format("a text of {} bytes; at most {} are taken", size, most);
             return false;
         }
         if (size > left_) { // before memory is taken for it

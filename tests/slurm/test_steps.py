@@ -2,6 +2,7 @@
 """Steps of elastic jobs run in virtual nodes; whoever looks at Slurm, or from the program, sees what he saw before."""
 
 import errno
+import hashlib
 import os
 import re
 import signal
@@ -22,8 +23,8 @@ BOTH = ["-N2", "--ntasks-per-node=2"]
 def srun(ours):
     """srun's result; after the test nothing of its steps is left."""
 
-    def run(*words, options=(), user="alice", stdin=None, elastic=True, env=None):
-        line = ["srun", *([ELASTIC] if elastic else []), *options, *words]
+    def run(*words, options=(), user="alice", stdin=None, elastic=True, env=None, before=()):
+        line = [*before, "srun", *([ELASTIC] if elastic else []), *options, *words]
         return ours.controller.run(line, user=user, check=False, stdin=stdin, directory="/shared", env=env)
 
     yield run
@@ -58,6 +59,18 @@ def test_the_environment_is_as_without(srun):
     stays = [sorted(line for line in lines if not re.match(changing, line)) for lines in (with_it, without)]
     assert stays[0] == stays[1]
     assert any(line.startswith("SLURM_PROCID=") for line in stays[0])
+
+
+def test_a_large_environment_and_large_arguments_arrive(srun):
+    """Less than 2 MiB with what Slurm adds, which is what Linux takes with the usual limit of the stack."""
+    large = {f"LARGE_{number}": f"{number}:" * 1000 for number in range(200)} | {f"LONG_{number}": "x" * 100000 for number in range(8)}
+    arguments = [str(number) * 1000 for number in range(100)]
+    begin_with_it = ("import os, sys; os.execvpe(sys.argv[1], sys.argv[1:], {**os.environ, **{f'LARGE_{n}': f'{n}:' * 1000 for n in range(200)},"
+                     " **{f'LONG_{n}': 'x' * 100000 for n in range(8)}})")
+    digest = "import hashlib, os, sys; print(hashlib.sha256(repr((sorted(one for one in os.environ.items() if one[0].startswith(('LARGE_', 'LONG_'))), sys.argv[1:])).encode()).hexdigest())"
+    shown = srun(*python(digest), *arguments, options=BOTH, before=python(begin_with_it))
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.splitlines() == [hashlib.sha256(repr((sorted(large.items()), arguments)).encode()).hexdigest()] * 4
 
 
 def test_ranks_reach_each_other_by_slurms_names(srun):

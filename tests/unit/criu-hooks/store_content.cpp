@@ -35,7 +35,8 @@ void manifest_keeps_everything(void ** /*state*/) {
     const Store store = make(directory);
     auto request = request_of(kAlice);
     request.parent = save(store, noise(1000, 1));
-    request.attributes = {{"world size", "4"}, {"", std::string("\0\n%s", 4)}};
+    request.attributes = {
+        {"world size", "4"}, {"", std::string("\0\n%s", 4)}, {"job", std::string(8 << 20U, 'j')}};
     auto writer = must(store.begin(request));
     must(writer.describe("node0", "", {{"hostname", "n1"}}));
     must(writer.describe("node0", "GPU-1", {{"kind", "H200"}}));
