@@ -76,7 +76,7 @@ Expected<void> check_size(const node::Program &program) {
 
 std::size_t memory_of(const node::Program &program) {
     return of_strings(program.arguments) + of_strings(program.environment) + program.directory.size() +
-           program.cpus.size() + program.limits.size() * sizeof(node::Limit);
+           program.cpus.size() + (program.limits.size() * sizeof(node::Limit));
 }
 
 std::size_t memory_of(const peers::wire::Program &program) {
@@ -85,7 +85,7 @@ std::size_t memory_of(const peers::wire::Program &program) {
 
 std::size_t memory_of(const node::Spec &spec) {
     return of_strings(spec.environment) + of_strings(spec.sockets) + spec.backend.size() +
-           spec.groups.size() * sizeof(spec.groups.front());
+           (spec.groups.size() * sizeof(spec.groups.front()));
 }
 
 } // namespace singularity::agent
