@@ -208,24 +208,38 @@ class Script {
     std::vector<int> pending_; // that have come since it is held
 };
 
-// In the first run: what the file has by then is of another job. Later runs go on in it. The same for the
-// files that the script's sruns write (-o), which append in the later runs: Slurm has put SLURM_OPEN_MODE
-// into the environment because the job_submit plugin has it append.
-Expected<void> begin_outputs(std::uint32_t restarts) {
+constexpr const char *kOpenMode = "SLURM_OPEN_MODE"; // of srun's output files (srun(1))
+
+// In the first run: what the output files have by then is of another job. Whether they were begun anew.
+Expected<bool> begin_outputs(std::uint32_t restarts) {
+    const char *const identity = std::getenv(kIdentityVariable);
+    const char *const job = std::getenv("SLURM_JOB_ID"); // tasks of an array have one identity
+    bool begun = false;
+    if (restarts != 0 || identity == nullptr || job == nullptr)
+        return begun;
+    for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
+        auto anew = begin_output(fd, fmt::format("{} {}", identity, job));
+        if (!anew)
+            return anew;
+        begun = begun || *anew;
+    }
+    return begun;
+}
+
+// Of a job that has said nothing, which the job_submit plugin lets append. The files that the script's sruns
+// write (-o) begin anew with the script's own, and go on with it.
+Expected<void> see_to_outputs(std::uint32_t restarts) {
     const char *const wanted = std::getenv(kOutputVariable);
     const bool is_new = wanted != nullptr && std::string_view(wanted) == kNewOutput;
     unsetenv(kOutputVariable);
-    const char *const identity = std::getenv(kIdentityVariable);
-    const char *const job = std::getenv("SLURM_JOB_ID"); // tasks of an array have one identity
-    if (!is_new || restarts != 0 || identity == nullptr || job == nullptr)
+    if (!is_new)
         return {};
-    for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
-        auto begun = begin_output(fd, fmt::format("{} {}", identity, job));
-        if (!begun)
-            return propagate(begun);
-        if (*begun)
-            unsetenv("SLURM_OPEN_MODE");
-    }
+    setenv(kOpenMode, "a", 1); // Slurm 22.05 does not
+    auto begun = begin_outputs(restarts);
+    if (!begun)
+        return propagate(begun);
+    if (*begun)
+        unsetenv(kOpenMode);
     return {};
 }
 
@@ -239,8 +253,8 @@ Expected<int> run_script(const std::filesystem::path &socket, const std::vector<
         const std::string_view digits(text);
         std::from_chars(digits.data(), digits.data() + digits.size(), restarts);
     }
-    if (auto begun = begin_outputs(restarts); !begun)
-        std::cerr << "singularity-task: " << begun.error().message() << '\n';
+    if (auto seen = see_to_outputs(restarts); !seen)
+        std::cerr << "singularity-task: " << seen.error().message() << '\n';
     auto signals = spank::readable_signals(forwarded_signals());
     if (!signals)
         return propagate(signals);
