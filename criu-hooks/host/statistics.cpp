@@ -3,6 +3,8 @@
 
 #include "records.hpp"
 
+#include <span>
+
 namespace singularity::host {
 namespace {
 
@@ -10,24 +12,23 @@ namespace {
 constexpr std::uint32_t kDump = 1;
 constexpr std::uint32_t kFrozenTime = 2;
 
+constexpr const char *kFile = "stats-dump";
+
 } // namespace
 
 Expected<std::chrono::microseconds> frozen_time(int images) {
-    auto reader = RecordReader::open(images, "stats-dump", Magic::kStatistics);
-    if (!reader)
-        return propagate(reader);
-    auto message = reader->next();
+    auto message = first_record(images, kFile, Magic::kStatistics);
     if (!message)
         return propagate(message);
-    const std::optional<Bytes> &bytes = *message;
-    if (!bytes)
-        return failure("read", reader->name(), "it is empty");
-    auto outer = fields_of(*bytes);
+    const std::optional<std::string> &text = *message;
+    if (!text)
+        return failure("read", kFile, "it is empty");
+    auto outer = fields_of(std::as_bytes(std::span(*text)));
     if (!outer)
         return propagate(outer);
     const Field *const dump = find(*outer, kDump);
     if (dump == nullptr)
-        return failure("read", reader->name(), "it has no figures of a dump");
+        return failure("read", kFile, "it has no figures of a dump");
     auto inner = fields_of(dump->bytes);
     if (!inner)
         return propagate(inner);
