@@ -24,14 +24,6 @@ std::size_t of_strings(const auto &strings) {
     return out;
 }
 
-// As execve(2) counts: every string with its zero and its pointer.
-std::size_t size_for_exec(const std::vector<std::string> &strings) {
-    std::size_t out = 0;
-    for (const auto &one : strings)
-        out += one.size() + 1 + sizeof(char *);
-    return out;
-}
-
 } // namespace
 
 Expected<ProgramMemory> ProgramMemory::take(std::uint32_t uid, std::size_t bytes) {
@@ -63,7 +55,7 @@ ProgramMemory::~ProgramMemory() {
 }
 
 Expected<void> check_size(const node::Program &program) {
-    const auto size = size_for_exec(program.arguments) + size_for_exec(program.environment);
+    const auto size = node::size_for_exec(program.arguments) + node::size_for_exec(program.environment);
     if (size > node::kProgramLimit)
         return failure(
             "start", program.arguments.empty() ? "a task" : quote(program.arguments.front()),

@@ -26,10 +26,17 @@ inline constexpr std::uint16_t kProtocolVersion = 1;
 // What one datagram may hold; both sides make their socket buffers hold it (unix(7): a datagram is sent whole
 // or not). A larger packet lies in a memfd (seqpacket.hpp).
 inline constexpr std::size_t kDatagramLimit = std::size_t{384} << 10;
-// The most that Linux takes as arguments and environment together, whatever RLIMIT_STACK says: three quarters
-// of _STK_LIM (bprm_stack_limits in fs/exec.c), where a string counts with its zero and its pointer. A string
-// in a packet takes no more than that.
+// The most bytes that Linux takes as arguments and environment together, whatever RLIMIT_STACK says: three
+// quarters of _STK_LIM (bprm_stack_limits in fs/exec.c). A string in a packet takes no more than it counts.
 inline constexpr std::size_t kProgramLimit = std::size_t{6} << 20;
+// In bytes, as that counts them: each string with its zero and its pointer.
+[[nodiscard]] inline std::size_t size_for_exec(const std::vector<std::string> &strings) {
+    std::size_t size = 0;
+    for (const auto &one : strings)
+        size += one.size() + 1 + sizeof(char *);
+    return size;
+}
+
 // What a packet may hold: the largest program, and all else that is ever said with one (65536 groups, lists
 // of hosts, a directory).
 inline constexpr std::size_t kPacketLimit = kProgramLimit + (std::size_t{2} << 20);

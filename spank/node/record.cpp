@@ -156,10 +156,7 @@ Expected<void> check_spec(const Spec &spec) {
     for (const auto &entry : spec.environment)
         if (entry.find('=') == std::string::npos || entry.front() == '=')
             return refuse(fmt::format("{} in its environment is not NAME=VALUE", quote(entry)));
-    std::size_t size = 0;
-    for (const auto &entry : spec.environment)
-        size += entry.size() + 1 + sizeof(char *);
-    if (size > kProgramLimit)
+    if (const std::size_t size = size_for_exec(spec.environment); size > kProgramLimit)
         return refuse(
             fmt::format("its environment takes {} bytes, and Linux starts nothing with more than {} "
                         "(execve(2)): unset variables",
