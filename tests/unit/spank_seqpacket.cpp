@@ -139,8 +139,10 @@ void only_what_is_final_is_read(void **) {
     const UniqueFd file(mkstemp(path.data()));
     assert_int_equal(write(file.get(), "12345", 5), 5);
     unlink(path.c_str());
-    const UniqueFd shared(shm_open("/spank_seqpacket", O_RDWR | O_CREAT | O_EXCL, 0600));
-    shm_unlink("/spank_seqpacket");
+    const auto name =
+        "/spank_seqpacket." + std::to_string(getpid()); // other builds' tests run beside this one
+    const UniqueFd shared(shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
+    shm_unlink(name.c_str());
     assert_int_equal(ftruncate(shared.get(), 5), 0);
     std::array<int, 2> pipe{};
     assert_int_equal(pipe2(pipe.data(), O_CLOEXEC), 0);
