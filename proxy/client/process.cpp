@@ -42,9 +42,12 @@ std::uint64_t random_number() {
     return std::uint64_t{device()} << 32 | device();
 }
 
-Expected<channel::Answer> greet(channel::Link &link, std::uint64_t window, std::uint64_t ordinal) {
+Expected<channel::Answer> greet(channel::Link &link, std::uint64_t window, std::uint64_t ordinal,
+                                std::size_t devices) {
     return channel::say_hello(link,
-                              {.window = window, .client = {.process = process().key, .ordinal = ordinal}},
+                              {.devices = static_cast<std::uint32_t>(devices),
+                               .window = window,
+                               .client = {.process = process().key, .ordinal = ordinal}},
                               Deadline::after(kFirstHandshake));
 }
 
@@ -81,7 +84,7 @@ Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opene
                        link.error().message());
             return Try::failed;
         }
-        auto answer = greet(*link, ordinal == 0 ? wish : opened.window.address, ordinal);
+        auto answer = greet(*link, ordinal == 0 ? wish : opened.window.address, ordinal, sockets.size());
         if (!answer) {
             if (is_away(answer.error(), socket, opened))
                 return Try::away;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "window.hpp"
 
-#include <algorithm>
+#include "proxy/channel/packet.hpp"
+
 #include <bit>
 #include <cerrno>
 
@@ -12,16 +13,12 @@ namespace singularity::client {
 
 namespace {
 
-constexpr std::uint64_t kSliceUnit = std::uint64_t{1} << 30;
-
 void *place_at(std::uint64_t address) { return std::bit_cast<void *>(address); }
 
 } // namespace
 
 WindowPlan plan_window(Range whole, std::size_t devices) {
-    const std::uint64_t parts = devices + 1;
-    return {.whole = whole,
-            .slice = std::max<std::uint64_t>(whole.size / parts / kSliceUnit, 1) * kSliceUnit};
+    return {.whole = whole, .slice = channel::slice_size(whole.size, devices)};
 }
 
 Expected<void> reserve_window(Range whole) {

@@ -8,16 +8,26 @@
 
 namespace singularity::proxyd {
 
+namespace {
+
+bool inside(const channel::AddressRange &whole, std::uint64_t address, std::uint64_t size) {
+    return address >= whole.address && size <= whole.size && address - whole.address <= whole.size - size;
+}
+
+} // namespace
+
 bool AddressBook::in_window(std::uint64_t address, std::uint64_t size) const {
-    return address >= window_ && size <= window_size_ && address - window_ <= window_size_ - size;
+    return inside(window_, address, size);
 }
 
 Expected<void> AddressBook::add(const Range &range) {
     const auto refuse = [&range](std::string why) {
         return failure("map", fmt::format("{:#x}+{:#x}", range.address, range.size), std::move(why), EPROTO);
     };
-    if (range.size == 0 || !in_window(range.address, range.size))
-        return refuse("it is not in the session's window");
+    const auto &slice = range.kind == RangeKind::host ? host_ : device_;
+    if (range.size == 0 || !inside(slice, range.address, range.size))
+        return refuse(fmt::format("it is not in the session's window, which has such memory in {:#x}+{:#x}",
+                                  slice.address, slice.size));
     const std::scoped_lock lock(lock_);
     const auto after = ranges_.lower_bound(range.address);
     if (after != ranges_.end() && after->first - range.address < range.size)

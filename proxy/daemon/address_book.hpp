@@ -4,6 +4,7 @@
 #pragma once
 
 #include "common/error.hpp"
+#include "proxy/channel/packet.hpp"
 
 #include <cstdint>
 #include <map>
@@ -28,11 +29,11 @@ struct Range {
 
 class AddressBook {
   public:
-    // window_size 0: no window, everything is refused.
-    AddressBook(std::uint64_t window, std::uint64_t window_size)
-        : window_(window), window_size_(window_size) {}
+    // In a window, shared host memory lies in `host`, slabs and reservations in `device`.
+    AddressBook(const channel::AddressRange &window, const channel::AddressRange &host,
+                const channel::AddressRange &device)
+        : window_(window), host_(host), device_(device) {}
 
-    [[nodiscard]] std::uint64_t window() const { return window_; }
     [[nodiscard]] bool in_window(std::uint64_t address, std::uint64_t size) const;
 
     // Why not: the error's text is for the log, it is the client who must not ask for this.
@@ -63,8 +64,9 @@ class AddressBook {
     [[nodiscard]] std::optional<Range> around(std::uint64_t address, std::uint64_t size) const;
 
   private:
-    std::uint64_t window_;
-    std::uint64_t window_size_;
+    channel::AddressRange window_;
+    channel::AddressRange host_;
+    channel::AddressRange device_;
     mutable std::mutex lock_;
     std::map<std::uint64_t, Range> ranges_; // by address
     struct Foreign {

@@ -235,6 +235,10 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
     const std::scoped_lock lock(lock_);
     if (moved_)
         return refuse(RefusalReason::moved, "its clients have been saved for another device proxy");
+    if (!has_slice(windows_.area().window_size, hello.devices, hello.client.ordinal))
+        return refuse(RefusalReason::failed,
+                      fmt::format("a window of {} GiB has no slice for device {} of {} (--window-size)",
+                                  windows_.area().window_size >> 30, hello.client.ordinal, hello.devices));
     const auto window = windows_.take(hello.window, hello.client.process);
     if (!window) {
         switch (window.error()) {
@@ -267,9 +271,9 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
         !sent)
         return fail(sent.error());
     const int fd = guest.link.fd();
-    auto session =
-        std::make_shared<Session>(place_for(welcome.session, guest.peer, *window, hello.client), back_end_,
-                                  output_, std::move(*end), std::move(guest.link), tell_closed());
+    auto session = std::make_shared<Session>(
+        place_for(welcome.session, guest.peer, *window, hello.client, hello.devices), back_end_, output_,
+        std::move(*end), std::move(guest.link), tell_closed());
     session->communicators().use(collectives_);
     session->start();
     sessions_.emplace(fd, std::move(session));
@@ -277,12 +281,13 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
 }
 
 SessionPlace Daemon::place_for(unsigned number, const Peer &peer, std::uint64_t window,
-                               const channel::ClientKey &client) const {
+                               const channel::ClientKey &client, std::uint32_t devices) const {
     return {.number = number,
             .peer = peer,
             .window = window,
             .window_size = windows_.area().window_size,
-            .client = client};
+            .client = client,
+            .devices = devices};
 }
 
 std::function<void()> Daemon::tell_closed() const {
@@ -384,7 +389,7 @@ void Daemon::hear_held() {
         }
 }
 
-Expected<std::shared_ptr<Session>> Daemon::make(const channel::ClientKey &client,
+Expected<std::shared_ptr<Session>> Daemon::make(const channel::ClientKey &client, std::uint32_t devices,
                                                 const channel::Geometry &geometry, std::uint64_t window) {
     auto end = channel::ServerEnd::create(geometry);
     if (!end)
@@ -413,8 +418,9 @@ Expected<std::shared_ptr<Session>> Daemon::make(const channel::ClientKey &client
             "restore", "a session",
             fmt::format("its window {:#x} is another client's or none of this device proxy (--window-area)",
                         window));
-    auto session = std::make_shared<Session>(place_for(next_number_++, {}, window, client), back_end_,
-                                             output_, std::move(*end), std::move(*link), tell_closed());
+    auto session =
+        std::make_shared<Session>(place_for(next_number_++, {}, window, client, devices), back_end_, output_,
+                                  std::move(*end), std::move(*link), tell_closed());
     session->communicators().use(collectives_);
     return session;
 }

@@ -3,6 +3,7 @@
 
 #include "device_copier.hpp"
 #include "proxy/protocol/all.hpp"
+#include "window_area.hpp"
 
 #include <algorithm>
 #include <array>
@@ -476,6 +477,10 @@ Expected<Restored> begin_client(const Record &record, const BackEnd &back_end, s
     if (fixed->window_size != window_size)
         return record.wrong(fmt::format("its window has {:#x} bytes, here windows have {:#x} (--window-size)",
                                         fixed->window_size, window_size));
+    if (!has_slice(window_size, fixed->devices, fixed->key.ordinal))
+        return record.wrong(
+            fmt::format("it is of device {} of {}: a window of {:#x} bytes has no slice for it",
+                        fixed->key.ordinal, fixed->devices, window_size));
     if (fixed->noted < 0 || fixed->noted > CUDA_ERROR_UNKNOWN)
         return record.wrong(fmt::format("its failure {} is none that a driver has", fixed->noted));
     const channel::Geometry geometry{.ring_size = fixed->geometry[0],
@@ -492,7 +497,7 @@ Expected<Restored> begin_client(const Record &record, const BackEnd &back_end, s
     auto unread = channel::ServerEnd::create(geometry);
     if (!unread)
         return record.wrong(unread.error().message());
-    auto session = make(client, geometry, fixed->window);
+    auto session = make(client, fixed->devices, geometry, fixed->window);
     if (!session)
         return record.wrong(session.error().message());
     (*session)->repeat_over(std::move(*unread));

@@ -108,6 +108,7 @@ Expected<void> Save::client() {
     record.device_ordinal = device.ordinal;
     record.compute_major = device.compute_major;
     record.compute_minor = device.compute_minor;
+    record.devices = place.devices;
     record.names = session_.objects().names_invented();
     record.device_name = device.name;
     return writer_.put(RecordType::client, record);

@@ -29,7 +29,9 @@ Session::Session(const SessionPlace &place, const BackEnd &back_end, DeviceOutpu
                  std::unique_ptr<channel::ServerEnd> channel, channel::Link link,
                  std::function<void()> closed)
     : place_(place), back_end_(back_end), output_(output), channel_(std::move(channel)),
-      link_(std::move(link)), on_closed_(std::move(closed)), addresses_(place.window, place.window_size),
+      link_(std::move(link)), on_closed_(std::move(closed)),
+      addresses_({.address = place.window, .size = place.window_size}, place.host_slice(),
+                 place.device_slice()),
       objects_(addresses_, back_end.device()), callbacks_(link_), communicators_(*this),
       scratch_(channel_->geometry().record_limit) {}
 
@@ -212,13 +214,15 @@ void Session::give_back() {
             unmap_slab(range);
             break;
         case RangeKind::reservation:
-            check(driver.cuMemAddressFree(range.address, range.size), "cuMemAddressFree");
             static_cast<void>(addresses_.remove(range));
             break;
         case RangeKind::host:
             unmap_host(range);
             break;
         }
+    const std::scoped_lock lock(slice_lock_);
+    if (const auto slice = place_.device_slice(); std::exchange(slice_held_, false))
+        check(driver.cuMemAddressFree(slice.address, slice.size), "cuMemAddressFree");
 }
 
 void Session::relax_capture_mode() const {

@@ -55,6 +55,15 @@ struct SessionPlace {
     std::uint64_t window = 0;
     std::uint64_t window_size = 0;
     channel::ClientKey client{};
+    std::uint32_t devices = 1; // of the client's process
+
+    [[nodiscard]] channel::AddressRange host_slice() const {
+        return {.address = window, .size = channel::slice_size(window_size, devices)};
+    }
+    [[nodiscard]] channel::AddressRange device_slice() const {
+        const auto size = channel::slice_size(window_size, devices);
+        return {.address = window + size * (client.ordinal + 1), .size = size};
+    }
 };
 
 class Session : public std::enable_shared_from_this<Session> {
@@ -154,6 +163,7 @@ class Session : public std::enable_shared_from_this<Session> {
     };
     [[nodiscard]] std::map<std::uint64_t, MappingOf> mappings();
     [[nodiscard]] std::optional<std::uint64_t> mapping_at(std::uint64_t address);
+    [[nodiscard]] bool has_mappings(const Range &reservation);
     // Physical memory of the program's by handle: bytes.
     [[nodiscard]] std::map<std::uint64_t, std::uint64_t> allocations();
     void allocated(std::uint64_t allocation, std::uint64_t size);
@@ -179,6 +189,8 @@ class Session : public std::enable_shared_from_this<Session> {
     void note(CUresult result);
     [[nodiscard]] CUresult take_noted();
 
+    // Reserves the addresses of the session's slice in the driver, once: whatever is mapped there needs it.
+    [[nodiscard]] CUresult hold_slice();
     // Slabs, program's mappings, shared host memory: made by the handlers, given back here at the end.
     [[nodiscard]] CUresult map_slab(const Range &slab);
     void unmap_slab(const Range &slab);
@@ -245,6 +257,8 @@ class Session : public std::enable_shared_from_this<Session> {
     std::set<std::uint64_t> captured_streams_;
     std::atomic<std::size_t> captures_ = 0; // how many these are
     std::atomic<std::uint64_t> slab_bytes_ = 0;
+    std::mutex slice_lock_;
+    bool slice_held_ = false;
     std::mutex mappings_lock_;
     std::map<std::uint64_t, MappingOf> mappings_;        // of the program: cuMemMap
     std::map<std::uint64_t, std::uint64_t> allocations_; // of the program: cuMemCreate

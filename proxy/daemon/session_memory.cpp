@@ -16,24 +16,33 @@
 
 namespace singularity::proxyd {
 
-CUresult Session::map_slab(const Range &slab) {
-    const auto &calls = driver();
+// All of it at once: NVIDIA's driver grants a wanted address only from 32 MiB on, at a multiple of that.
+CUresult Session::hold_slice() {
+    const std::scoped_lock lock(slice_lock_);
+    if (slice_held_)
+        return CUDA_SUCCESS;
+    const auto slice = place_.device_slice();
     CUdeviceptr address = 0;
-    if (const auto result = calls.cuMemAddressReserve(&address, slab.size, 0, slab.address, 0);
+    if (const auto result = driver().cuMemAddressReserve(&address, slice.size, 0, slice.address, 0);
         result != CUDA_SUCCESS)
         return result;
     // A fixed address is only a hint to the driver.
-    if (address != slab.address) {
+    if (address != slice.address) {
         kLog.error("{}: the driver does not grant {:#x}+{:#x} but {:#x}: something else is there; "
                    "--window-area moves the windows",
-                   who(), slab.address, slab.size, address);
-        static_cast<void>(calls.cuMemAddressFree(address, slab.size));
+                   who(), slice.address, slice.size, address);
+        static_cast<void>(driver().cuMemAddressFree(address, slice.size));
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (const auto result = map_memory(back_end_, address, slab.size); result != CUDA_SUCCESS) {
-        static_cast<void>(calls.cuMemAddressFree(address, slab.size));
+    slice_held_ = true;
+    return CUDA_SUCCESS;
+}
+
+CUresult Session::map_slab(const Range &slab) {
+    if (const auto result = hold_slice(); result != CUDA_SUCCESS)
         return result;
-    }
+    if (const auto result = map_memory(back_end_, slab.address, slab.size); result != CUDA_SUCCESS)
+        return result;
     slab_bytes_.fetch_add(slab.size, std::memory_order_relaxed);
     return CUDA_SUCCESS;
 }
@@ -46,7 +55,6 @@ void Session::unmap_slab(const Range &slab) {
             kLog.warning("{}: {} of a slab: {}", who(), what, result_name(driver(), result));
     };
     check(driver().cuMemUnmap(slab.address, slab.size), "cuMemUnmap");
-    check(driver().cuMemAddressFree(slab.address, slab.size), "cuMemAddressFree");
     slab_bytes_.fetch_sub(slab.size, std::memory_order_relaxed);
 }
 
@@ -98,6 +106,12 @@ std::optional<std::uint64_t> Session::mapping_at(std::uint64_t address) {
         return std::nullopt;
     const auto &[begin, mapping] = *std::prev(after);
     return address - begin < mapping.size ? std::optional(begin) : std::nullopt;
+}
+
+bool Session::has_mappings(const Range &reservation) {
+    const std::scoped_lock lock(mappings_lock_);
+    const auto first = mappings_.lower_bound(reservation.address);
+    return first != mappings_.end() && first->first - reservation.address < reservation.size;
 }
 
 std::map<std::uint64_t, std::uint64_t> Session::allocations() {

@@ -12,6 +12,10 @@ constexpr std::uint64_t kUnit = std::uint64_t{2} << 20; // the largest page that
 constexpr std::uint64_t kEndOfUser = std::uint64_t{1} << 47;
 } // namespace
 
+bool has_slice(std::uint64_t window_size, std::uint32_t devices, std::uint64_t ordinal) {
+    return ordinal < devices && channel::slice_size(window_size, devices) <= window_size / (devices + 1ULL);
+}
+
 Expected<WindowArea> WindowArea::create(const channel::WindowArea &area) {
     const auto refuse = [&area](std::string why) {
         return failure("use the window area", fmt::format("{:#x}-{:#x}", area.begin, area.end),

@@ -12,6 +12,9 @@
 
 namespace singularity::proxyd {
 
+// Whether a window has a slice for this device of a process that has so many.
+[[nodiscard]] bool has_slice(std::uint64_t window_size, std::uint32_t devices, std::uint64_t ordinal);
+
 // Why a window is not granted.
 enum class WindowRefusal : std::uint8_t { invalid, taken, none_left };
 

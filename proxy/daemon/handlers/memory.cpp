@@ -76,14 +76,7 @@ CUresult handle(Call &call, const Request<protocol::ReserveAddress> &request,
     auto &addresses = call.session().addresses();
     if (auto added = addresses.add(range); !added)
         return call.broken(added.error().message());
-    CUdeviceptr granted = 0;
-    auto result =
-        call.driver().cuMemAddressReserve(&granted, fixed.size, fixed.alignment, fixed.address, fixed.flags);
-    if (result == CUDA_SUCCESS && granted != fixed.address) {
-        kLog.error("{}: the driver does not grant {} but {:#x}", call.session().who(), text(fixed), granted);
-        static_cast<void>(call.driver().cuMemAddressFree(granted, fixed.size));
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    const auto result = call.session().hold_slice();
     if (result != CUDA_SUCCESS)
         static_cast<void>(addresses.remove(range));
     else
@@ -98,12 +91,12 @@ CUresult handle(Call &call, const Request<protocol::FreeAddress> &request,
     auto &addresses = call.session().addresses();
     if (!addresses.has(range))
         return call.broken(fmt::format("nothing is reserved at {}", text(request.fixed)));
-    const auto result = call.driver().cuMemAddressFree(range.address, range.size);
-    if (result == CUDA_SUCCESS) {
-        static_cast<void>(addresses.remove(range));
-        trace_gone(reservation_mark(range.address));
-    }
-    return result;
+    // As the driver: not while something is mapped there.
+    if (call.session().has_mappings(range))
+        return CUDA_ERROR_INVALID_VALUE;
+    static_cast<void>(addresses.remove(range));
+    trace_gone(reservation_mark(range.address));
+    return CUDA_SUCCESS;
 }
 
 CUresult handle(Call &call, const Request<protocol::MapHostMemory> &request,

@@ -297,7 +297,7 @@ class ImageChanger {
                                                     below(300),
                                                     protocol::kSlabUnit,
                                                     kFuzzWindow,
-                                                    kFuzzWindow + below(64) * protocol::kSlabUnit,
+                                                    kFuzzSlice + below(64) * protocol::kSlabUnit,
                                                     fuzz_handle(kind, 1),
                                                     fuzz_handle(kind, 100 + below(3)),
                                                     random_()};
@@ -309,10 +309,9 @@ class ImageChanger {
     std::mt19937_64 random_;
 };
 
-Expected<std::shared_ptr<proxyd::Session>> make_session(const proxyd::BackEnd &back_end,
-                                                        const channel::ClientKey &client,
-                                                        const channel::Geometry &geometry,
-                                                        std::uint64_t window) {
+Expected<std::shared_ptr<proxyd::Session>>
+make_session(const proxyd::BackEnd &back_end, const channel::ClientKey &client, std::uint32_t devices,
+             const channel::Geometry &geometry, std::uint64_t window) {
     const auto refuse = [](const char *why) { return failure("restore", "a session", why); };
     if (window != kFuzzWindow)
         return refuse("its window is none of this fuzzer");
@@ -327,10 +326,14 @@ Expected<std::shared_ptr<proxyd::Session>> make_session(const proxyd::BackEnd &b
     auto link = channel::Link::adopt(UniqueFd(sockets[0]));
     if (!link)
         return propagate(link);
-    auto session = std::make_shared<proxyd::Session>(
-        proxyd::SessionPlace{
-            .number = 1, .peer = {}, .window = window, .window_size = kFuzzWindowSize, .client = client},
-        back_end, nullptr, std::move(*end), std::move(*link), [] {});
+    auto session =
+        std::make_shared<proxyd::Session>(proxyd::SessionPlace{.number = 1,
+                                                               .peer = {},
+                                                               .window = window,
+                                                               .window_size = kFuzzWindowSize,
+                                                               .client = client,
+                                                               .devices = devices},
+                                          back_end, nullptr, std::move(*end), std::move(*link), [] {});
     session->mailbox().close();
     session->communicators().use({.engine = fuzz_engine(), .device = nullptr, .nccl = nullptr});
     add_objects(*session);
@@ -354,11 +357,12 @@ void run_input(std::span<const std::uint8_t> input) {
         return;
     image::Reader reader(file.get(), Deadline::after(std::chrono::seconds(60)), go_on);
     std::vector<proxyd::Restored> restored;
-    const proxyd::MakeSession make = [&](const channel::ClientKey &client, const channel::Geometry &geometry,
+    const proxyd::MakeSession make = [&](const channel::ClientKey &client, std::uint32_t devices,
+                                         const channel::Geometry &geometry,
                                          std::uint64_t window) -> Expected<std::shared_ptr<proxyd::Session>> {
         if (restored.size() >= kMostSessions)
             return failure("restore", "a session", "there are too many");
-        return make_session(*back_end, client, geometry, window);
+        return make_session(*back_end, client, devices, geometry, window);
     };
     const auto done = restore_sessions(reader, *back_end, kFuzzWindowSize, make, restored);
     for (std::uint64_t at = 0; at < reader.records() && at < parts.size(); ++at)

@@ -21,8 +21,8 @@ namespace {
 
 namespace api = driver_api;
 
-constexpr std::uint64_t kSlab = kFuzzWindow;
-constexpr std::uint64_t kReservation = kFuzzWindow + 16 * protocol::kSlabUnit;
+constexpr std::uint64_t kSlab = kFuzzSlice;
+constexpr std::uint64_t kReservation = kFuzzSlice + 16 * protocol::kSlabUnit;
 constexpr std::uint64_t kHostMemory = kFuzzWindow + 64 * protocol::kSlabUnit;
 constexpr std::uint64_t kTicket = 7;
 

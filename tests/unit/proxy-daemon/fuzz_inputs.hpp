@@ -16,6 +16,7 @@ namespace singularity::test {
 
 inline constexpr std::uint64_t kFuzzWindow = 0x5500'0000'0000; // where ThreadSanitizer lets it be
 inline constexpr std::uint64_t kFuzzWindowSize = std::uint64_t{1} << 38;
+inline constexpr std::uint64_t kFuzzSlice = kFuzzWindow + kFuzzWindowSize / 2; // of the only device
 inline constexpr std::uint64_t kFuzzFileSize = std::uint64_t{64} << 10;
 
 // Of a part's flags.

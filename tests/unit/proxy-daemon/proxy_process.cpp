@@ -191,7 +191,7 @@ std::string Client::printed() {
 void Client::make_context() { assert_int_equal(result(protocol::CreateContext{.context = context}), 0); }
 
 std::uint64_t Client::map_slab(std::uint64_t at, std::uint64_t size) {
-    const auto address = welcome_.window + at;
+    const auto address = welcome_.window + channel::slice_size(welcome_.area.window_size, 1) + at;
     assert_int_equal(result(protocol::MapSlab{.address = address, .size = size}), 0);
     return address;
 }

@@ -304,7 +304,7 @@ void host_memory_is_shared(void **) {
     Client client(proxy.socket());
     client.make_context();
     const auto slab = client.map_slab(0);
-    const auto address = client.welcome().window + client.welcome().area.window_size / 2;
+    const auto address = client.welcome().window + client.welcome().area.window_size / 4;
     constexpr std::size_t kSize = 64 << 10;
     const UniqueFd memory(memfd_create("host", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     assert_int_equal(ftruncate(memory.get(), kSize), 0);

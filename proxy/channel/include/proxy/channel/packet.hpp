@@ -15,7 +15,7 @@
 
 namespace singularity::channel {
 
-inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::uint32_t kProtocolVersion = 2;
 inline constexpr std::size_t kPacketLimit = 32U << 10; // body, in bytes
 inline constexpr std::size_t kDescriptorLimit = 4;     // descriptors in one packet
 
@@ -66,9 +66,9 @@ struct ClientKey {
 
 struct Hello {
     std::uint32_t version = kProtocolVersion;
-    std::uint32_t reserved = 0;
-    std::uint64_t window = 0; // address the client wants its window at; 0: the daemon chooses
-    ClientKey client{};       // several devices of a process can be one here: they have one window
+    std::uint32_t devices = 1; // of the process: its window has a slice for each
+    std::uint64_t window = 0;  // address the client wants its window at; 0: the daemon chooses
+    ClientKey client{};        // several devices of a process can be one here: they have one window
 };
 static_assert(sizeof(Hello) == 40 && std::is_trivially_copyable_v<Hello>);
 
@@ -88,6 +88,14 @@ struct WindowArea {
     std::uint64_t end = 0;
     std::uint64_t window_size = 0; // windows begin at begin + n * window_size
 };
+
+// A window is cut into equal slices: the first is for shared host memory, and one for each device of the
+// process follows, in the order of their ordinals. A slice is a multiple of 1 GiB, and at least that.
+[[nodiscard]] constexpr std::uint64_t slice_size(std::uint64_t window_size, std::uint64_t devices) {
+    constexpr std::uint64_t kUnit = std::uint64_t{1} << 30;
+    const auto units = window_size / (devices + 1) / kUnit;
+    return (units == 0 ? 1 : units) * kUnit;
+}
 
 struct Refusal {
     std::uint32_t reason = 0; // RefusalReason

@@ -89,8 +89,8 @@ struct ClientRecord {
     std::int32_t device_ordinal = 0;         // what messages call the device
     std::int32_t compute_major = 0;
     std::int32_t compute_minor = 0;
-    std::uint32_t reserved = 0;
-    std::uint64_t names = 0; // objects that the daemon has named
+    std::uint32_t devices = 0; // of the process, as it has said in its hello
+    std::uint64_t names = 0;   // objects that the daemon has named
     std::array<char, 256> device_name{};
 };
 
