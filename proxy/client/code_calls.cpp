@@ -91,6 +91,7 @@ struct LibraryOptions {
 
     LibraryOptions(unsigned count, const CUlibraryOption *options, void **values) {
         for (unsigned index = 0; index < count; ++index) {
+            // cuBLASLt gives no values at all. A copy is always right.
             const auto value = values == nullptr ? 0 : std::bit_cast<std::uint64_t>(values[index]);
             if (options[index] == CU_LIBRARY_BINARY_IS_PRESERVED) {
                 preserved = value != 0;
@@ -149,12 +150,11 @@ CUresult load_library(CUlibrary *out, std::span<const std::byte> image, std::vec
 }
 
 CUresult library_arguments(CUlibrary *library, unsigned jit_count, const CUjit_option *jit,
-                           void *const *jit_values, unsigned count, const CUlibraryOption *options,
-                           void *const *values) {
+                           void *const *jit_values, unsigned count, const CUlibraryOption *options) {
     if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
         return bad;
     if (library == nullptr || (jit_count != 0 && (jit == nullptr || jit_values == nullptr)) ||
-        (count != 0 && (options == nullptr || values == nullptr)))
+        (count != 0 && options == nullptr))
         return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
 }
@@ -325,7 +325,7 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *j
                            CUlibraryOption *libraryOptions, void **libraryOptionValues,
                            unsigned int numLibraryOptions) {
     if (const auto bad = library_arguments(library, numJitOptions, jitOptions, jitOptionsValues,
-                                           numLibraryOptions, libraryOptions, libraryOptionValues);
+                                           numLibraryOptions, libraryOptions);
         bad != CUDA_SUCCESS)
         return bad;
     std::span<const std::byte> image;
@@ -340,7 +340,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_o
                                CUlibraryOption *libraryOptions, void **libraryOptionValues,
                                unsigned int numLibraryOptions) {
     if (const auto bad = library_arguments(library, numJitOptions, jitOptions, jitOptionsValues,
-                                           numLibraryOptions, libraryOptions, libraryOptionValues);
+                                           numLibraryOptions, libraryOptions);
         bad != CUDA_SUCCESS)
         return bad;
     std::vector<std::byte> bytes;

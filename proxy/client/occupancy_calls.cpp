@@ -2,8 +2,11 @@
 // Occupancy questions that call back into the program, or whose launch configuration holds attributes.
 #include "copy.hpp"
 #include "launch.hpp"
+#include "proxy/libcuda/hooks.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 
 using namespace singularity;
 using namespace singularity::client;
@@ -108,6 +111,32 @@ CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func, const C
 
 CUresult cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func, const CUlaunchConfig *config) {
     return cluster_question(clusterSize, func, config, protocol::ClusterQuestion::potential_cluster_size);
+}
+
+CUresult singularity_processor_places(unsigned char **groups, unsigned char **positions) {
+    Context *context = nullptr;
+    if (const auto bad = need_context(context); bad != CUDA_SUCCESS)
+        return bad;
+    if (groups == nullptr || positions == nullptr)
+        return CUDA_ERROR_INVALID_VALUE;
+    *groups = nullptr;
+    *positions = nullptr;
+    bool there = true;
+    const auto copy = [&there](const protocol::View &bytes) {
+        auto *memory =
+            static_cast<unsigned char *>(std::malloc(std::max<std::size_t>(bytes.bytes.size(), 1)));
+        there = there && memory != nullptr;
+        if (memory != nullptr && !bytes.bytes.empty())
+            std::memcpy(memory, bytes.bytes.data(), bytes.bytes.size());
+        return memory;
+    };
+    const auto result =
+        ask({.session = context->session, .context = context}, protocol::Message<protocol::ProcessorPlaces>{},
+            2 * protocol::kMostProcessorPairs, [&](const auto &reply) {
+                *groups = copy(reply.buffers[0]);
+                *positions = copy(reply.buffers[1]);
+            });
+    return result == CUDA_SUCCESS && !there ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
 } // extern "C"

@@ -37,18 +37,38 @@ std::string string_at(std::span<const std::byte> image, std::uint64_t at) {
     return {text, strnlen(text, image.size() - at)};
 }
 
+std::optional<Elf64_Shdr> section_at(std::span<const std::byte> image, const Elf64_Ehdr &header,
+                                     std::uint64_t index) {
+    if (index >= header.e_shnum)
+        return std::nullopt;
+    return read_at<Elf64_Shdr>(image, header.e_shoff + index * sizeof(Elf64_Shdr));
+}
+
+// Which sections hold variables: .nv.global, .nv.global.init, .nv.constant3. Others have symbols of the same
+// type that are offsets into a block's shared memory (.nv.shared.*).
+std::vector<bool> sections_of_variables(std::span<const std::byte> image, const Elf64_Ehdr &header) {
+    std::vector<bool> hold(header.e_shnum, false);
+    const auto names = section_at(image, header, header.e_shstrndx);
+    for (std::uint64_t index = 0; names && index < header.e_shnum; ++index)
+        if (const auto section = section_at(image, header, index)) {
+            const auto name = string_at(image, names->sh_offset + section->sh_name);
+            hold[index] = name.starts_with(".nv.global") || name.starts_with(".nv.constant");
+        }
+    return hold;
+}
+
 // Symbols of type OBJECT, and those of malloc.
 ModuleNames names_of_elf(std::span<const std::byte> image) {
     ModuleNames names;
     const auto header = read_at<Elf64_Ehdr>(image, 0);
     if (!header || header->e_shentsize != sizeof(Elf64_Shdr))
         return names;
+    const auto hold = sections_of_variables(image, *header);
     for (std::uint64_t index = 0; index < header->e_shnum; ++index) {
-        const auto section = read_at<Elf64_Shdr>(image, header->e_shoff + index * sizeof(Elf64_Shdr));
+        const auto section = section_at(image, *header, index);
         if (!section || section->sh_type != SHT_SYMTAB)
             continue;
-        const auto strings =
-            read_at<Elf64_Shdr>(image, header->e_shoff + section->sh_link * sizeof(Elf64_Shdr));
+        const auto strings = section_at(image, *header, section->sh_link);
         if (!strings)
             continue;
         for (std::uint64_t at = 0; at + sizeof(Elf64_Sym) <= section->sh_size; at += sizeof(Elf64_Sym)) {
@@ -58,7 +78,8 @@ ModuleNames names_of_elf(std::span<const std::byte> image) {
             auto name = string_at(image, strings->sh_offset + symbol->st_name);
             if (name == "malloc")
                 names.allocates = true;
-            if (ELF64_ST_TYPE(symbol->st_info) == STT_OBJECT && !name.empty())
+            if (ELF64_ST_TYPE(symbol->st_info) == STT_OBJECT && !name.empty() &&
+                symbol->st_shndx < hold.size() && hold[symbol->st_shndx])
                 names.variables.push_back(std::move(name));
         }
     }

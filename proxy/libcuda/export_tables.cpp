@@ -19,6 +19,7 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -40,13 +41,14 @@ enum class Table : std::uint8_t {
     context_checks,
     integrity_check,
     unnamed_2131,
+    processor_places,
 };
 
 struct TableName {
     std::string_view uuid;
     std::string_view name;
 };
-constexpr std::array<TableName, 7> kNames{{
+constexpr std::array<TableName, 8> kNames{{
     {"6bd5fb6c-5bf4-e74a-8987-d93912fd9df9", "CUDART_INTERFACE"},
     {"a094798c-2e74-2e74-93f2-0800200c0a66", "TOOLS_RUNTIME_CALLBACK_HOOKS"},
     {"42d85a81-23f6-cb47-8298-f6e78a3aecdc", "TOOLS_TLS"},
@@ -54,6 +56,7 @@ constexpr std::array<TableName, 7> kNames{{
     {"263e8860-7cd2-6143-92f6-bbd5006dfa7e", "CONTEXT_CHECKS"},
     {"d4082055-bde6-704b-8d34-ba123c66e1f2", "INTEGRITY_CHECK"},
     {"21318c60-9714-3248-8ca6-41ff7324c8f2", "2131"},
+    {"1734dc26-800d-4745-8726-c0f1e7dd8bca", "processor places"},
 }};
 
 std::string uuid_text(const CUuuid &uuid) {
@@ -297,6 +300,24 @@ const auto &unnamed_2131() {
     return kTable;
 }
 
+// --- Where multiprocessors lie, for cuBLASLt on compute capability 9.0
+
+CUresult free_places(unsigned char *groups, unsigned char *positions) {
+    std::free(groups);
+    std::free(positions);
+    return CUDA_SUCCESS;
+}
+
+const auto &processor_places() {
+    static const auto kTable = [] {
+        auto table = traps<Table::processor_places, 17>();
+        table[4] = reinterpret_cast<Slot>(&singularity_processor_places);
+        table[13] = reinterpret_cast<Slot>(&free_places);
+        return table;
+    }();
+    return kTable;
+}
+
 const Slot *table_of(Table table) {
     switch (table) {
     case Table::cudart_interface:
@@ -313,6 +334,8 @@ const Slot *table_of(Table table) {
         return integrity_check().data();
     case Table::unnamed_2131:
         return unnamed_2131().data();
+    case Table::processor_places:
+        return processor_places().data();
     }
     return nullptr;
 }

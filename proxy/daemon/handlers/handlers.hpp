@@ -66,6 +66,9 @@ CUresult handle(Call &call, const Request<protocol::LaunchKernel> &request);
 CUresult handle(Call &call, const Request<protocol::LaunchHostFunction> &request);
 CUresult handle(Call &call, const Request<protocol::OccupancyOfClusters> &request,
                 Reply<protocol::OccupancyOfClusters> &reply);
+// processors.cpp
+CUresult handle(Call &call, const Request<protocol::ProcessorPlaces> &request,
+                Reply<protocol::ProcessorPlaces> &reply);
 // streams.cpp
 CUresult handle(Call &call, const Request<protocol::GetStreamAttribute> &request,
                 Reply<protocol::GetStreamAttribute> &reply);

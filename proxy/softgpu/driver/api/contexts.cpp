@@ -260,6 +260,10 @@ CUresult singularity_primary_context_handle(CUcontext *context, CUdevice device)
     });
 }
 
+CUresult singularity_processor_places(unsigned char ** /*groups*/, unsigned char ** /*positions*/) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 const void *singularity_export_table(const CUuuid & /*id*/) { return nullptr; }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {

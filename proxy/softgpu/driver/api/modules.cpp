@@ -136,11 +136,11 @@ CUresult get_global(CUdeviceptr *address, std::size_t *size, CUmodule handle, co
 
 CUresult load_library(CUlibrary *out, const void *data, std::size_t size, JitOptions options,
                       const CUlibraryOption *library_options, void **values, unsigned count) {
-    if (out == nullptr || data == nullptr ||
-        (count != 0 && (library_options == nullptr || values == nullptr)))
+    if (out == nullptr || data == nullptr || (count != 0 && library_options == nullptr))
         return CUDA_ERROR_INVALID_VALUE;
     bool preserved = false;
-    for (unsigned at = 0; at < count; ++at)
+    // cuBLASLt gives no values. A copy is always right.
+    for (unsigned at = 0; at < count && values != nullptr; ++at)
         if (library_options[at] == CU_LIBRARY_BINARY_IS_PRESERVED)
             preserved = (std::bit_cast<std::uintptr_t>(values[at]) & 1U) != 0;
     // All devices are alike.

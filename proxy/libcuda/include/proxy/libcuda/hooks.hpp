@@ -11,6 +11,11 @@ extern "C" {
 [[gnu::visibility("hidden")]] CUresult singularity_primary_context_handle(CUcontext *context,
                                                                           CUdevice device);
 
+// Provided by the library: two arrays from malloc(3), a byte for each pair of the current context's
+// multiprocessors: the group that it is in, and its position there.
+[[gnu::visibility("hidden")]] CUresult singularity_processor_places(unsigned char **groups,
+                                                                    unsigned char **positions);
+
 // Provided by the library: a table of its own for cuGetExportTable; nullptr: there is none of this name.
 [[gnu::visibility("hidden")]] const void *singularity_export_table(const CUuuid &id);
 

@@ -16,10 +16,10 @@ using AllMessages =
                UnmapHostMemory, MemoryInfo, RetainAllocation, WriteMemory, ReadMemory, CopyMemory, WriteBox,
                ReadBox, CopyBox, BeginBlob, BlobData, DropBlob, ReadBlob, LoadModule, LoadLibrary, CreateLink,
                AddLinkData, CompleteLink, FunctionLayout, FunctionName, FunctionOwner, LaunchKernel,
-               LaunchHostFunction, OccupancyOfClusters, GetStreamAttribute, SetStreamAttribute, CaptureInfo,
-               AddNode, SetNode, GetNode, GetNodeAttribute, SetNodeAttribute, InstantiateGraph,
-               UpdateGraphExec, PrintGraph, CreateTexture, CreateSurface, FinishRestore, JoinCommunicator,
-               CommunicatorState, IssueCollectives, ExchangeWithMembers, LeaveCommunicator>;
+               LaunchHostFunction, OccupancyOfClusters, ProcessorPlaces, GetStreamAttribute,
+               SetStreamAttribute, CaptureInfo, AddNode, SetNode, GetNode, GetNodeAttribute, SetNodeAttribute,
+               InstantiateGraph, UpdateGraphExec, PrintGraph, CreateTexture, CreateSurface, FinishRestore,
+               JoinCommunicator, CommunicatorState, IssueCollectives, ExchangeWithMembers, LeaveCommunicator>;
 
 inline constexpr std::size_t kMessageCount = std::tuple_size_v<AllMessages>;
 static_assert(kMessageCount == std::to_underlying(Id::end) - std::to_underlying(Id::first));

@@ -47,6 +47,7 @@ enum class Id : std::uint32_t {
     launch_kernel,
     launch_host_function,
     occupancy_of_clusters,
+    processor_places,
     get_stream_attribute,
     set_stream_attribute,
     capture_info,

@@ -90,6 +90,22 @@ struct OccupancyOfClusters {
     }
 };
 
+// Where pairs of multiprocessors lie, as the driver tells it to cuBLASLt: for each pair a byte with its group
+// and one with its place in it.
+inline constexpr std::size_t kMostProcessorPairs = 4096;
+
+struct ProcessorPlacesReply {
+    static constexpr std::array<Buffer, 2> kBuffers{
+        {{"groups", 1, Nullable::yes}, {"positions", 1, Nullable::yes}}};
+};
+
+struct ProcessorPlaces {
+    static constexpr Id kId = Id::processor_places;
+    static constexpr const char *kName = "ProcessorPlaces";
+    static constexpr std::array<Buffer, 0> kBuffers{};
+    using Reply = ProcessorPlacesReply;
+};
+
 // CUlaunchAttributeValue as it is.
 struct AttributeValue {
     static constexpr std::array<Buffer, 0> kBuffers{};
