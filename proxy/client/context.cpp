@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "context.hpp"
 
+#include "common/thread_owned.hpp"
 #include "memory.hpp"
 #include "proxy/client/forward.hpp"
 #include "proxy/protocol/memory.hpp"
@@ -40,10 +41,7 @@ struct ThreadState {
     }
 };
 
-ThreadState &thread_state() {
-    static thread_local ThreadState state;
-    return state;
-}
+ThreadState &thread_state() { return ThreadOwned<ThreadState>::mine(); }
 
 void take_top(const ThreadState &state) {
     current_context = state.stack.empty() ? nullptr : state.stack.back();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Whole graphs: instantiation, update, printing; stream capture; user objects.
 #include "capture_modes.hpp"
+#include "common/thread_owned.hpp"
 #include "copy.hpp"
 #include "graph.hpp"
 #include "proxy/libcuda/entry.hpp"
@@ -23,10 +24,7 @@ struct CaptureLists {
     std::vector<CUgraphEdgeData> edges;
 };
 
-CaptureLists &capture_lists() {
-    static thread_local CaptureLists lists;
-    return lists;
-}
+CaptureLists &capture_lists() { return ThreadOwned<CaptureLists>::mine(); }
 
 struct CaptureOutputs {
     CUstreamCaptureStatus *status;

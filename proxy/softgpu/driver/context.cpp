@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "driver/context.hpp"
 
+#include "common/thread_owned.hpp"
 #include "driver/event.hpp"
 #include "driver/graph.hpp"
 #include "driver/module.hpp"
@@ -114,7 +115,7 @@ std::shared_ptr<Stream> Context::legacy_stream() {
 }
 
 std::shared_ptr<Stream> Context::per_thread_stream() {
-    thread_local ThreadStreams mine;
+    auto &mine = ThreadOwned<ThreadStreams>::mine();
     const std::scoped_lock lock(submission_mutex_);
     auto &slot = per_thread_[thread_number()];
     if (auto stream = slot.lock())

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The stack of contexts that every thread has.
+#include "common/thread_owned.hpp"
 #include "driver/context.hpp"
 
 #include <utility>
@@ -13,10 +14,7 @@ struct Entry {
     std::shared_ptr<Context> context; // as last seen behind the handle
 };
 
-std::vector<Entry> &stack() {
-    thread_local std::vector<Entry> entries;
-    return entries;
-}
+std::vector<Entry> &stack() { return ThreadOwned<std::vector<Entry>>::mine(); }
 
 } // namespace
 

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Calls at the end of a program: from the destructor of a static variable, when all thread_local variables
+// are gone already. PyTorch destroys its handles of cuSOLVER and cuBLAS there. The same by a thread that
+// ends.
+#include "workload.cuh"
+
+#include <array>
+#include <thread>
+
+#include <cuda.h>
+#include <malloc.h>
+
+namespace {
+
+constexpr unsigned kCount = 1 << 12;
+
+#define DRIVER(call)                                                                                         \
+    do                                                                                                       \
+        if (const CUresult status = (call); status != CUDA_SUCCESS)                                          \
+            ::workload::stop(__FILE__, __LINE__, #call, "CUresult " + std::to_string(status));               \
+    while (false)
+
+__global__ void fill(unsigned *out, unsigned from) {
+    const unsigned index = blockIdx.x * blockDim.x + threadIdx.x;
+    out[index] = from + index;
+}
+
+// What was written into freed memory is found by who gets it next.
+bool heap_is_sound() {
+    for (std::size_t size = 8; size < 4096; size += 8) {
+        std::array<void *, 16> taken{};
+        for (auto &one : taken) {
+            one = std::malloc(size);
+            std::memset(one, 0xa5, size);
+        }
+        for (auto *one : taken)
+            std::free(one);
+    }
+    malloc_trim(0);
+    return true;
+}
+
+// A stack of contexts that grows and shrinks, streams, memory, a launch.
+std::uint64_t work(CUcontext other) {
+    CUcontext own = nullptr;
+    for (int round = 0; round < 8; ++round) {
+        DRIVER(cuCtxGetCurrent(&own));
+        DRIVER(cuCtxPushCurrent(other));
+        DRIVER(cuCtxSetCurrent(own));
+        DRIVER(cuCtxPushCurrent(other));
+        CUcontext popped = nullptr;
+        DRIVER(cuCtxPopCurrent(&popped));
+        DRIVER(cuCtxPopCurrent(&popped));
+        if (popped != own)
+            workload::stop(__FILE__, __LINE__, "cuCtxPopCurrent", "it is another context");
+    }
+    workload::Buffer<unsigned> numbers(kCount);
+    cudaStream_t stream = nullptr;
+    CHECK(cudaStreamCreate(&stream));
+    fill<<<kCount / 256, 256, 0, stream>>>(numbers.data(), 7);
+    CHECK_LAUNCH();
+    fill<<<kCount / 256, 256, 0, cudaStreamPerThread>>>(numbers.data(), 7);
+    CHECK_LAUNCH();
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaStreamSynchronize(cudaStreamPerThread));
+    CHECK(cudaStreamDestroy(stream));
+    const auto read = numbers.read();
+    return workload::checksum(read.data(), read.size() * sizeof(read[0]));
+}
+
+// Made before anything of CUDA, so that its destructor comes after all of it.
+struct Last {
+    CUcontext other = nullptr;
+    std::uint64_t before = 0;
+    ~Last() {
+        if (other == nullptr)
+            return;
+        const bool same = work(other) == before;
+        std::printf("at the end the same %s\nheap %s\n", same ? "yes" : "NO", heap_is_sound() ? "sound" : "");
+        std::printf("%s\n", same ? "PASSED" : "FAILED");
+        std::fflush(stdout);
+        if (!same)
+            std::_Exit(1);
+    }
+};
+Last last;
+
+// A thread_local variable of the program's, whose destructor calls as well.
+struct ThreadsLast {
+    CUcontext other = nullptr;
+    std::uint64_t *sum = nullptr;
+    ~ThreadsLast() {
+        if (sum != nullptr)
+            *sum = work(other);
+    }
+};
+thread_local ThreadsLast threads_last;
+
+} // namespace
+
+int main() {
+    CHECK(cudaFree(nullptr));
+    CUcontext primary = nullptr;
+    CUdevice device = 0;
+    DRIVER(cuCtxGetCurrent(&primary));
+    DRIVER(cuDeviceGet(&device, 0));
+    CUcontext other = nullptr;
+#if CUDA_VERSION >= 13000
+    DRIVER(cuCtxCreate(&other, nullptr, 0, device));
+#else
+    DRIVER(cuCtxCreate(&other, 0, device));
+#endif
+    DRIVER(cuCtxSetCurrent(primary));
+    last.before = work(other);
+    std::printf("sum %llx\n", static_cast<unsigned long long>(last.before));
+    for (int round = 0; round < 4; ++round) {
+        std::uint64_t sum = 0;
+        std::thread([&] {
+            threads_last.other = other;
+            threads_last.sum = &sum;
+            CHECK(cudaSetDevice(0));
+            DRIVER(cuCtxSetCurrent(primary));
+        }).join();
+        std::printf("by a thread that ends %s\n", sum == last.before ? "yes" : "NO");
+        if (sum != last.before)
+            return 1;
+    }
+    last.other = other;
+    return 0;
+}
