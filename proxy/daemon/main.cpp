@@ -12,6 +12,7 @@
 #include "options.hpp"
 #include "proxy/collectives/engine.hpp"
 #include "proxy/collectives/rendezvous.hpp"
+#include "same_addresses.hpp"
 #include "window_area.hpp"
 
 #include <csignal>
@@ -113,6 +114,10 @@ int run(int argc, char **argv) {
         if (getppid() != parent)
             return EXIT_SUCCESS;
     }
+    if (auto same = want_same_addresses(argv); !same)
+        kLog.warning("{}: a program that knows addresses of its variables cannot be restored in another "
+                     "process of NVIDIA's driver",
+                     same.error().message());
     block_signals();
     // The output's pipe takes descriptor 1: whoever waits there gets its line from a copy.
     UniqueFd ready;
