@@ -262,4 +262,59 @@ Result shrink(Library &library, CommunicatorHandle parent, const int *excluded, 
     });
 }
 
+Result grow_id(Library &library, CommunicatorHandle parent, UniqueId *out) {
+    constexpr const char *kName = "ncclCommGetUniqueId";
+    const auto communicator = known(library, parent, kName);
+    if (!communicator)
+        return communicator.error();
+    auto &from = **communicator;
+    if (const auto bad = ready(library, from); bad != Result::success)
+        return bad;
+    if (const auto bad = given(out, kName, "uniqueId"); bad != Result::success)
+        return bad;
+    *out = id_of(key_of_grow(from.key, from.grows + 1));
+    return Result::success;
+}
+
+Result grow(Library &library, CommunicatorHandle parent, int ranks, const UniqueId *id, int rank,
+            CommunicatorHandle *out, const Config *config) {
+    constexpr const char *kName = "ncclCommGrow";
+    // To those that join, it is a new communicator like any other.
+    if (parent == nullptr)
+        return init_rank(library, out, ranks, rank, 1, id, config);
+    const auto one = known(library, parent, kName);
+    if (!one)
+        return Group::mine().note_if_open(one.error());
+    const auto &from = *one;
+    return in_group(library, [&](Group &group) {
+        if (const auto bad = given(out, kName, "newcomm"); bad != Result::success)
+            return bad;
+        *out = nullptr;
+        if (const auto bad = ready(library, *from); bad != Result::success)
+            return bad;
+        if (ranks <= static_cast<int>(from->size) || static_cast<std::uint32_t>(ranks) > protocol::kMostRanks)
+            return refuse(Result::invalid_argument, "{} : {} ranks cannot grow to {}", kName, from->size,
+                          ranks);
+        if (rank != kKeepsRank)
+            return refuse(Result::invalid_argument, "{} : existing ranks must pass rank=-1, got {}", kName,
+                          rank);
+        const auto key = key_of_grow(from->key, from->grows + 1);
+        if (id != nullptr && key_of(std::span(id, 1)) != key)
+            return refuse(Result::invalid_argument,
+                          "{} : the unique id is not what ncclCommGetUniqueId has last given for this "
+                          "communicator",
+                          kName);
+        const auto settings = settings_for(*from, config);
+        if (!settings)
+            return settings.error();
+        ++from->grows;
+        const auto child = begin(library, from->place, *settings, out);
+        child->key = key;
+        child->size = static_cast<std::uint32_t>(ranks);
+        child->rank = from->rank;
+        return group.add(making(library, from, child, out,
+                                [&library](Communicator &made) { return join(library, made); }));
+    });
+}
+
 } // namespace singularity::nccl

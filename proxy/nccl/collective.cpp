@@ -111,6 +111,9 @@ Result perform(Library &library, const Call &call) {
     if ((*communicator)->revoked)
         return Group::mine().note_if_open(
             refuse(Result::invalid_usage, "{}: communicator was revoked", name));
+    if ((*communicator)->suspended)
+        return Group::mine().note_if_open(
+            refuse(Result::invalid_usage, "{}: communicator is suspended (see ncclCommResume)", name));
     return in_group(library, [&](Group &group) { return append(library, group, *communicator, call); });
 }
 

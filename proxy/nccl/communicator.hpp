@@ -44,6 +44,7 @@ struct Communicator {
     std::atomic<Result> state = Result::in_progress;
     std::atomic<bool> finalized = false;
     std::atomic<bool> revoked = false;
+    std::atomic<bool> suspended = false; // no collectives until it is resumed
     std::atomic<bool> joined = false;    // the proxy knows it
     std::atomic<bool> cancelled = false; // whoever waits for it gives up
 
@@ -51,6 +52,7 @@ struct Communicator {
     std::mutex order;
     std::uint64_t groups = 0; // issued
     std::uint64_t splits = 0;
+    std::uint64_t grows = 0;
     std::map<std::vector<int>, std::uint64_t> shrinks; // by excluded ranks: these do not count them
 
     OwnReductions reductions;

@@ -21,7 +21,7 @@ namespace {
 // Begins each id, so that another library's, or none at all, is noticed.
 constexpr std::array<char, 8> kMagic{'S', 'I', 'N', 'G', 'N', 'C', 'L', '1'};
 
-enum class Purpose : std::uint64_t { several_ids = 1, split, shrink, revoked, environment };
+enum class Purpose : std::uint64_t { several_ids = 1, split, shrink, revoked, environment, grow };
 
 class Digest {
   public:
@@ -40,14 +40,14 @@ class Digest {
     std::vector<std::uint64_t> numbers_;
 };
 
+} // namespace
+
 UniqueId id_of(const Key &key) {
     UniqueId id{};
     std::ranges::copy(kMagic, id.internal.begin());
     std::memcpy(&id.internal[kMagic.size()], key.data(), sizeof(key));
     return id;
 }
-
-} // namespace
 
 Outcome<UniqueId> new_unique_id() {
     if (const char *const agreed = std::getenv("NCCL_COMM_ID"); agreed != nullptr) {
@@ -87,6 +87,10 @@ Key key_of_shrink(const Key &parent, std::uint64_t number, std::span<const int> 
     for (const int rank : excluded)
         digest.add(static_cast<std::uint32_t>(rank));
     return digest.key();
+}
+
+Key key_of_grow(const Key &parent, std::uint64_t number) {
+    return Digest(Purpose::grow).add(parent).add(number).key();
 }
 
 Key key_behind_revoked(const Key &parent, std::uint64_t number) {

@@ -23,6 +23,9 @@ using Key = std::array<std::uint64_t, 2>;
 [[nodiscard]] Key key_of_split(const Key &parent, std::uint64_t number, int color);
 // excluded: in ascending order. number: counts the times that these have been excluded.
 [[nodiscard]] Key key_of_shrink(const Key &parent, std::uint64_t number, std::span<const int> excluded);
+// number: counts the times that the parent has grown. New members have the key from the id.
+[[nodiscard]] Key key_of_grow(const Key &parent, std::uint64_t number);
+[[nodiscard]] UniqueId id_of(const Key &key);
 // For an exchange between the members of a communicator that has been revoked.
 [[nodiscard]] Key key_behind_revoked(const Key &parent, std::uint64_t number);
 

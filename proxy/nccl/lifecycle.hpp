@@ -16,6 +16,12 @@ namespace singularity::nccl {
                            CommunicatorHandle *out, const Config *config);
 [[nodiscard]] Result shrink(Library &library, CommunicatorHandle parent, const int *excluded, int count,
                             CommunicatorHandle *out, const Config *config, int flags);
+// ncclCommGetUniqueId: the id with which others join when the communicator grows the next time.
+[[nodiscard]] Result grow_id(Library &library, CommunicatorHandle parent, UniqueId *out);
+// parent: of those that join, nullptr, and rank and id say where; the others keep their ranks, and may give
+// the id.
+[[nodiscard]] Result grow(Library &library, CommunicatorHandle parent, int ranks, const UniqueId *id,
+                          int rank, CommunicatorHandle *out, const Config *config);
 
 [[nodiscard]] Result finalize(Library &library, CommunicatorHandle handle);
 [[nodiscard]] Result destroy(Library &library, CommunicatorHandle handle);

@@ -8,7 +8,7 @@ singularity_target(proxy_nccl_testing COMPONENT tests TYPE STATIC SOURCES ${CMAK
     USES singularity_nccl_logic singularity_protocol singularity_common LINKS PkgConfig::CMOCKA)
 target_include_directories(proxy_nccl_testing PUBLIC
     ${PROJECT_SOURCE_DIR}/proxy/nccl ${CMAKE_CURRENT_LIST_DIR}/proxy-nccl ${PROJECT_SOURCE_DIR}/tests/unit)
-set(sources words collectives groups lifecycle)
+set(sources words collectives groups lifecycle device_api)
 list(TRANSFORM sources REPLACE ".+" "${CMAKE_CURRENT_LIST_DIR}/proxy-nccl/\\0.cpp")
 singularity_unit_tests(proxy_nccl SOURCES ${sources} USES proxy_nccl_testing)
 

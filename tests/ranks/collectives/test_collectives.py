@@ -124,19 +124,7 @@ def test_another_libcuda_is_refused_in_words():
     assert "ncclCommInitAll" in done.stderr and "it is not the device proxy's" in done.stderr
 
 
-def symbols(library):
-    lines = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout.splitlines()
-    return {name: kind for kind, name in (line.split()[-2:] for line in lines)}
-
-
-def test_all_of_nccl_h_is_there():
-    """Each function by both of its names, weak and strong as in NVIDIA's library."""
-    header = "/usr/local/cuda/include/nccl.h"
-    with open(header, encoding="utf-8") as file:
-        words = file.read().replace("(", " (").split()
-    functions = {word for word, behind in zip(words, words[1:]) if word.startswith("pnccl") and behind.startswith("(")}
-    assert len(functions) > 35
-    found = symbols(proxied.program("client", "libnccl.so.2"))
-    for name in functions:
-        assert found.get(name) == "T", name
-        assert found.get(name[1:]) == "W", name
+@pytest.mark.parametrize("ranks, devices", [(2, 1), (4, 4), (5, 2)])
+def test_what_later_versions_of_nccl_have(ranks, devices):
+    output = ranked.finished(ranked.command(ranks, devices, ranked.built("later_functions")))
+    assert output.count("PASSED") == ranks

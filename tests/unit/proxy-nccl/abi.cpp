@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// proxy/nccl/abi.hpp against the nccl.h that is installed.
+// proxy/nccl/abi.hpp and device_abi.hpp against the nccl.h that is installed.
 #include "proxy/nccl/abi.hpp"
 
 #include "cmocka.hpp"
+#include "proxy/nccl/device_abi.hpp"
 
 #include <cstddef>
 
 #include <nccl.h>
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+#include <nccl_device/core.h>
+#endif
 
 namespace ours = singularity::nccl;
 
@@ -44,6 +48,33 @@ static_assert(ours::kUndefined == NCCL_CONFIG_UNDEF_INT && ours::kNoColor == NCC
 static_assert(same(ours::DataType::float8e4m3, ncclFloat8e4m3) &&
               same(ours::DataType::float8e5m2, ncclFloat8e5m2) && same(ours::DataType::end, ncclNumTypes));
 static_assert(ours::kShrinkAbort == NCCL_SHRINK_ABORT);
+static_assert(sizeof(ours::Team) == sizeof(ncclTeam_t) &&
+              offsetof(ours::Team, ranks) == offsetof(ncclTeam_t, nRanks) &&
+              offsetof(ours::Team, rank) == offsetof(ncclTeam_t, rank) &&
+              offsetof(ours::Team, stride) == offsetof(ncclTeam_t, stride));
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 7)
+#define SAME_PROPERTY(member, name)                                                                          \
+    static_assert(offsetof(ours::Properties, member) == offsetof(ncclCommProperties_t, name))
+SAME_PROPERTY(magic, magic);
+SAME_PROPERTY(version, version);
+SAME_PROPERTY(rank, rank);
+SAME_PROPERTY(ranks, nRanks);
+SAME_PROPERTY(cuda_device, cudaDev);
+SAME_PROPERTY(nvml_device, nvmlDev);
+SAME_PROPERTY(device_api, deviceApiSupport);
+SAME_PROPERTY(multimem, multimemSupport);
+SAME_PROPERTY(gin, ginType);
+SAME_PROPERTY(lsa_teams, nLsaTeams);
+SAME_PROPERTY(host_rma, hostRmaSupport);
+SAME_PROPERTY(railed_gin, railedGinType);
+static_assert(sizeof(ours::Properties) == sizeof(ncclCommProperties_t) &&
+              ours::kPropertiesMagic == NCCL_API_MAGIC && same(ours::GinType::none, NCCL_GIN_TYPE_NONE));
+static_assert(ours::kSuspendMemory == NCCL_SUSPEND_MEM &&
+              same(ours::MemoryStatistic::can_be_suspended, ncclStatGpuMemSuspend) &&
+              same(ours::MemoryStatistic::is_suspended, ncclStatGpuMemSuspended) &&
+              same(ours::MemoryStatistic::persistent, ncclStatGpuMemPersist) &&
+              same(ours::MemoryStatistic::total, ncclStatGpuMemTotal));
 #endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0) && NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 0)
 static_assert(ours::kRevokeDefault == NCCL_REVOKE_DEFAULT);

@@ -219,6 +219,73 @@ void a_shrunk_communicator_has_the_others(void ** /*state*/) {
                   Result::invalid_argument, "flags");
 }
 
+void a_grown_communicator_has_more(void ** /*state*/) {
+    World world;
+    const auto two = world.all(2);
+    std::array<CommunicatorHandle, 2> parents{two[0], two[1]};
+    for (int more = 1; more <= 2; ++more) {
+        const int size = 2 + more;
+        UniqueId id{};
+        World::expect(grow_id(world.library, parents[1], &id), Result::success);
+        std::array<CommunicatorHandle, 4> all{};
+        Group::mine().start();
+        // Whoever has asked for the id may give it, too.
+        World::expect(grow(world.library, parents[0], size, nullptr, -1, all.data(), nullptr),
+                      Result::success);
+        World::expect(grow(world.library, parents[1], size, &id, -1, &all[1], nullptr), Result::success);
+        for (int own = 2; own < size; ++own)
+            World::expect(grow(world.library, nullptr, size, &id, own, &all.at(own), nullptr),
+                          Result::success);
+        World::expect(Group::mine().end(world.library), Result::success);
+        for (int own = 0; own < size; ++own) {
+            assert_int_equal(number(rank, world, all.at(own)), own);
+            assert_int_equal(number(count, world, all.at(own)), size);
+        }
+        // An id is good for one time.
+        World::expect(grow(world.library, parents[1], size, &id, -1, all.data(), nullptr),
+                      Result::invalid_argument, "not what ncclCommGetUniqueId has last given");
+    }
+    assert_int_equal(number(count, world, two[0]), 2);
+}
+
+void ids_of_growing_are_not_those_of_the_environment(void ** /*state*/) {
+    World world;
+    const auto one = world.one();
+    setenv("NCCL_COMM_ID", "127.0.0.1:4711", 1);
+    const auto agreed = new_unique_id().value();
+    UniqueId id{};
+    World::expect(grow_id(world.library, one, &id), Result::success);
+    unsetenv("NCCL_COMM_ID");
+    assert_memory_not_equal(&id, &agreed, sizeof(id));
+}
+
+void wrong_growth_is_refused(void ** /*state*/) {
+    World world;
+    const auto two = world.all(2);
+    CommunicatorHandle made = nullptr;
+    UniqueId id{};
+    World::expect(grow_id(world.library, nullptr, &id), Result::invalid_argument, "comm argument is NULL");
+    World::expect(grow_id(world.library, two[0], nullptr), Result::invalid_argument, "uniqueId argument");
+    World::expect(grow_id(world.library, two[0], &id), Result::success);
+    World::expect(grow(world.library, two[0], 2, nullptr, -1, &made, nullptr), Result::invalid_argument,
+                  "2 ranks cannot grow to 2");
+    World::expect(grow(world.library, two[0], 1 << 20, nullptr, -1, &made, nullptr),
+                  Result::invalid_argument);
+    World::expect(grow(world.library, two[0], 3, nullptr, 0, &made, nullptr), Result::invalid_argument,
+                  "existing ranks must pass rank=-1, got 0");
+    World::expect(grow(world.library, two[0], 3, nullptr, -1, nullptr, nullptr), Result::invalid_argument,
+                  "newcomm");
+    World::expect(grow(world.library, nullptr, 3, nullptr, 2, &made, nullptr), Result::invalid_argument);
+    World::expect(grow(world.library, nullptr, 3, &id, 3, &made, nullptr), Result::invalid_argument);
+    World::expect(grow(world.library, nullptr, 3, &id, -1, &made, nullptr), Result::invalid_argument);
+    assert_null(made);
+    assert_int_equal(world.driver.joined(), 2);
+    // None of them counts.
+    UniqueId again{};
+    World::expect(grow_id(world.library, two[1], &again), Result::success);
+    assert_memory_equal(&id, &again, sizeof(id));
+}
+
 void after_a_failure_the_others_shrink(void ** /*state*/) {
     World world;
     const auto two = world.all(2);
@@ -302,6 +369,9 @@ int main() {
         cmocka_unit_test(waiting_ends_at_its_limit),
         cmocka_unit_test(splits_order_ranks_by_key_and_rank),
         cmocka_unit_test(a_shrunk_communicator_has_the_others),
+        cmocka_unit_test(a_grown_communicator_has_more),
+        cmocka_unit_test(ids_of_growing_are_not_those_of_the_environment),
+        cmocka_unit_test(wrong_growth_is_refused),
         cmocka_unit_test(after_a_failure_the_others_shrink),
         cmocka_unit_test(a_failure_is_the_result_of_all_that_follows),
         cmocka_unit_test(the_end_waits_for_what_was_issued),

@@ -125,11 +125,18 @@ void keys_of_children_depend_on_all_that_makes_them(void ** /*state*/) {
     const Key parent{1, 2};
     const std::array<int, 2> excluded{1, 3};
     const std::array<int, 1> fewer{1};
-    const std::array keys{key_of_split(parent, 1, 0),         key_of_split(parent, 2, 0),
-                          key_of_split(parent, 1, 1),         key_of_split({1, 3}, 1, 0),
-                          key_of_shrink(parent, 1, excluded), key_of_shrink(parent, 2, excluded),
-                          key_of_shrink(parent, 1, fewer),    key_behind_revoked(parent, 1),
-                          key_behind_revoked(parent, 2),      parent};
+    const std::array keys{key_of_split(parent, 1, 0),
+                          key_of_split(parent, 2, 0),
+                          key_of_split(parent, 1, 1),
+                          key_of_split({1, 3}, 1, 0),
+                          key_of_shrink(parent, 1, excluded),
+                          key_of_shrink(parent, 2, excluded),
+                          key_of_shrink(parent, 1, fewer),
+                          key_behind_revoked(parent, 1),
+                          key_behind_revoked(parent, 2),
+                          key_of_grow(parent, 1),
+                          key_of_grow(parent, 2),
+                          parent};
     for (std::size_t one = 0; one < keys.size(); ++one)
         for (std::size_t other = 0; other < one; ++other)
             assert_true(keys.at(one) != keys.at(other));

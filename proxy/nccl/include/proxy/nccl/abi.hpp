@@ -107,6 +107,16 @@ static_assert(sizeof(Simulation) == 24);
 inline constexpr int kNoColor = -1;
 inline constexpr int kShrinkAbort = 1;
 inline constexpr int kRevokeDefault = 0;
+inline constexpr int kKeepsRank = -1; // to ncclCommGrow
+
+// Since 2.29: NCCL_SUSPEND_MEM, ncclCommMemStat_t.
+inline constexpr int kSuspendMemory = 1;
+enum class MemoryStatistic : int { // NOLINT(performance-enum-size): an int of the C interface
+    can_be_suspended = 0,
+    is_suspended = 1,
+    persistent = 2,
+    total = 3,
+};
 
 struct Communicator;
 struct Window;
