@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "group.hpp"
 
+#include "common/thread_owned.hpp"
 #include "data_types.hpp"
 
 #include <algorithm>
@@ -81,10 +82,7 @@ void add_lines_of(const Communicator &communicator, std::span<const protocol::Co
 
 } // namespace
 
-Group &Group::mine() {
-    static thread_local Group group;
-    return group;
-}
+Group &Group::mine() { return ThreadOwned<Group>::mine(); }
 
 Result Group::note(Result result) {
     if (result != Result::success && result != Result::in_progress)
