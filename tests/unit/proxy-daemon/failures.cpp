@@ -180,6 +180,13 @@ void garbage_ends_only_its_own_session(void **) {
         std::array<std::byte, 64> storage{};
         raw(client, std::span(storage).first(need(protocol::encode(message, storage))), true);
     });
+    // Slabs lie in the device's slice, host memory in the first.
+    ends_with("not in the session's window", [&](Client &client) {
+        const protocol::Message<protocol::MapSlab> message{
+            .fixed = {.address = client.welcome().window, .size = protocol::kSlabUnit}, .buffers = {}};
+        std::array<std::byte, 64> storage{};
+        raw(client, std::span(storage).first(need(protocol::encode(message, storage))), true);
+    });
     ends_with("there is no slab", [&](Client &client) {
         const protocol::Message<protocol::UnmapSlab> message{
             .fixed = {.address = client.welcome().window + (8 << 20), .size = protocol::kSlabUnit},

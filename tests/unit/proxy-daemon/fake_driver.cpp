@@ -292,8 +292,12 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     *total = kMemory;
     return CUDA_SUCCESS;
 }
+// As NVIDIA's driver: a wish counts from 32 MiB on, at a multiple of that.
 CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t, CUdeviceptr wish,
                              unsigned long long) {
+    constexpr size_t kGranted = size_t{32} << 20;
+    if (size < kGranted || wish % kGranted != 0)
+        wish = 0;
     void *got = mmap(pointer(wish), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (got == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;

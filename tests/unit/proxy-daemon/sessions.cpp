@@ -62,6 +62,15 @@ void windows_are_apart(void **) {
     assert_true(first.welcome().window != second.welcome().window);
     const auto &area = first.welcome().area;
     assert_int_equal(area.begin, 0x5500'0000'0000);
+    // A window of 16 GiB has slices for 15 devices at most.
+    auto wide = need(channel::Link::connect(proxy.socket(), soon()));
+    for (const auto &[devices, ordinal] : {std::pair{1U, 1U}, {0U, 0U}, {16U, 0U}, {~0U, 3U}}) {
+        const auto refused = need(channel::say_hello(
+            wide, {.devices = devices, .client = {.process = {1, 2}, .ordinal = ordinal}}, soon()));
+        assert_int_equal(refused.refusal->reason, std::to_underlying(channel::RefusalReason::failed));
+        expect_contains(refused.refusal->text.data(), "has no slice for device " + std::to_string(ordinal) +
+                                                          " of " + std::to_string(devices));
+    }
     // A window that another has, one that is none, and then a free one on the same connection.
     auto link = need(channel::Link::connect(proxy.socket(), soon()));
     auto answer = need(channel::say_hello(link, {.window = first.welcome().window}, soon()));
