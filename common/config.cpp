@@ -45,6 +45,7 @@ constexpr const char *kStore = "/var/lib/singularity/store";
 // A pebibyte; in bytes it is far inside 64 bits.
 constexpr Integer kQuota{0, 1048576};
 constexpr Integer kPort{1, 65535};
+constexpr Integer kHeld{1, 65536};
 constexpr const char *kMunge = "/run/munge/munge.socket.2";
 
 constexpr std::initializer_list<std::filesystem::path> kNoPaths{};
@@ -90,6 +91,12 @@ constexpr std::tuple kKeys{
     Key{"agents.metrics",             AbsolutePath{true},   "",                [](auto &c) -> auto & { return c.agents.metrics; }},
     Key{"agents.nccl",                AbsolutePath{true},   "",                [](auto &c) -> auto & { return c.agents.nccl; }},
     Key{"agents.run_without_slurm",   Boolean{},            false,             [](auto &c) -> auto & { return c.agents.run_without_slurm; }},
+    Key{"per_user.connections",       Integer{16, 4096},    1024,              [](auto &c) -> auto & { return c.per_user.connections; }},
+    Key{"per_user.nodes",             kHeld,                256,               [](auto &c) -> auto & { return c.per_user.nodes; }},
+    Key{"per_user.jobs",              kHeld,                64,                [](auto &c) -> auto & { return c.per_user.jobs; }},
+    Key{"per_user.scripts",           kHeld,                256,               [](auto &c) -> auto & { return c.per_user.scripts; }},
+    Key{"per_user.restores",          Integer{1, 1024},     8,                 [](auto &c) -> auto & { return c.per_user.restores; }},
+    Key{"per_user.program_mib",       Integer{8, 1048576},  1024,              [](auto &c) -> auto & { return c.per_user.program_mib; }},
 };
 // clang-format on
 

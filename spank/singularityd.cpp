@@ -2,6 +2,7 @@
 // The node agent, one per node, as root: makes the virtual nodes of jobs, and watches over what elastic jobs
 // need.
 #include "agent/agent_messages.hpp"
+#include "agent/budget.hpp"
 #include "agent/health.hpp"
 #include "agent/server.hpp"
 #include "common/config.hpp"
@@ -52,6 +53,7 @@ int serve(agent::ServerOptions options) {
     if (auto watched = agent::watch_health(); !watched)
         return give_up(watched.error());
     options.agents = settings->agents;
+    agent::budgets() = agent::Budgets(settings->per_user);
     options.places.libraries.nccl = settings->agents.nccl;
     options.elastic = settings->elastic;
     auto server = agent::Server::open(std::move(options));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "job_keeper.hpp"
 
+#include "budget.hpp"
 #include "common/text.hpp"
 #include "job_files.hpp"
 #include "job_plan.hpp"
@@ -22,7 +23,6 @@ namespace {
 using namespace std::chrono_literals;
 namespace wire = peers::wire;
 
-constexpr std::ptrdiff_t kJobsOfOne = 64; // those that have ended and were not destroyed included
 constexpr std::ptrdiff_t kMembersLimit = 1024;
 
 } // namespace
@@ -111,9 +111,8 @@ std::uint32_t JobKeeper::free_number() const {
 Expected<void> JobKeeper::room_for_one_more(std::uint32_t uid) const {
     const auto of_same = std::ranges::count_if(
         jobs_, [&](const auto &entry) { return entry.second->record().user().uid() == uid; });
-    if (uid != 0 && of_same >= kJobsOfOne)
-        return failure("make a job", "", fmt::format("uid {} has {} already; destroy some", uid, of_same),
-                       EDQUOT);
+    if (auto why = budgets().refusal(Budget::jobs, uid, static_cast<std::uint64_t>(of_same)))
+        return failure("make", "a job", *why, EDQUOT);
     return {};
 }
 

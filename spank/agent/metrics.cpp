@@ -189,6 +189,11 @@ std::string metrics_text(const Counters &counters, Gauges gauges) {
         page.family(total.name, "counter", total.help);
         page.sample({}, counters.*total.value);
     }
+    page.family("singularity_requests_over_budget_total", "counter",
+                "What users were refused because they had all that per_user in singularity.yaml allows.");
+    for (std::size_t at = 0; at < kBudgets; ++at)
+        page.sample(fmt::format(R"(budget="{}")", name_of(static_cast<Budget>(at))),
+                    counters.over_budget[at]);
     tell_jobs(page, std::move(gauges.running));
     return page.take();
 }

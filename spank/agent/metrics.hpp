@@ -5,6 +5,7 @@
 #pragma once
 
 #include "agent_messages.hpp"
+#include "budget.hpp"
 
 #include <array>
 #include <cstddef>
@@ -40,6 +41,7 @@ class Counters {
     std::uint64_t host_bytes = 0;
     std::uint64_t stored_bytes = 0;
     std::uint64_t requests_refused = 0;
+    std::array<std::uint64_t, kBudgets> over_budget{}; // of those, and of connections
     std::uint64_t workers_died = 0;
     std::uint64_t steps_failed = 0; // of Slurm's, for another reason than the ends of their ranks
 

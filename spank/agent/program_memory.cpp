@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "program_memory.hpp"
 
+#include "budget.hpp"
 #include "common/text.hpp"
 
 #include <algorithm>
@@ -29,13 +30,8 @@ std::size_t of_strings(const auto &strings) {
 Expected<ProgramMemory> ProgramMemory::take(std::uint32_t uid, std::size_t bytes) {
     const auto found = taken_by().find(uid);
     const std::size_t before = found == taken_by().end() ? 0 : found->second;
-    if (uid != 0 && bytes > kProgramMemoryOfOne - std::min(before, kProgramMemoryOfOne))
-        return failure(
-            "keep", "arguments and environment of a program",
-            fmt::format("those of uid {}'s nodes, tasks and jobs take {} here, and these {}: at most {} "
-                        "are kept at a time; start fewer tasks on this host, or with less",
-                        uid, byte_count(before), byte_count(bytes), byte_count(kProgramMemoryOfOne)),
-            EDQUOT);
+    if (auto why = budgets().refusal(Budget::program_bytes, uid, before, bytes))
+        return failure("keep", "arguments and environment of a program", *why, EDQUOT);
     return count(uid, bytes);
 }
 

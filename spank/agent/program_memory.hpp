@@ -16,15 +16,11 @@
 
 namespace singularity::agent {
 
-// At one time, of all nodes, tasks and jobs of a user here: the most tasks that a node has, 256, with 4 MiB
-// each. Twice what Linux allows with the usual limit of the stack, 8 MiB.
-inline constexpr std::size_t kProgramMemoryOfOne = std::size_t{1} << 30;
-
 // A user's share that is taken as long as this lives. The agent's own, for its one thread.
 class ProgramMemory {
   public:
     ProgramMemory() = default;
-    // Error EDQUOT: the user would have more than kProgramMemoryOfOne. Root may have any.
+    // Of all nodes, tasks and jobs of the user here. Error EDQUOT: it is more than Budget::program_bytes.
     [[nodiscard]] static Expected<ProgramMemory> take(std::uint32_t uid, std::size_t bytes);
     // The same for what is there already: whatever the user has.
     [[nodiscard]] static ProgramMemory count(std::uint32_t uid, std::size_t bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "server.hpp"
 
+#include "budget.hpp"
 #include "common/unix_socket.hpp"
 #include "log.hpp"
 #include "removal.hpp"
@@ -27,11 +28,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kLockPatience = 10s;         // the agent before may be ending
-constexpr auto kTiePatience = 30s;          // for the owners of tied nodes to come again
-constexpr auto kAcceptPause = 100ms;        // when descriptors have run out
-constexpr std::size_t kClientLimit = 4096;  // each with four descriptors at most, while its task is started
-constexpr std::size_t kClientsOfOne = 1024; // several steps of as many tasks as a node may have
+constexpr auto kLockPatience = 10s;        // the agent before may be ending
+constexpr auto kTiePatience = 30s;         // for the owners of tied nodes to come again
+constexpr auto kAcceptPause = 100ms;       // when descriptors have run out
+constexpr std::size_t kClientLimit = 4096; // each with four descriptors at most, while its task is started
 constexpr int kBacklog = 128;
 constexpr int kPacketsAtOnce = 16;
 constexpr std::size_t kBytesAtOnce =
@@ -264,6 +264,16 @@ Expected<bool> Server::take_signals() const {
     return true;
 }
 
+// Nobody takes more than half of what is free, so that something is left for whoever comes.
+std::optional<std::string> Server::one_connection_more(uid_t uid, std::size_t has) const {
+    const std::size_t free = kClientLimit - std::min(clients_.size(), kClientLimit);
+    if (uid != 0 && has >= free)
+        return fmt::format(
+            "uid {} has {} connections to the agent already, and only {} are left for all users", uid, has,
+            free);
+    return budgets().refusal(Budget::connections, uid, has);
+}
+
 void Server::accept_clients() {
     accept_again_.reset();
     for (;;) {
@@ -280,9 +290,8 @@ void Server::accept_clients() {
             continue; // gone already
         const auto of_same = std::ranges::count_if(
             clients_, [&](const auto &other) { return other->sender.uid() == sender->uid(); });
-        if (!sender->is_root() &&
-            (clients_.size() >= kClientLimit || std::cmp_greater_equal(of_same, kClientsOfOne))) {
-            kLog.warning("uid {} has too many connections: one more is refused", sender->uid());
+        if (auto why = one_connection_more(sender->uid(), static_cast<std::size_t>(of_same))) {
+            kLog.warning("a connection is refused: {}", *why);
             continue;
         }
         node::widen(socket.get());

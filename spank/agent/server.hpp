@@ -107,6 +107,7 @@ class Server : private NodeKeeper {
     void adopt_all();
     [[nodiscard]] Expected<bool> take_signals() const; // false: the end
     void accept_clients();
+    [[nodiscard]] std::optional<std::string> one_connection_more(uid_t uid, std::size_t has) const;
     void read_client(const std::shared_ptr<Client> &client);
     void end_ties();
     void collect();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a client asks for, and whether he may.
+#include "budget.hpp"
 #include "common/text.hpp"
 #include "log.hpp"
 #include "program_memory.hpp"
@@ -12,12 +13,6 @@
 #include <unistd.h>
 
 namespace singularity::agent {
-
-namespace {
-
-constexpr std::size_t kNodesOfOne = 256;
-
-} // namespace
 
 Server::Held *Server::find(const Client &client, const std::string &name, const Asker &asker) {
     const auto found = nodes_.find(name);
@@ -125,9 +120,9 @@ bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet)
 Expected<void> Server::room_for_one_more(bool for_root, const node::Spec &spec) const {
     const auto of_same = std::ranges::count_if(
         nodes_, [&](const auto &entry) { return entry.second.node->record().spec.uid == spec.uid; });
-    if (!for_root && std::cmp_greater_equal(of_same, kNodesOfOne))
-        return failure("make the virtual node", quote(spec.name),
-                       fmt::format("uid {} has {} already", spec.uid, of_same), EDQUOT);
+    if (auto why =
+            budgets().refusal(Budget::nodes, for_root ? 0 : spec.uid, static_cast<std::uint64_t>(of_same)))
+        return failure("make the virtual node", quote(spec.name), *why, EDQUOT);
     // The node takes it when it is there.
     if (auto memory = ProgramMemory::take(spec.uid, memory_of(spec)); !memory)
         return propagate(memory);

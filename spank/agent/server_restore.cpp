@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A node that a client wants from a checkpoint: a worker finds out which it is.
+#include "budget.hpp"
 #include "common/proc.hpp"
 #include "common/text.hpp"
 #include "log.hpp"
@@ -16,8 +17,6 @@ namespace singularity::agent {
 
 namespace {
 
-constexpr std::ptrdiff_t kFindingsOfOne = 8; // each is a process of root's
-
 // /proc/PID/cgroup of who asks for a job is only known on his own host.
 Expected<std::string> own_or(const std::string &cgroups) {
     return cgroups.empty() ? proc::read("/proc/self/cgroup") : Expected<std::string>(cgroups);
@@ -33,10 +32,8 @@ void Server::restore(const std::shared_ptr<Client> &client, const Restore &reque
     const auto uid = client->sender.uid();
     const auto of_same = std::ranges::count_if(
         findings_, [&](const auto &one) { return one->client && one->client->sender.uid() == uid; });
-    if (!client->sender.is_root() && of_same >= kFindingsOfOne)
-        return asker.refuse(
-            {"restore", quote(request.what),
-             fmt::format("uid {} restores {} at a time already; try again later", uid, of_same), EAGAIN});
+    if (auto why = budgets().refusal(Budget::restores, uid, static_cast<std::uint64_t>(of_same)))
+        return asker.refuse({"restore", quote(request.what), *why, EDQUOT});
     auto cgroups = client->sender.cgroups();
     if (!cgroups)
         return asker.refuse(cgroups.error());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Batch scripts. Those of jobs that run again are not to notice that Slurm ends them: they are begun again
 // from their first line. With the others goes what is in the store of their job's steps.
+#include "budget.hpp"
 #include "job_plan.hpp"
 #include "log.hpp"
 #include "server.hpp"
@@ -20,7 +21,6 @@ using namespace std::chrono_literals;
 constexpr auto kBetweenScriptQuestions = 1s;
 constexpr auto kScriptEndPatience = 600s; // for Slurm to have ended a job whose script has ended
 constexpr auto kUntilWritten = 10s;       // slurmctld writes what it knows every 5 s
-constexpr std::ptrdiff_t kScriptsOfOne = 256;
 
 } // namespace
 
@@ -58,8 +58,11 @@ bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Pa
     const auto uid = client->sender.uid();
     if (job == 0)
         return refuse("the process that asks is in the cgroup of none that Slurm has made for it", EINVAL);
-    if (found != scripts_.end() || std::ranges::count(scripts_, uid, &Script::uid) >= kScriptsOfOne)
-        return refuse(fmt::format("it has begun already, or uid {} has {}", uid, kScriptsOfOne), EAGAIN);
+    if (found != scripts_.end())
+        return refuse("it has begun already", EALREADY);
+    const auto of_same = std::ranges::count(scripts_, uid, &Script::uid);
+    if (auto why = budgets().refusal(Budget::scripts, uid, static_cast<std::uint64_t>(of_same)))
+        return refuse(*why, EDQUOT);
     // The same, whose agent was another, or whose job runs again.
     std::erase_if(scripts_, [&](const auto &one) { return one.uid == uid && one.job == job && one.left; });
     scripts_.push_back({.uid = uid,

@@ -296,6 +296,12 @@ void defaults_are_those_documented(void ** /*state*/) {
                                                  .metrics = "",
                                                  .nccl = "",
                                                  .run_without_slurm = false}));
+    assert_true((config.per_user == Config::PerUser{.connections = 1024,
+                                                    .nodes = 256,
+                                                    .jobs = 64,
+                                                    .scripts = 256,
+                                                    .restores = 8,
+                                                    .program_mib = 1024}));
 }
 
 void every_key_can_be_set(void ** /*state*/) {
@@ -320,7 +326,8 @@ void every_key_can_be_set(void ** /*state*/) {
              "service_quantum: 10m, strict_tiers: false}\n"
              "store: {directory: /shared/store, others: \"/a b:/c\", quota_gib: 500}\n"
              "agents: {address: 10.0.0.1, port: 1, vxlan_port: 65535, patience: 2s, munge_socket: /m, "
-             "metrics: /p, nccl: /n, run_without_slurm: true}\n");
+             "metrics: /p, nccl: /n, run_without_slurm: true}\n"
+             "per_user: {connections: 16, nodes: 1, jobs: 2, scripts: 3, restores: 4, program_mib: 8}\n");
     Config expected;
     expected.log_level = log::Level::kDebug;
     expected.elastic = {.enabled = false,
@@ -351,6 +358,8 @@ void every_key_can_be_set(void ** /*state*/) {
                        .metrics = "/p",
                        .nccl = "/n",
                        .run_without_slurm = true};
+    expected.per_user = {
+        .connections = 16, .nodes = 1, .jobs = 2, .scripts = 3, .restores = 4, .program_mib = 8};
     assert_true(config == expected);
     assert_true(good(config::to_yaml(config)) == config);
 }

@@ -19,9 +19,10 @@ namespace node = singularity::node;
 
 constexpr std::uint32_t kAlice = 1001;
 constexpr std::uint32_t kBob = 1002;
+constexpr std::size_t kMost = std::size_t{1} << 30; // per_user.program_mib
 
 void a_user_has_a_share(void **) {
-    constexpr std::size_t kHalf = kProgramMemoryOfOne / 2;
+    constexpr std::size_t kHalf = kMost / 2;
     auto one = ProgramMemory::take(kAlice, kHalf);
     auto other = ProgramMemory::take(kAlice, kHalf);
     assert_true(one.has_value() && other.has_value());
@@ -29,22 +30,22 @@ void a_user_has_a_share(void **) {
     assert_false(refused.has_value());
     assert_int_equal(refused.error().code, EDQUOT);
     expect_contains(refused.error().message(),
-                    "uid 1001's nodes, tasks and jobs take 1.0 GiB here, and these 1 B");
-    expect_contains(refused.error().message(), "start fewer tasks");
+                    "uid 1001 has 1.0 GiB of arguments and environments already and wants 1 B more, and "
+                    "per_user.program_mib in singularity.yaml allows 1.0 GiB: start fewer tasks");
     assert_true(ProgramMemory::take(kAlice, 0).has_value());
-    assert_true(ProgramMemory::take(kBob, kProgramMemoryOfOne).has_value());
-    assert_true(ProgramMemory::take(0, 3 * kProgramMemoryOfOne).has_value());
+    assert_true(ProgramMemory::take(kBob, kMost).has_value());
+    assert_true(ProgramMemory::take(0, 3 * kMost).has_value());
     std::optional<ProgramMemory> moved(std::move(*one));
     assert_false(ProgramMemory::take(kAlice, 1).has_value());
     moved.reset();
     assert_true(ProgramMemory::take(kAlice, kHalf).has_value());
     assert_false(ProgramMemory::take(kAlice, kHalf + 1).has_value());
     // What is there already is there.
-    std::optional<ProgramMemory> found(ProgramMemory::count(kAlice, kProgramMemoryOfOne));
+    std::optional<ProgramMemory> found(ProgramMemory::count(kAlice, kMost));
     assert_false(ProgramMemory::take(kAlice, 1).has_value());
     found.reset();
     assert_true(ProgramMemory::take(kAlice, kHalf).has_value());
-    assert_false(ProgramMemory::take(kBob, kProgramMemoryOfOne + 1).has_value());
+    assert_false(ProgramMemory::take(kBob, kMost + 1).has_value());
 }
 
 // fs/exec.c: six mebibytes, of strings with their zeros and pointers.

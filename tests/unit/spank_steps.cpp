@@ -248,8 +248,8 @@ void tasks_must_agree(void **) {
 
 // What its tasks bring waits in the agent's memory; who is refused may come again.
 void what_tasks_bring_has_a_limit(void **) {
-    using singularity::agent::kProgramMemoryOfOne;
     using singularity::agent::ProgramMemory;
+    constexpr std::size_t kMost = std::size_t{1} << 30; // per_user.program_mib
     const auto bring = [] {
         Step::Brought out;
         out.program.environment = {std::string(1000, 'x')};
@@ -258,22 +258,22 @@ void what_tasks_bring_has_a_limit(void **) {
     Step step{"47.0", kUser, "", plan(2), Deadline::after(10s)};
     Told two;
     {
-        const auto others = ProgramMemory::count(kUser.uid, kProgramMemoryOfOne - 1000);
+        const auto others = ProgramMemory::count(kUser.uid, kMost - 1000);
         const auto refused = step.join(plan(2), bring(), two.wrapper());
         assert_false(refused.has_value());
         assert_int_equal(refused.error().code, EDQUOT);
     }
     assert_true(step.join(plan(2), bring(), two.wrapper()).has_value());
-    const auto refused = ProgramMemory::take(kUser.uid, kProgramMemoryOfOne);
+    const auto refused = ProgramMemory::take(kUser.uid, kMost);
     assert_false(refused.has_value());
     Told three;
     assert_true(step.join(plan(3), {}, three.wrapper()).has_value());
     {
         const auto brought = step.take(2); // to be started
         assert_true(brought.has_value());
-        assert_false(ProgramMemory::take(kUser.uid, kProgramMemoryOfOne).has_value());
+        assert_false(ProgramMemory::take(kUser.uid, kMost).has_value());
     }
-    assert_true(ProgramMemory::take(kUser.uid, kProgramMemoryOfOne).has_value());
+    assert_true(ProgramMemory::take(kUser.uid, kMost).has_value());
 }
 
 void a_step_becomes_a_job_of_its_own_user_once(void **) {

@@ -79,6 +79,17 @@ struct Config {
         bool operator==(const Agents &) const = default;
     } agents;
 
+    // How much of what root's agent holds for users one of them may have on a host.
+    struct PerUser {
+        std::int64_t connections{}; // to the agent
+        std::int64_t nodes{};       // virtual nodes, those that have ended included
+        std::int64_t jobs{};        // that this host coordinates, those that have ended included
+        std::int64_t scripts{};     // batch scripts
+        std::int64_t restores{};    // that were asked for by hand and have not begun to run
+        std::int64_t program_mib{}; // arguments and environments that are kept
+        bool operator==(const PerUser &) const = default;
+    } per_user;
+
     bool operator==(const Config &) const = default;
 };
 

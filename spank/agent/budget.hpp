@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What root's agent holds for users, and how much of each one of them may have on this host: so that nobody
+// takes what others need. Root has no limit.
+#pragma once
+
+#include "common/config.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <sys/types.h>
+
+namespace singularity::agent {
+
+enum class Budget : std::uint8_t { connections, nodes, jobs, scripts, restores, program_bytes };
+inline constexpr std::size_t kBudgets = 6;
+
+// Its word in singularity.yaml, below per_user.
+[[nodiscard]] std::string_view name_of(Budget what);
+
+class Budgets {
+  public:
+    explicit Budgets(const Config::PerUser &limits);
+
+    // Why a user who has `has` of it may not have `more`: the reason of an error EDQUOT, which names the word
+    // in singularity.yaml. Nothing: the user may. A refusal is counted (Counters::over_budget).
+    [[nodiscard]] std::optional<std::string> refusal(Budget what, uid_t uid, std::uint64_t has,
+                                                     std::uint64_t more = 1) const;
+
+  private:
+    std::array<std::uint64_t, kBudgets> limits_{};
+};
+
+// The agent's own, for its one thread: as with the counters, who asks need not be told where. The defaults
+// until it has read singularity.yaml.
+[[nodiscard]] Budgets &budgets();
+
+} // namespace singularity::agent

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What root's agent holds for users has a limit for each of them (per_user in singularity.yaml): it is said, counted, and others go on."""
+
+import errno
+import re
+
+import pytest
+import virtualnode
+from virtualnode import ALICE, BOB, Refused
+
+SETTINGS = """agents:
+  run_without_slurm: true
+  metrics: {metrics}
+per_user: {{connections: 16, nodes: 2, program_mib: 8}}
+"""
+
+
+@pytest.fixture(name="limited")
+def limited_agent(tmp_path):
+    metrics = tmp_path / "agent.prom"
+    agent = virtualnode.Agent(settings=SETTINGS.format(metrics=metrics))
+    agent.metrics = metrics
+    yield agent
+    agent.close()
+
+
+def refusals(agent, budget):
+    found = re.search(rf'^singularity_requests_over_budget_total{{budget="{budget}"}} (\d+)$', agent.metrics.read_text(), re.MULTILINE)
+    return int(found[1])
+
+
+def create(connection, uid, **options):
+    return connection.create(uid=uid, gid=uid, **options)[0]
+
+
+def test_nodes(limited):
+    with limited.connect(ALICE) as alice, limited.connect(BOB) as bob, limited.connect(0) as root:
+        first = create(alice, ALICE)
+        create(alice, ALICE)
+        with pytest.raises(Refused, match=f"uid {ALICE} has 2 virtual nodes already, and per_user.nodes in singularity.yaml allows 2") as refused:
+            create(alice, ALICE)
+        assert refused.value.code == errno.EDQUOT
+        create(bob, BOB)
+        for _ in range(3):
+            create(root, 0)
+        alice.destroy(first)
+        create(alice, ALICE)
+    virtualnode.wait_for(lambda: refusals(limited, "nodes") == 1, "the metrics", 60)
+
+
+def test_environments(limited):
+    """3 MB each: of nodes as long as they are there, of programs until they have been started."""
+    large = [f"LARGE{number}=" + "x" * 120_000 for number in range(25)]
+    with limited.connect(ALICE) as alice, limited.connect(BOB) as bob:
+        first = create(alice, ALICE, environment=large)
+        second = create(alice, ALICE, environment=large)
+        with pytest.raises(Refused, match="wants 2.9 MiB more, and per_user.program_mib in singularity.yaml allows 8.0 MiB") as refused:
+            alice.run(first, ["/bin/true"], environment=large)
+        assert refused.value.code == errno.EDQUOT
+        other = create(bob, BOB)
+        for _ in range(8):
+            assert bob.run(other, ["/bin/true"], environment=large[:12])[0] == 0
+        alice.destroy(second)
+        create(alice, ALICE, environment=large)
+
+
+def test_connections(limited):
+    """Whoever has too many is hung up on; others are served."""
+    held = [limited.connect(ALICE) for _ in range(16)]
+    try:
+        for connection in held:
+            assert connection.nodes() == {}
+        with limited.connect(ALICE) as one_more, pytest.raises((EOFError, OSError)):
+            one_more.nodes()
+        with limited.connect(BOB) as bob:
+            assert bob.nodes() == {}
+        assert f"uid {ALICE} has 16 connections to the agent already, and per_user.connections" in limited.log()
+        held.pop().socket.close()
+
+        def serves():
+            with limited.connect(ALICE) as connection:
+                try:
+                    return connection.nodes() == {}
+                except (EOFError, OSError):
+                    return False
+        virtualnode.wait_for(serves, "a connection more")
+    finally:
+        for connection in held:
+            connection.socket.close()
