@@ -258,7 +258,7 @@ ImageService::quiesce(Job &job, const std::vector<std::shared_ptr<Session>> &ses
         if (failed)
             return std::unexpected(std::move(*failed));
         if (!in_the_way->soon || by.expired())
-            return failure("save", "device images", in_the_way->what, EBUSY);
+            return failure("save", "device images", in_the_way->what, in_the_way->soon ? EBUSY : ENOTSUP);
         if (auto wanted = go_on(job, 0); !wanted)
             return propagate(wanted);
         std::this_thread::sleep_for(kBetweenTries);

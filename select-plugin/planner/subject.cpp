@@ -144,7 +144,7 @@ std::int32_t site_factor_of(const policy::Job &job, const policy::Rules &rules, 
 bool is_movable(const slurm::Job &job) {
     const auto note = slurm::Note::parse(job.admin_comment);
     return job.running && job.batch && !job.part && job.may_requeue && job.fate == slurm::Fate::kStays &&
-           note && note->number("ranks") && range_of(job);
+           note && note->number("ranks") && note->get("unsavable").empty() && range_of(job);
 }
 
 } // namespace singularity::planner

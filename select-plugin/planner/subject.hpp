@@ -45,7 +45,8 @@ constexpr std::size_t kMostSizes = 64;
 [[nodiscard]] std::int32_t site_factor_of(const policy::Job &job, const policy::Rules &rules,
                                           std::int64_t weight);
 
-// Whether it can be saved and run again: it runs, a step of it has told so, and Slurm may requeue it.
+// Whether it can be saved and run again: it runs, a step of it has told so and not that it could not be
+// saved, and Slurm may requeue it.
 [[nodiscard]] bool is_movable(const slurm::Job &job);
 
 } // namespace singularity::planner

@@ -45,7 +45,7 @@ enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the
     job_news,
     jobs,
     join_step,   // -> joined, when the task runs: with its three standard streams, unless it is on a terminal
-    wait_rank,   // -> rank_ended, when the task of this connection has
+    wait_rank,   // -> rank_ended, when the task of this connection has, or there is something to say before
     signal_rank, // -> done: to the task of this connection
     joined,
     rank_ended,
@@ -338,7 +338,9 @@ struct RankEnded {
     static constexpr auto kType = Message::rank_ended;
     std::int32_t status = 0; // as waitpid(2) gives it
     std::string trouble;     // why, if not by itself
-    static void fields(auto &self, auto &visit) { visit(self.status, self.trouble); }
+    // Lines for its user. If there are any, it has not ended: the next wait_rank hears of that.
+    std::vector<std::string> news;
+    static void fields(auto &self, auto &visit) { visit(self.status, self.trouble, self.news); }
 };
 struct SignalRank {
     static constexpr auto kType = Message::signal_rank;

@@ -151,7 +151,8 @@ class Job : public std::enable_shared_from_this<Job> {
     void save_in_doubt(const std::string &trouble);
     void go_on_to_end(const std::string &trouble);
     void could_not_be_saved(const Error &why);
-    void tell_what_is_lost(const std::string &why) const;
+    void tell_what_is_lost(const std::string &why);
+    void tell_user(const std::string &words);
     void rest();
     void look_at_script();
     void save_at_last();
@@ -166,6 +167,7 @@ class Job : public std::enable_shared_from_this<Job> {
     [[nodiscard]] JobSave::Plan save_plan(bool go_on, bool periodic) const;
     [[nodiscard]] JobSave::Owner save_owner(bool go_on, bool periodic);
     void saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic);
+    void cannot_be_saved(const Error &why);
     void settle();
     void save_again_later();
     void save_periodically();

@@ -119,15 +119,21 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
         record_.set_checkpoint(outcome->checkpoint);
         if (periodic)
             record_.set_periodic(outcome->checkpoint);
+        record_.clear_unsavable();
     }
     if (!outcome) {
         counters().failed(saved_as_);
         kLog.error("{}", outcome.error().message());
-        answer_comment(fmt::format("not saved: the node agent's log on {} says why", hosts_->own_host()));
+        answer_comment(
+            outcome.error().code == JobSave::kUnsavable
+                ? std::string("not saved: the job's output says why")
+                : fmt::format("not saved: the node agent's log on {} says why", hosts_->own_host()));
         if (const auto imager = std::exchange(imager_, std::nullopt))
             imager->refuse(outcome.error());
         if (outcome.error().code == ENOTRECOVERABLE)
             return end(outcome.error().message());
+        if (outcome.error().code == JobSave::kUnsavable)
+            cannot_be_saved(outcome.error());
         static_cast<void>(write());
         if (yield_ == Yield::saving)
             return go_on ? save_at_last() : could_not_be_saved(outcome.error());
@@ -141,7 +147,7 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
               record_.name(), outcome->checkpoint, mebibytes(outcome->host_bytes),
               mebibytes(outcome->devices_bytes), mebibytes(outcome->stored_bytes), seconds(outcome->total_us),
               seconds(outcome->pause_us));
-    note({"checkpoints=+1", fmt::format("saved={}", std::time(nullptr)), work_done()});
+    note({"unsavable=", "checkpoints=+1", fmt::format("saved={}", std::time(nullptr)), work_done()});
     answer_comment(fmt::format("saved as {}", outcome->checkpoint));
     // What the next agent finds is a job that is still to be looked after as a saved one.
     if (!go_on && !record_.step().empty()) {
@@ -160,6 +166,22 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
     if (yield_ == Yield::doubting)
         return go_on_to_end(doubt_);
     save_again_later();
+}
+
+// It stays so until the program lets go of what no image can hold. The planner looks at the note. The user is
+// told once, and if the job ends, of what is lost instead.
+void Job::cannot_be_saved(const Error &why) {
+    note({"unsavable=yes"});
+    if (record_.unsavable() || (yield_ != Yield::no && yield_ != Yield::asking))
+        return;
+    record_.set_unsavable(true);
+    if (!record_.of_script())
+        return tell_user(why.message());
+    tell_user(fmt::format(
+        "{}. Until that has changed the job is neither moved nor resized, and if it is requeued it {}",
+        why.message(),
+        record_.checkpoint().empty() ? std::string("begins anew")
+                                     : fmt::format("goes on from {}", record_.checkpoint())));
 }
 
 // For who compares how fast it is on how many GPUs: of two such notes of one step with the same lines, the
@@ -218,7 +240,7 @@ void Job::has_been_restored() {
         return;
     report_ = report;
     answer_imager();
-    note({fmt::format("ranks={}", ranks()), fmt::format("resumed={}", std::time(nullptr))});
+    note({fmt::format("ranks={}", ranks()), fmt::format("resumed={}", std::time(nullptr)), "unsavable="});
     follow_all();
 }
 

@@ -232,6 +232,8 @@ void JobKeeper::serve(const std::string &coordinator, wire::Envelope request,
             return one.keep_job().job();
         case wire::Envelope::kSaveJob:
             return one.save_job().job();
+        case wire::Envelope::kTellUser:
+            return one.tell_user().job();
         default:
             return {};
         }

@@ -115,6 +115,7 @@ Expected<JobKeeper::Restoring> JobKeeper::restoring(wire::JobRecord record, cons
     record.set_state(wire::JobRecord::REACHING);
     record.clear_trouble();
     record.clear_saving();
+    record.clear_unsavable();
     record.set_made(std::time(nullptr));
     record.set_checkpoint(found.checkpoint);
     record.set_periodic(found.periodic ? found.checkpoint : std::string());

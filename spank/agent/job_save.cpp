@@ -310,7 +310,7 @@ void JobSave::fail(Error error) {
     }
     let_go([self = shared_from_this(), error] {
         // What cannot be saved now cannot be saved in a moment either.
-        if (self->attempt_ >= kAttempts || error.code == EOPNOTSUPP)
+        if (self->attempt_ >= kAttempts || error.code == kUnsavable || error.code == kRankHasFailed)
             return self->end(std::unexpected(error));
         kLog.info("{}: {}; once more", self->plan_.begin.job, error.message());
         self->again_ = Deadline::after(kBetweenAttempts);

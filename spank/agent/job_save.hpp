@@ -15,6 +15,7 @@
 #include "surroundings.hpp"
 #include "worker.hpp"
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -31,6 +32,11 @@ namespace singularity::agent {
 
 class JobSave : public std::enable_shared_from_this<JobSave> {
   public:
+    // Codes of errors after which there is no other attempt: a rank has failed, so that the job ends; what a
+    // program holds cannot be saved, as long as it holds it.
+    static constexpr int kRankHasFailed = ESHUTDOWN;
+    static constexpr int kUnsavable = EOPNOTSUPP;
+
     struct Plan {
         Libraries libraries;
         WorkSaveJob begin;

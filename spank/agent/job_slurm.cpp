@@ -136,11 +136,30 @@ void Job::go_on_to_end(const std::string &trouble) {
         });
 }
 
-void Job::tell_what_is_lost(const std::string &why) const {
-    kLog.error("{}: {}; {}", record_.name(), why,
-               record_.checkpoint().empty()
-                   ? std::string("there is no earlier checkpoint: it will begin anew")
-                   : fmt::format("what it has done since {} is lost", record_.checkpoint()));
+void Job::tell_what_is_lost(const std::string &why) {
+    const auto words =
+        fmt::format("{}; {}", why,
+                    record_.checkpoint().empty()
+                        ? std::string("there is no earlier checkpoint: it will begin anew")
+                        : fmt::format("what it has done since {} is lost", record_.checkpoint()));
+    kLog.error("{}: {}", record_.name(), words);
+    tell_user(words);
+}
+
+// In the step's output, which is where they look: by a task of this host, or else of the first one.
+void Job::tell_user(const std::string &words) {
+    if (record_.step().empty() || where_.empty())
+        return;
+    const auto own = where_.find(hosts_->own_host());
+    const auto &host = own == where_.end() ? where_.begin()->first : own->first;
+    wire::Envelope request;
+    request.mutable_tell_user()->set_job(record_.name());
+    request.mutable_tell_user()->set_words(words);
+    hosts_->ask(host, std::move(request), setting_->patience,
+                [name = record_.name()](const Expected<wire::Envelope> &reply) {
+                    if (const auto done = outcome_of(reply); !done)
+                        kLog.error("{}: its user is not told: {}", name, done.error().message());
+                });
 }
 
 void Job::lose(const std::string &trouble) {

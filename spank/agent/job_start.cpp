@@ -214,7 +214,7 @@ void Job::has_been_started() {
     if (!enter(wire::JobRecord::RUNNING))
         return;
     std::vector<std::string> words{fmt::format("ranks={}", ranks()),
-                                   fmt::format("elastic={}", record_.elastic())};
+                                   fmt::format("elastic={}", record_.elastic()), "unsavable="};
     // A job that was requeued works again from now on, also where its step begins anew.
     if (record_.restarts() > 0)
         words.push_back(fmt::format("resumed={}", std::time(nullptr)));

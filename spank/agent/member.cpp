@@ -251,7 +251,11 @@ void Member::serve(const wire::Envelope &request, const Answer &answer) {
         answer(done());
     else if (request.has_save_job())
         save(request.save_job(), answer);
-    else if (request.has_follow_job()) {
+    else if (request.has_tell_user()) {
+        if (step_)
+            step_->say(request.tell_user().words());
+        answer(done());
+    } else if (request.has_follow_job()) {
         if (following_) // by one who does not wait for it any longer
             following_->answer(fault({"follow", job(), "another does", ECANCELED}));
         const auto span = std::chrono::milliseconds(request.follow_job().patience_ms());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A host's part of a checkpoint of a job: its nodes do the same step, all at once.
+#include "job_save.hpp"
 #include "member.hpp"
 
 #include <algorithm>
@@ -79,7 +80,7 @@ Expected<void> Member::no_rank_has_failed() const {
     if (failed == ranks_.end())
         return {};
     return failure("save", job(), fmt::format("rank {} has ended: so does the job", failed->first),
-                   EOPNOTSUPP);
+                   JobSave::kRankHasFailed);
 }
 
 void Member::save(const wire::SaveJob &request, const Answer &answer) {

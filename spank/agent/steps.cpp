@@ -13,6 +13,12 @@
 
 namespace singularity::agent {
 
+namespace {
+
+constexpr std::size_t kNewsLimit = 16; // lines; the agent's log has them all
+
+} // namespace
+
 Step::Step(std::string name, User user, std::string cgroups, JoinStep plan, const Deadline &patience)
     : name_(std::move(name)), user_(std::move(user)), cgroups_(std::move(cgroups)), plan_(std::move(plan)),
       patience_(patience) {
@@ -127,7 +133,22 @@ void Step::tell_waiters() {
     for (auto &[number, task] : tasks_)
         if (task.wrapper && may_be_told(task))
             if (const auto waiter = std::exchange(task.wrapper->waiter, std::nullopt))
-                waiter->tell(RankEnded{.status = *status_of(task), .trouble = trouble_});
+                waiter->tell(RankEnded{.status = *status_of(task), .trouble = trouble_, .news = {}});
+}
+
+void Step::say(std::string line) {
+    if (news_.size() < kNewsLimit)
+        news_.push_back(std::move(line));
+    tell_news();
+}
+
+void Step::tell_news() {
+    const auto first =
+        std::ranges::find_if(tasks_, [](const auto &task) { return task.second.wrapper.has_value(); });
+    if (news_.empty() || first == tasks_.end())
+        return;
+    if (const auto waiter = std::exchange(first->second.wrapper->waiter, std::nullopt))
+        waiter->tell(RankEnded{.status = 0, .trouble = {}, .news = std::exchange(news_, {})});
 }
 
 void Step::wait(std::uint32_t task, const Asker &asker) {
@@ -135,6 +156,7 @@ void Step::wait(std::uint32_t task, const Asker &asker) {
     if (found == tasks_.end() || !found->second.wrapper)
         return asker.refuse({"wait for", fmt::format("task {}", task), "it is not known here", ESRCH});
     found->second.wrapper->waiter = asker;
+    tell_news();
     tell_waiters();
 }
 
@@ -347,6 +369,7 @@ void Step::look_at_wrappers(const std::function<void(const Place &)> &abandoned)
     }
     if (job_.empty())
         std::erase_if(tasks_, [](const auto &task) { return !task.second.wrapper; });
+    tell_news();
 }
 
 } // namespace singularity::agent

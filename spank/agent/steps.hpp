@@ -97,6 +97,8 @@ class Step {
     // The wrapper of a task that runs.
     [[nodiscard]] Expected<void> join_again(std::uint32_t task, Wrapper wrapper);
     void wait(std::uint32_t task, const Asker &asker);
+    // A line for the step's user: the first of its tasks here that is there says it on standard error.
+    void say(std::string line);
     // Where the ranks that a task stands for run.
     [[nodiscard]] std::vector<Place> places_of(std::uint32_t task) const;
     // Somebody of it is connected.
@@ -153,6 +155,7 @@ class Step {
     [[nodiscard]] std::optional<std::int32_t> status_of(const Task &task) const;
     [[nodiscard]] bool may_be_told(const Task &task) const;
     void tell_waiters();
+    void tell_news();
     void tell_all(const StepFinish &how);
     void refuse_all(const std::string &why);
 
@@ -171,6 +174,7 @@ class Step {
     bool lost_ = false; // nobody is told: what ends in its batch job would let the script run on
     std::string trouble_;
     std::string note_;
+    std::vector<std::string> news_; // lines that no task has said yet
 };
 
 } // namespace singularity::agent

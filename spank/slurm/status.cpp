@@ -123,6 +123,9 @@ std::string in_full(const Job &job, std::time_t now) {
                                        : fmt::format(", went on {}", ago(row.note.number("resumed"), now))));
     line("checkpoints", fmt::format("{}, the last {}", row.note.number("checkpoints").value_or(0),
                                     ago(row.note.number("saved"), now)));
+    if (!row.note.get("unsavable").empty())
+        line("unsavable", "it could not be saved when that was tried last: its output says why. The planner "
+                          "leaves it alone");
     if (!job.comment.empty())
         line("comment", escaped(job.comment));
     return out;

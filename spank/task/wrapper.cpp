@@ -87,8 +87,14 @@ class Rank {
                 waited = propagate(ended);
                 continue;
             }
-            if (auto &there = *ended)
+            auto &there = *ended;
+            if (there && there->reply.news.empty())
                 return std::move(there->reply);
+            if (there) {
+                for (const auto &line : there->reply.news)
+                    std::cerr << "singularity-task: " << line << (terminal ? "\r\n" : "\n"); // it is raw
+                waited = client_.send(agent::WaitRank{});
+            }
         }
     }
 

@@ -27,6 +27,22 @@ for number in range({numbers}):
     print("rank", rank, number, flush=True)
     time.sleep({pause})
 """
+# The same until it is told to end. It has a child that cannot be saved, until it is told to let go of that.
+HOLDS = """
+import itertools, os, subprocess, time
+rank, job = os.environ["SLURM_PROCID"], os.environ["SLURM_JOB_ID"]
+child = subprocess.Popen(["unshare", "-Ur", "sleep", "1000"])
+for number in itertools.count():
+    print("rank", rank, number, flush=True)
+    time.sleep(0.05)
+    if child and os.path.exists(f"/shared/free-{job}"):
+        child.kill()
+        child.wait()
+        child = None
+    if os.path.exists(f"/shared/end-{job}"):
+        break
+"""
+SAID = "singularity-task: "
 
 
 def script(*lines):
@@ -380,6 +396,45 @@ def test_a_controller_that_cannot_be_asked(cluster):
         # Its script was told to end as well, and srun with it: what the rank wrote in that moment nobody has taken.
         assert numbers.count(0) == 1 and numbers[-1] == 299, f"rank {rank} has begun anew: {numbers}"
         assert all(number > 30 for before, number in zip(numbers, numbers[1:]) if number != before + 1), (rank, numbers)
+
+
+def said_to_user(cluster, job):
+    """All that the step's tasks have said in the job's output."""
+    return [line for line in output(cluster, job).splitlines() if SAID in line]
+
+
+def status_of(cluster, job):
+    return cluster.controller.run(["singularityctl", "status", str(job)], user="alice").stdout
+
+
+def test_a_user_is_told_that_a_job_cannot_be_saved(cluster):
+    """Once, with the reason, until it can. What that means when the job is requeued is told then."""
+    job = submit(cluster, f"srun /usr/bin/python3 -c {shlex.quote(HOLDS)}", options=["-N2", "--ntasks-per-node=2", EVERY])
+    wait_for(lambda: said_to_user(cluster, job), PATIENCE, f"the user to be told: {output(cluster, job)}")
+    wait_for(lambda: "\nunsavable: " in status_of(cluster, job), PATIENCE, f"the status to say so: {status_of(cluster, job)}")
+
+    def failures():
+        return sum(len(re.findall(rf"s{job}-0\b.* user namespace", agent_log(cluster, host.name))) for host in cluster.nodes)
+
+    before = failures()
+    wait_for(lambda: failures() >= before + 2, PATIENCE, "more checkpoints to fail")
+    said = said_to_user(cluster, job)
+    assert len(said) == 1 and re.search(r"\(sleep\).* in another user namespace than the node's init .* is requeued it begins anew$", said[0]), said
+    requeue(cluster, job)
+    wait_for(lambda: len(said_to_user(cluster, job)) == 4, PATIENCE, f"the user to be told of both runs: {said_to_user(cluster, job)}")
+    said = said_to_user(cluster, job)
+    assert said[1].endswith("; there is no earlier checkpoint: it will begin anew") and "the step begins anew" in said[2], said
+    assert said[3].endswith("is requeued it begins anew"), said
+    cluster.controller.run(["touch", f"/shared/free-{job}"])
+    wait_for(lambda: cluster.job(job).get("checkpoints") and "\nunsavable: " not in status_of(cluster, job), PATIENCE, "it to be saved")
+    requeue(cluster, job)
+    wait_for(lambda: cluster.job(job)["Restarts"] == "2" and cluster.job(job)["JobState"] == "RUNNING", PATIENCE, "it to go on")
+    wait_counted(cluster, job, max(one[-1] for one in counted(cluster, job).values()) + 10, 4)
+    cluster.controller.run(["touch", f"/shared/end-{job}"])
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert said_to_user(cluster, job) == said, output(cluster, job)
+    for numbers in counted(cluster, job).values():
+        assert [after for number, after in zip(numbers, numbers[1:]) if after != number + 1] == [0], numbers
 
 
 def test_a_job_that_cannot_be_restored_is_held(cluster):

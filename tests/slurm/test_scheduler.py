@@ -14,7 +14,7 @@ from conftest import elastic_up
 from elastic import PATIENCE, TIME_TO_SAVE, WRAPPER, assert_clean
 from faults import agent_log
 from test_lifecycle import COUNT as COUNT_TO
-from test_lifecycle import counted, script
+from test_lifecycle import EVERY, HOLDS, counted, script
 from test_lifecycle_moves import COUNT
 from virtualcluster.cluster import CHECKOUT, USER_IDS
 from virtualcluster.errors import wait_for
@@ -61,14 +61,14 @@ def planner(cluster):
     wait_for(lambda: cluster.slurm("squeue", "-h") == "", PATIENCE, "all jobs to be gone")
 
 
-def submit(cluster, tier, gpus, elastic=None, number=None, nodes=None, step="", where=()):
+def submit(cluster, tier, gpus, elastic=None, number=None, nodes=None, step="", where=(), program=COUNT):
     """A job that counts until it is told to end, or to a number; its ranks are as many as its GPUs. step: more options of its step."""
-    counting = COUNT if number is None else COUNT_TO.format(numbers=number, pause=0.1)
-    program = f"srun {step} --ntasks={gpus} /usr/bin/python3 -c {shlex.quote(counting)}"
+    counting = program if number is None else COUNT_TO.format(numbers=number, pause=0.1)
+    line = f"srun {step} --ntasks={gpus} /usr/bin/python3 -c {shlex.quote(counting)}"
     options = [f"--singularity-elastic={elastic}"] if elastic else ["--singularity-off", "--no-requeue"]
     options += [f"--nodes={nodes}"] if nodes else []
     options += where
-    return cluster.submit(*options, f"--qos={tier}", f"--gpus={gpus}", f"--ntasks={gpus}", script=script(program))
+    return cluster.submit(*options, f"--qos={tier}", f"--gpus={gpus}", f"--ntasks={gpus}", script=script(line))
 
 
 @contextlib.contextmanager
@@ -291,6 +291,23 @@ def limit(cluster, text):
         yield
     finally:
         modify(-1)
+
+
+def test_what_cannot_be_saved_is_not_moved(cluster):
+    """It keeps its GPUs from a job of a higher tier, which has them as soon as it can be saved."""
+    training = submit(cluster, "basic", GPUS, "2-8", program=HOLDS, where=[EVERY])
+    wait_for(lambda: cluster.job(training).get("unsavable") == "yes", PATIENCE, "the training to be noted as one that cannot be saved")
+    premium = submit(cluster, "premium", 4)
+    think = [PLANNER, "--once", "--dry-run"]
+    thought = wait_for(lambda: next((text for text in [cluster.controller.run(think, user="alice").stdout] if str(premium) in text), None),
+                       PATIENCE, "the planner to know of the premium job")
+    assert "shrink" not in thought, thought
+    assert gpus_of(cluster, training) == GPUS and cluster.job(training)["Restarts"] == "0"
+    cluster.controller.run(["touch", f"/shared/free-{training}"])
+    wait_gpus(cluster, premium, 4)
+    wait_gpus(cluster, training, 4)
+    wait_goes_on(cluster, training)
+    end(cluster, premium, training)
 
 
 def test_limits_hold_against_the_planner(cluster):

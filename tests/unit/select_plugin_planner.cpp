@@ -228,6 +228,8 @@ void tiers_and_movability(void **) {
     assert_false(is_movable(job));
     assert_false(
         is_movable(running(1, "gres/gpu:4", "singularity: elastic=2-4", {{"n1", 4}}))); // no step yet
+    assert_false(
+        is_movable(running(1, "gres/gpu:4", "singularity: elastic=2-4 ranks=4 unsavable=yes", {{"n1", 4}})));
 }
 
 void priorities_of_jobs_that_wait(void **) {

@@ -308,6 +308,45 @@ void who_fails_does_not_wait(void **) {
     assert_int_equal(one.three.take<singularity::agent::RankEnded>()->status, 3 << 8);
 }
 
+using Lines = std::vector<std::string>;
+
+void what_a_user_must_know_is_said_by_one_task(void **) {
+    Two one;
+    one.run();
+    one.step.say("it cannot be saved");
+    const auto told = one.two.take<singularity::agent::RankEnded>();
+    assert_true(told->news == Lines{"it cannot be saved"});
+    assert_true(one.three.packet.empty());
+    // It says one after the other, and then hears of its end.
+    one.step.say("nor moved");
+    one.step.say("nor resized");
+    one.step.ended(2, 0);
+    assert_true(one.two.packet.empty() && one.three.packet.empty());
+    one.step.wait(2, one.two.asker());
+    assert_true(one.two.take<singularity::agent::RankEnded>()->news == (Lines{"nor moved", "nor resized"}));
+    one.step.wait(2, one.two.asker());
+    const auto ended = one.two.take<singularity::agent::RankEnded>();
+    assert_int_equal(ended->status, 0);
+    assert_true(ended->news.empty());
+}
+
+void another_task_says_it_when_the_first_has_left(void **) {
+    Two one;
+    one.join();
+    one.step.say("early"); // no task runs yet
+    assert_true(one.two.packet.empty() && one.three.packet.empty());
+    one.two.left = true;
+    one.step.wait(3, one.three.asker());
+    assert_true(one.three.packet.empty());
+    one.step.look_at_wrappers([](const Step::Place &) {});
+    assert_true(one.three.take<singularity::agent::RankEnded>()->news == Lines{"early"});
+    // Of lines that nobody says not every one is kept.
+    for (int number = 0; number < 100; ++number)
+        one.step.say("more");
+    one.step.wait(3, one.three.asker());
+    assert_int_equal(one.three.take<singularity::agent::RankEnded>()->news.size(), 16);
+}
+
 using Pairs = std::map<std::uint32_t, std::uint32_t>;
 
 void ranks_find_tasks_wherever_they_are(void **) {
@@ -460,6 +499,8 @@ int main() {
         cmocka_unit_test(a_step_is_where_slurm_makes_it),
         cmocka_unit_test(a_script_is_known_by_its_cgroups),
         cmocka_unit_test(what_is_the_steps_is_not_one_tasks),
+        cmocka_unit_test(what_a_user_must_know_is_said_by_one_task),
+        cmocka_unit_test(another_task_says_it_when_the_first_has_left),
         cmocka_unit_test(ranks_find_tasks_wherever_they_are),
         cmocka_unit_test(a_task_that_stands_for_two_ends_with_both),
         cmocka_unit_test(who_is_told_to_end_hears_it_when_that_is_decided),

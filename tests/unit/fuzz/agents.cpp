@@ -236,6 +236,10 @@ std::vector<std::string> good_envelopes() {
         save->set_step(wire::SaveJob::ROUND);
         save->add_requests()->set_text("?");
     });
+    add([](auto &one) {
+        one.mutable_tell_user()->set_job("u1000-j12ab34");
+        one.mutable_tell_user()->set_words("it cannot be saved");
+    });
     add([](auto &one) { one.mutable_fault()->set_why("because"); });
     return out;
 }
