@@ -12,6 +12,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -38,6 +41,11 @@ CUresult cuCtxGetCurrent(CUcontext *context) {
 }
 CUresult singularity_primary_context_handle(CUcontext *context, CUdevice) {
     *context = kContext;
+    return CUDA_SUCCESS;
+}
+CUresult singularity_processor_places(unsigned char **groups, unsigned char **positions) {
+    *groups = static_cast<unsigned char *>(std::calloc(66, 1));
+    *positions = static_cast<unsigned char *>(std::calloc(66, 1));
     return CUDA_SUCCESS;
 }
 const void *singularity_export_table(const CUuuid &id) {
@@ -117,6 +125,8 @@ constexpr std::array<unsigned char, 16> kStorageTable{0xc6, 0x93, 0x33, 0x6e, 0x
                                                       0xa8, 0xc3, 0x68, 0xf3, 0x55, 0xd8, 0x95, 0x93};
 constexpr std::array<unsigned char, 16> kCudartTable{0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,
                                                      0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9};
+constexpr std::array<unsigned char, 16> kPlacesTable{0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45,
+                                                     0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca};
 
 void context_local_storage(void ** /*state*/) {
     using Put = CUresult (*)(CUcontext, void *, void *, libcuda::StorageDestructor);
@@ -174,6 +184,23 @@ void tables_have_sizes_and_no_holes(void ** /*state*/) {
     assert_ptr_equal(again, context_object.data());
 }
 
+// As cuBLASLt uses it on compute capability 9.0: slot 4 gives two arrays, slot 13 takes them back.
+void places_of_processors(void ** /*state*/) {
+    using Two = CUresult (*)(unsigned char **, unsigned char **);
+    using Free = CUresult (*)(unsigned char *, unsigned char *);
+    const void *table = nullptr;
+    const auto id = uuid(kPlacesTable);
+    assert_int_equal(cuGetExportTable(&table, &id), CUDA_SUCCESS);
+    const auto *const slots = static_cast<const void *const *>(table);
+    assert_int_equal(std::bit_cast<std::uintptr_t>(slots[0]), 17 * 8);
+    unsigned char *groups = nullptr;
+    unsigned char *positions = nullptr;
+    assert_int_equal(reinterpret_cast<Two>(const_cast<void *>(slots[4]))(&groups, &positions), CUDA_SUCCESS);
+    assert_non_null(groups);
+    assert_non_null(positions);
+    assert_int_equal(reinterpret_cast<Free>(const_cast<void *>(slots[13]))(groups, positions), CUDA_SUCCESS);
+}
+
 } // namespace
 
 int main() {
@@ -183,6 +210,7 @@ int main() {
                                 cmocka_unit_test(proc_addresses_are_this_librarys),
                                 cmocka_unit_test(errors_have_names),
                                 cmocka_unit_test(context_local_storage),
-                                cmocka_unit_test(tables_have_sizes_and_no_holes)};
+                                cmocka_unit_test(tables_have_sizes_and_no_holes),
+                                cmocka_unit_test(places_of_processors)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
