@@ -6,6 +6,7 @@ else. One that fails is run once more (--reruns 1, of pytest-rerunfailures), so 
 does not refuse a change. It is not forgotten: what failed is printed here, into ctest's log, and ./dev test ends with a list.
 """
 
+import os
 import signal
 
 FAILED = "FIRST TRY FAILED"
@@ -14,6 +15,16 @@ FAILED = "FIRST TRY FAILED"
 def pytest_configure():
     # Told to end, as when there is no time left: fixtures take down what they have brought up.
     signal.signal(signal.SIGTERM, lambda number, frame: signal.default_int_handler(number, frame))
+    # A process that is forked (multiprocessing.Pool ends its own by this signal) has no fixtures of its own: it must not take
+    # down those of its parent. Until it has the default action the signal waits.
+    os.register_at_fork(before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]),
+                        after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM]),
+                        after_in_child=default_action)
+
+
+def default_action():
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 
 
 def pytest_runtest_logreport(report):
