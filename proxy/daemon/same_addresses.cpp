@@ -20,7 +20,9 @@ Expected<void> want_same_addresses(char **argv) {
         return {};
     const auto wanted = static_cast<unsigned>(now) | ADDR_NO_RANDOMIZE;
     // A kernel or a filter that refuses it must not make this loop: it is looked at before the exec.
-    if (personality(wanted) < 0 || static_cast<unsigned>(personality(kAsk)) != wanted)
+    if (personality(wanted) < 0)
+        return std::unexpected(errno_error("switch off", "address space layout randomisation"));
+    if (static_cast<unsigned>(personality(kAsk)) != wanted)
         return std::unexpected(errno_error("switch off", "address space layout randomisation", EPERM));
     execv("/proc/self/exe", argv);
     return std::unexpected(errno_error("start again", "/proc/self/exe"));
