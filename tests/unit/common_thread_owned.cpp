@@ -26,9 +26,11 @@ struct Owned {
 
 struct Late {
     std::vector<int> *seen = nullptr;
+    int *ended_before = nullptr;
     ~Late() {
         if (seen == nullptr)
             return;
+        *ended_before = ended;
         ThreadOwned<Owned>::mine().numbers.push_back(4);
         *seen = ThreadOwned<Owned>::mine().numbers;
     }
@@ -40,13 +42,16 @@ void test_each_thread_has_one_until_its_end(void ** /*state*/) {
     assert_ptr_equal(&mine, &ThreadOwned<Owned>::mine());
     assert_int_equal(made, before + 1);
     std::vector<int> seen;
+    int ended_before = -1;
     std::thread([&] {
         // Made first, so destroyed last: after any thread_local that were made later.
         static thread_local Late late;
         late.seen = &seen;
+        late.ended_before = &ended_before;
         ThreadOwned<Owned>::mine().numbers = {1, 2, 3};
         assert_ptr_not_equal(&mine, &ThreadOwned<Owned>::mine());
     }).join();
+    assert_int_equal(ended_before, 0);
     assert_true(seen == (std::vector<int>{1, 2, 3, 4}));
     assert_int_equal(made, before + 2);
     assert_int_equal(ended, 1); // the other thread's; this one's lives as long as the process

@@ -11,8 +11,8 @@ namespace singularity {
 // One T for each thread, made by its first use. It outlives the destructors of all thread_local variables,
 // which may use it; on the thread that calls exit(3) it also outlives the handlers of atexit(3) and the
 // destructors of static variables. A thread_local T would be gone before them, and they would work on what
-// was freed. T's destructor runs at the end of every other thread. Tag: one T for each.
-template <class T, class Tag = T>
+// was freed. T's destructor runs at the end of every other thread.
+template <class T>
 class ThreadOwned {
   public:
     static T &mine() {
