@@ -125,8 +125,7 @@ CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CU
     }
     const auto result =
         ask(route_on(*session),
-            protocol::Message<protocol::ReserveAddress>{
-                .fixed = {.address = address, .size = size, .alignment = alignment, .flags = flags}});
+            protocol::Message<protocol::ReserveAddress>{.fixed = {.address = address, .size = size}});
     if (result != CUDA_SUCCESS) {
         const std::scoped_lock lock(session->addresses_lock);
         session->addresses.release({.address = address, .size = size});

@@ -142,11 +142,10 @@ std::vector<std::vector<Part>> all_seeds() {
                          .fixed = {.source = kSlab, .size = kBytes.size(), .stream = stream}}),
                      record_of(protocol::Message<protocol::UnmapSlab>{
                          .fixed = {.address = kSlab, .size = protocol::kSlabUnit}})});
-    found.push_back(
-        {record_of(protocol::Message<protocol::ReserveAddress>{
-             .fixed = {.address = kReservation, .size = protocol::kSlabUnit, .alignment = 0, .flags = 0}}),
-         record_of(protocol::Message<protocol::FreeAddress>{
-             .fixed = {.address = kReservation, .size = protocol::kSlabUnit}})});
+    found.push_back({record_of(protocol::Message<protocol::ReserveAddress>{
+                         .fixed = {.address = kReservation, .size = protocol::kSlabUnit}}),
+                     record_of(protocol::Message<protocol::FreeAddress>{
+                         .fixed = {.address = kReservation, .size = protocol::kSlabUnit}})});
     found.push_back({record_of(protocol::Message<protocol::ReserveAddress>{
                          .fixed = {.address = kReservation, .size = protocol::kSlabUnit}}),
                      call_of(api::MemMapRequest{.ptr = kReservation,

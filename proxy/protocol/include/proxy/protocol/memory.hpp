@@ -87,8 +87,6 @@ struct ReserveAddress {
     using Reply = Nothing;
     std::uint64_t address = 0;
     std::uint64_t size = 0;
-    std::uint64_t alignment = 0; // as the program said
-    std::uint64_t flags = 0;
     [[nodiscard]] const char *wrong(const std::array<View, 0> & /*buffers*/) const {
         return detail::wrong_range(address, size, kSlabUnit);
     }
