@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 using namespace singularity;
 using namespace singularity::client;
@@ -136,7 +137,11 @@ CUresult singularity_processor_places(unsigned char **groups, unsigned char **po
                 *groups = copy(reply.buffers[0]);
                 *positions = copy(reply.buffers[1]);
             });
-    return result == CUDA_SUCCESS && !there ? CUDA_ERROR_OUT_OF_MEMORY : result;
+    if (there)
+        return result;
+    std::free(std::exchange(*groups, nullptr));
+    std::free(std::exchange(*positions, nullptr));
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 } // extern "C"

@@ -127,6 +127,22 @@ void memory_is_mapped_copied_and_given_back(void **) {
                      kInvalidValue);
 }
 
+void places_of_processors_are_the_drivers(void **) {
+    const Scratch scratch;
+    const ProxyProcess proxy(scratch.path());
+    Client client(proxy.socket());
+    client.make_context();
+    const auto bytes = client.ask(protocol::ProcessorPlaces{}, {}, 2 * protocol::kMostProcessorPairs + 256);
+    const auto reply = need(protocol::decode_reply<protocol::ProcessorPlaces>(bytes));
+    assert_int_equal(reply.result, 0);
+    const auto &[groups, positions] = reply.buffers;
+    assert_true(groups.bytes.size() >= 66 && positions.bytes.size() == groups.bytes.size());
+    for (std::size_t pair = 0; pair < 66; ++pair) {
+        assert_int_equal(std::to_integer<unsigned>(groups.bytes[pair]), pair % 8);
+        assert_int_equal(std::to_integer<unsigned>(positions.bytes[pair]), pair / 8);
+    }
+}
+
 void kernels_get_their_parameters(void **) {
     const Scratch scratch;
     const ProxyProcess proxy(scratch.path());
@@ -414,6 +430,7 @@ int main() {
         cmocka_unit_test(windows_are_apart),
         cmocka_unit_test(identify_needs_no_session),
         cmocka_unit_test(memory_is_mapped_copied_and_given_back),
+        cmocka_unit_test(places_of_processors_are_the_drivers),
         cmocka_unit_test(kernels_get_their_parameters),
         cmocka_unit_test(asynchronous_errors_come_later),
         cmocka_unit_test(a_waiting_call_stops_nobody),
