@@ -25,8 +25,8 @@ __global__ void fill(unsigned *out, unsigned from) {
     out[index] = from + index;
 }
 
-// What was written into freed memory is found by who gets it next.
-bool heap_is_sound() {
+// What was written into freed memory is found by who gets it next: malloc(3) then ends the program.
+void use_the_heap() {
     for (std::size_t size = 8; size < 4096; size += 8) {
         std::array<void *, 16> taken{};
         for (auto &one : taken) {
@@ -37,7 +37,6 @@ bool heap_is_sound() {
             std::free(one);
     }
     malloc_trim(0);
-    return true;
 }
 
 // A stack of contexts that grows and shrinks, streams, memory, a launch.
@@ -76,8 +75,8 @@ struct Last {
         if (other == nullptr)
             return;
         const bool same = work(other) == before;
-        std::printf("at the end the same %s\nheap %s\n", same ? "yes" : "NO", heap_is_sound() ? "sound" : "");
-        std::printf("%s\n", same ? "PASSED" : "FAILED");
+        use_the_heap();
+        std::printf("at the end the same %s\n%s\n", same ? "yes" : "NO", same ? "PASSED" : "FAILED");
         std::fflush(stdout);
         if (!same)
             std::_Exit(1);
