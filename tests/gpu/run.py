@@ -70,7 +70,7 @@ def table_of_workloads():
 
 
 def compile_workloads(names, directory, architecture):
-    """Those that could be compiled: name -> program; the others are said."""
+    """name -> program. The first that cannot be compiled ends it all: what was not run has not passed."""
     table = table_of_workloads()
     compiling = {}
     for name in names:
@@ -81,10 +81,10 @@ def compile_workloads(names, directory, architecture):
         compiling[name] = (output, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
     compiled = {}
     for name, (output, process) in compiling.items():
-        if process.communicate()[1] and process.returncode != 0:
-            print(f"not compiled: {name}")
-        else:
-            compiled[name] = output
+        complaint = process.communicate(timeout=PATIENCE)[1]
+        if process.returncode != 0:
+            sys.exit(f"run.py: {name} cannot be compiled; correct that, or name the others with --only\n{complaint}")
+        compiled[name] = output
     return compiled
 
 
@@ -206,6 +206,8 @@ def main():
     options = parser.parse_args()
     installation = Installation(options.directory)
     wanted = set(options.only) or set(table_of_workloads()) | set(PROGRAMS)
+    if options.images is None and any(PROGRAMS[name][1] for name in wanted & set(PROGRAMS)):
+        print("trainings are not moved: --images names the program that does it")
     with tempfile.TemporaryDirectory(prefix="singularity-gpu-") as scratch:
         commands = {name: ([str(path)], 0)
                     for name, path in compile_workloads(sorted(wanted - set(PROGRAMS)), pathlib.Path(scratch), options.arch).items()}
