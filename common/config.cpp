@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "common/config.hpp"
 
+#include "common/outside.hpp"
 #include "common/settings.hpp"
 #include "common/trusted_file.hpp"
 #include "yaml.hpp"
@@ -26,6 +27,7 @@ using settings::Choice;
 using settings::Duration;
 using settings::Integer;
 using settings::Key;
+using settings::OutsideText;
 using settings::Text;
 
 // More GPUs than any cluster has; keeps products with a rank count inside 64 bits.
@@ -91,6 +93,7 @@ constexpr std::tuple kKeys{
     Key{"agents.metrics",             AbsolutePath{true},   "",                [](auto &c) -> auto & { return c.agents.metrics; }},
     Key{"agents.nccl",                AbsolutePath{true},   "",                [](auto &c) -> auto & { return c.agents.nccl; }},
     Key{"agents.run_without_slurm",   Boolean{},            false,             [](auto &c) -> auto & { return c.agents.run_without_slurm; }},
+    Key{"network.outside",            OutsideText{},        "everything",      [](auto &c) -> auto & { return c.network.outside; }},
     Key{"per_user.connections",       Integer{16, 4096},    1024,              [](auto &c) -> auto & { return c.per_user.connections; }},
     Key{"per_user.nodes",             kHeld,                256,               [](auto &c) -> auto & { return c.per_user.nodes; }},
     Key{"per_user.jobs",              kHeld,                64,                [](auto &c) -> auto & { return c.per_user.jobs; }},

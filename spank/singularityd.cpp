@@ -53,6 +53,7 @@ int serve(agent::ServerOptions options) {
     if (auto watched = agent::watch_health(); !watched)
         return give_up(watched.error());
     options.agents = settings->agents;
+    options.network = settings->network;
     agent::budgets() = agent::Budgets(settings->per_user);
     options.places.libraries.nccl = settings->agents.nccl;
     options.elastic = settings->elastic;
@@ -72,6 +73,7 @@ int run(int argc, char **argv) {
         .places = {.libraries = {}, .state = agent::kDefaultState, .staging = agent::kDefaultStaging},
         .host = host_name(),
         .agents = {},
+        .network = {},
         .elastic = {}};
     app.add_flag("--check", once,
                  "check once whether this node can hold elastic jobs, print the result, and end");

@@ -197,6 +197,7 @@ Expected<void> check_descriptor(const NodeFacts &facts, const DumpRequest &reque
 
 Expected<NodeFacts> facts_of(const DumpRequest &request) {
     NodeFacts facts;
+    facts.others_are_reset = request.others_are_reset;
     facts.neighbours.insert(request.neighbours.begin(), request.neighbours.end());
     auto network = read_link(fmt::format("/proc/{}/ns/net", request.init));
     if (!network)

@@ -26,6 +26,7 @@ struct NodeFacts {
     std::map<std::uint64_t, std::uint64_t> unix_sockets; // in the node's network: inode -> its peer's, or 0
     std::set<std::string> outside;                       // Resource::inherit of what leads out with leave
     std::set<std::string> neighbours;                    // addresses
+    bool others_are_reset = false;                       // as of DumpRequest
 };
 
 [[nodiscard]] Expected<NodeFacts> facts_of(const DumpRequest &request);

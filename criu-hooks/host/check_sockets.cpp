@@ -89,7 +89,7 @@ Expected<void> check_connection(const NodeFacts &facts, int socket, const std::s
         return {}; // not connected
     const auto local = address_of(here);
     const auto remote = address_of(there);
-    if (!local || !remote || remote->loopback ||
+    if (facts.others_are_reset || !local || !remote || remote->loopback ||
         std::memcmp(&local->ip, &remote->ip, sizeof(local->ip)) == 0 ||
         facts.neighbours.contains(remote->host))
         return {};

@@ -118,6 +118,11 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
                 refused = verified.error();
                 return verified;
             }
+        if (stage == kBeforeItRuns && wanted.connected)
+            if (auto done = wanted.connected(); !done) {
+                refused = done.error();
+                return done;
+            }
         return context.progress ? context.progress(stage) : Expected<void>();
     };
     const Doubt doubt = [&]() -> Expected<void> {

@@ -36,6 +36,8 @@ JobKeeper::JobKeeper(const JobKeeperOptions &options, NodeKeeper &nodes)
                       .members = options.place / "members",
                       .host = options.host,
                       .vxlan_port = static_cast<std::uint16_t>(options.agents.vxlan_port),
+                      .way_out = {.outside = parse_outside(options.network.outside).value_or(Outside{}),
+                                  .agents = static_cast<std::uint16_t>(options.agents.port)},
                       .patience = options.agents.patience,
                       .run_without_slurm = options.agents.run_without_slurm} {}
 
@@ -45,6 +47,10 @@ Expected<std::unique_ptr<JobKeeper>> JobKeeper::open(const JobKeeperOptions &opt
     if (!options.agents.address.empty())
         if (auto closed = network::close_port(static_cast<std::uint16_t>(options.agents.vxlan_port)); !closed)
             return propagate(closed);
+    // Jobs can do without.
+    if (out->member_setting_.way_out.outside.open())
+        if (auto forwards = network::forward_for_jobs(); !forwards)
+            kLog.error("{}: jobs reach nothing outside of this host", forwards.error().message());
     auto opened =
         peers::Peers::open({.host = options.host,
                             .bind = options.agents.address,

@@ -26,6 +26,7 @@ struct JobKeeperOptions {
     std::filesystem::path place; // jobs/ and members/ are made in it
     std::string host;            // our own name
     Config::Agents agents;
+    Config::Network network;
     TellSlurm tell_slurm;
 };
 

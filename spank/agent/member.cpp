@@ -146,7 +146,8 @@ Expected<std::shared_ptr<Member>> Member::prepare(NodeKeeper &nodes, const Membe
     network::Prepare plan{.vni = request.vni(),
                           .port = setting.vxlan_port,
                           .local = request.local(),
-                          .hosts = {request.hosts().begin(), request.hosts().end()}};
+                          .hosts = {request.hosts().begin(), request.hosts().end()},
+                          .way_out = setting.way_out};
     out->network_.ask<network::Prepared>(
         network::PrepareRequest{.plan = std::move(plan)},
         [answer = std::move(answer), port, step = out->step_](const Expected<network::Prepared> &prepared) {
@@ -573,13 +574,23 @@ void Member::end(const std::string &trouble, Answer answer, const StepFinish &ho
     if (ending_)
         return;
     ending_ = true;
-    if (step_)
-        step_->finish(trouble, how);
+    ending_nodes_ = 1; // until they are counted
     if (following_)
         std::exchange(following_, std::nullopt)->answer(fault({"follow", job(), "it ends", ECHILD}));
-    const auto own = own_nodes();
-    ending_nodes_ = 1;
-    for (const auto *const one : own) {
+    // While the nodes are there, which Slurm ends with the tasks of their step: nobody outside waits for what
+    // has gone to another host. Without an answer they end all the same.
+    network_.ask<network::Done>(network::ReleaseRequest{}, [self = shared_from_this(), trouble,
+                                                            how](const Expected<network::Done> &released) {
+        if (!released && !self->network_.lost())
+            kLog.error("{}", released.error().message());
+        if (self->step_)
+            self->step_->finish(trouble, how);
+        self->destroy_nodes();
+    });
+}
+
+void Member::destroy_nodes() {
+    for (const auto *const one : own_nodes()) {
         LiveNode *const node = nodes_->find_node(one->name());
         if (node == nullptr)
             continue;

@@ -62,6 +62,7 @@ struct MemberSetting {
     std::filesystem::path members; // directory of all
     std::string host;              // our own name
     std::uint16_t vxlan_port = 0;
+    network::WayOut way_out;
     std::chrono::milliseconds patience{};
     bool run_without_slurm = false; // of users
 };
@@ -141,6 +142,7 @@ class Member : public std::enable_shared_from_this<Member> {
     [[nodiscard]] peers::wire::NewsOfJob news(const peers::wire::FollowJob &request);
     void look_at_following();
     void look_at_end();
+    void destroy_nodes();
 
     NodeKeeper *nodes_;
     const MemberSetting *setting_;

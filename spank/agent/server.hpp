@@ -31,6 +31,7 @@ struct ServerOptions {
     Surroundings places;
     std::string host; // our own name
     Config::Agents agents;
+    Config::Network network;
     Config::Elastic elastic;
 };
 

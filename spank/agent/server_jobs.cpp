@@ -29,6 +29,7 @@ Expected<void> Server::open_jobs() {
          .place = options_.places.state.parent_path(),
          .host = options_.host,
          .agents = options_.agents,
+         .network = options_.network,
          .tell_slurm = [this](std::vector<std::string> words) { slurm_watch_.tell(std::move(words)); }},
         *this);
     if (!opened)

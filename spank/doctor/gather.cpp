@@ -128,7 +128,8 @@ Facts gather(const Where &where) {
     facts.driver = of_node(look_at_driver);
     facts.munge = configured([&] { return look_at_munge(facts.configuration->agents.munge_socket); });
     facts.host_name = of_node(look_at_host_name);
-    facts.kernel_network = of_node(look_at_kernel_network);
+    facts.kernel_network = of_node(
+        [&] { return configured([&] { return look_at_kernel_network(facts.configuration->network); }); });
     return facts;
 }
 

@@ -38,7 +38,7 @@ struct Where {
 [[nodiscard]] Fact<Driver> look_at_driver();
 [[nodiscard]] Fact<Munge> look_at_munge(const std::filesystem::path &socket);
 [[nodiscard]] Fact<HostName> look_at_host_name();
-[[nodiscard]] Fact<KernelNetwork> look_at_kernel_network();
+[[nodiscard]] Fact<KernelNetwork> look_at_kernel_network(const Config::Network &settings);
 
 // For all parts.
 [[nodiscard]] std::unexpected<NotSeen> not_seen(Unseen why, std::string words);

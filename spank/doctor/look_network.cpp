@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What agents of different hosts need to speak to each other, and nodes of a job.
 #include "common/name_space.hpp"
+#include "common/outside.hpp"
 #include "gather.hpp"
 #include "network/firewall.hpp"
+#include "network/gateway.hpp"
 #include "network/links.hpp"
 #include "node/network.hpp"
 #include "node/record.hpp"
@@ -99,12 +101,12 @@ Fact<HostName> look_at_host_name() {
     return out;
 }
 
-Fact<KernelNetwork> look_at_kernel_network() {
+Fact<KernelNetwork> look_at_kernel_network(const Config::Network &settings) {
     if (geteuid() != 0)
         return not_seen(Unseen::kNeedsRoot, "they are tried out in a network namespace of their own");
     KernelNetwork out;
     // As of a virtual node: its interface is one end of a veth pair.
-    auto made = node::make_network_namespace(node::kDefaultAddress);
+    auto made = node::make_network_namespace(node::kDefaultAddress, node::DefaultRoute::no);
     if (!made) {
         out.broken.push_back({"veth", made.error().message()});
         return out;
@@ -116,6 +118,9 @@ Fact<KernelNetwork> look_at_kernel_network() {
     if (!visit)
         return not_seen(visit.error());
     out.broken = try_pieces();
+    if (const auto outside = parse_outside(settings.outside); outside && outside->open())
+        if (auto tried = network::try_way_out(); !tried)
+            out.broken.push_back({"nf_nat (for network.outside)", tried.error().message()});
     return out;
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "firewall.hpp"
 
-#include <algorithm>
+#include "common/proc.hpp"
+#include "gateway.hpp"
 
 #include <fmt/format.h>
-#include <nftables/libnftables.h>
 
 namespace singularity::network {
 
@@ -35,40 +35,46 @@ constexpr const char *kNetworkRules =
     "add rule inet {0} input meta nfproto ipv6 udp dport {1} @th,96,24 {2} counter drop\n"
     "add rule inet {0} input ip saddr != @hosts udp dport {1} @th,96,24 {2} counter drop\n";
 
+// What the host did not forward before jobs needed it to is not forwarded now.
+constexpr const char *kTransitRules =
+    "add table inet singularity\n"
+    "add chain inet singularity transit {{ type filter hook forward priority filter; policy accept; }}\n"
+    "flush chain inet singularity transit\n"
+    "add rule inet singularity transit meta nfproto ipv4 iifname != \"{0}*\" oifname != \"{0}*\" counter "
+    "drop\n";
+
+constexpr const char *kForwards = "/proc/sys/net/ipv4/ip_forward";
+
 } // namespace
 
-void Firewall::Free::operator()(nft_ctx *context) const { nft_ctx_free(context); }
-
-Expected<Firewall::Context> Firewall::open() {
-    Context context(nft_ctx_new(NFT_CTX_DEFAULT));
-    if (!context || nft_ctx_buffer_error(context.get()) != 0 || nft_ctx_buffer_output(context.get()) != 0)
-        return failure("use", "nftables", "there is no memory", ENOMEM);
-    return context;
-}
-
-Expected<void> Firewall::run(const Context &context, const std::string &commands) {
-    if (nft_run_cmd_from_buffer(context.get(), commands.c_str()) == 0)
-        return {};
-    std::string why = nft_ctx_get_error_buffer(context.get());
-    std::ranges::replace(why, '\n', ' ');
-    return failure("set", "nftables", fmt::format("{} (does the kernel have nf_tables?)", why), EIO);
-}
-
 Expected<void> close_port(std::uint16_t port) {
-    auto context = Firewall::open();
-    if (!context)
-        return propagate(context);
-    return Firewall::run(*context, fmt::format(kHostRules, port));
+    auto nft = Nft::open();
+    return nft ? nft->run(fmt::format(kHostRules, port)) : propagate(nft);
+}
+
+Expected<void> forward_for_jobs() {
+    auto now = proc::read(kForwards);
+    if (!now)
+        return propagate(now);
+    if (!now->starts_with('0'))
+        return {};
+    auto nft = Nft::open();
+    if (!nft)
+        return propagate(nft);
+    // First: nothing passes in between.
+    if (auto guarded = nft->run(fmt::format(kTransitRules, kHostEnd)); !guarded)
+        return guarded;
+    return write_setting(kForwards, "1");
 }
 
 Expected<Firewall> Firewall::make(const Prepare &plan) {
-    auto context = open();
-    if (!context)
-        return propagate(context);
+    auto nft = Nft::open();
+    if (!nft)
+        return propagate(nft);
     auto table = fmt::format("singularity_{}_{}", plan.port, plan.vni);
-    if (auto made = run(*context, fmt::format(kNetworkRules, table, plan.port, plan.vni)); !made)
+    if (auto made = nft->run(fmt::format(kNetworkRules, table, plan.port, plan.vni)); !made)
         return propagate(made);
-    return Firewall(std::move(*context), std::move(table));
+    return Firewall(std::move(*nft), std::move(table));
 }
 
 Expected<void> Firewall::admit(const std::vector<std::uint32_t> &hosts) const {
@@ -76,7 +82,7 @@ Expected<void> Firewall::admit(const std::vector<std::uint32_t> &hosts) const {
     for (const auto host : hosts)
         commands += fmt::format("add element inet {} hosts {{ {}.{}.{}.{} }}\n", table_, host >> 24,
                                 host >> 16 & 0xff, host >> 8 & 0xff, host & 0xff);
-    return commands.empty() ? Expected<void>() : run(context_, commands);
+    return commands.empty() ? Expected<void>() : nft_.run(commands);
 }
 
 } // namespace singularity::network

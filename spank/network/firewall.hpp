@@ -4,20 +4,22 @@
 #pragma once
 
 #include "common/error.hpp"
+#include "nft.hpp"
 #include "plan.hpp"
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
-
-struct nft_ctx;
 
 namespace singularity::network {
 
 // From now on no user of this host can send to the port, of this or any other host, and nothing that passes
 // through can either. Stays when the agent ends: other hosts rely on it.
 [[nodiscard]] Expected<void> close_port(std::uint16_t port);
+
+// The host forwards packets of IPv4 from now on: those from and to jobs, and no others, if it has forwarded
+// none before. Stays when the agent ends: jobs go on.
+[[nodiscard]] Expected<void> forward_for_jobs();
 
 // The same for one network, and who may send to it. The kernel takes it away when the object, or its process,
 // ends, and lets nobody else touch it.
@@ -28,16 +30,9 @@ class Firewall {
     [[nodiscard]] Expected<void> admit(const std::vector<std::uint32_t> &hosts) const;
 
   private:
-    struct Free {
-        void operator()(nft_ctx *context) const;
-    };
-    using Context = std::unique_ptr<nft_ctx, Free>;
-    Firewall(Context context, std::string table) : context_(std::move(context)), table_(std::move(table)) {}
-    [[nodiscard]] static Expected<Context> open();
-    [[nodiscard]] static Expected<void> run(const Context &context, const std::string &commands);
-    friend Expected<void> close_port(std::uint16_t port);
+    Firewall(Nft nft, std::string table) : nft_(std::move(nft)), table_(std::move(table)) {}
 
-    Context context_;
+    Nft nft_;
     std::string table_;
 };
 

@@ -4,6 +4,7 @@
 #include "common/deadline.hpp"
 #include "common/name_space.hpp"
 #include "log.hpp"
+#include "lost_connections.hpp"
 
 #include <algorithm>
 #include <array>
@@ -80,6 +81,12 @@ Expected<JobNetwork> JobNetwork::make(const Prepare &plan) {
     auto host = Links::open();
     if (!host)
         return propagate(host);
+    auto host_rules = Nft::open();
+    if (!host_rules)
+        return propagate(host_rules);
+    const auto host_home = open_file("/proc/thread-self/ns/net", O_RDONLY);
+    if (!host_home)
+        return std::unexpected(host_home.error());
     if (unshare(CLONE_NEWNET) != 0)
         return std::unexpected(errno_error("make", "a network namespace"));
     switch_off_ipv6();
@@ -93,8 +100,20 @@ Expected<JobNetwork> JobNetwork::make(const Prepare &plan) {
         return propagate(made);
     if (auto up = own->change(kBridge, {.mtu = {}, .mac = {}, .bridge = {}, .up = true}); !up)
         return propagate(up);
+    std::optional<Gateway> gateway;
+    if (plan.way_out.outside.open()) {
+        auto made = Gateway::make(plan, {.host = &*host,
+                                         .host_rules = std::move(*host_rules),
+                                         .host_home = host_home->get(),
+                                         .own = &*own,
+                                         .bridge = kBridge});
+        if (made)
+            gateway = std::move(*made);
+        else // the job can do without, and its programs see at once that there is none
+            kLog.error("{}: the job's programs reach nothing outside of it", made.error().message());
+    }
     return JobNetwork(plan, std::move(*host), std::move(*own), std::move(*firewall), std::move(*home),
-                      mtu - kOverhead);
+                      std::move(gateway), mtu - kOverhead);
 }
 
 Expected<void> JobNetwork::add_port(const std::string &name, std::uint32_t mtu) {
@@ -161,18 +180,36 @@ Expected<void> JobNetwork::attach(std::uint32_t node, const UniqueFd &home) {
                 kInNode, {.mtu = mtu_, .mac = mac_of(plan_.vni, node), .bridge = {}, .up = true});
             !changed)
             return changed;
+        if (auto shown = show_way_out(*links); !shown)
+            return shown;
         if (auto moved = links->move(kUplink, home_.get(), name); !moved)
             return moved;
     }
     if (auto added = add_port(name, mtu_); !added)
         return added;
-    nodes_.emplace(node, name);
-    return {};
+    nodes_.emplace(node, Node{.port = name, .home = std::move(*there)});
+    if (!gateway_)
+        return {};
+    const auto address = address_of(plan_.vni, node);
+    if (auto led = own_.add_route(kBridge, {.to = address, .prefix = 32, .gateway = {}}); !led)
+        return led;
+    return own_.add_neighbour(kBridge, address, mac_of(plan_.vni, node));
+}
+
+Expected<void> JobNetwork::show_way_out(Links &in_node) const {
+    const auto gateway = network_of(plan_.vni) | kGateway;
+    const Links::Route everything{.to = 0, .prefix = 0, .gateway = gateway};
+    if (gateway_) {
+        auto led = in_node.add_route(kInNode, everything);
+        return led ? in_node.add_neighbour(kInNode, gateway, kGatewayMac) : led;
+    }
+    auto removed = in_node.remove_route(kInNode, everything);
+    return removed || removed.error().code == ESRCH ? Expected<void>() : removed;
 }
 
 void JobNetwork::forget(std::uint32_t node) {
     if (const auto found = nodes_.find(node); found != nodes_.end()) {
-        std::erase(ports_, found->second);
+        std::erase(ports_, found->second.port);
         nodes_.erase(found);
     }
 }
@@ -193,6 +230,31 @@ Expected<void> JobNetwork::set_cut(bool cut) {
             return set;
     }
     return {};
+}
+
+Expected<void> JobNetwork::release() {
+    if (!gateway_)
+        return {};
+    Expected<void> out;
+    const auto remember = [&out](const Expected<void> &done) {
+        // A node that has just ended has no port any more.
+        if (!done && done.error().code != ENODEV && out)
+            out = done;
+    };
+    if (connected_ && !plan_.hosts.empty())
+        remember(own_.set_port(kVxlan, PortState::closed));
+    for (const auto &[number, node] : nodes_) {
+        auto isolated = own_.isolate_port(node.port);
+        remember(isolated ? own_.set_port(node.port, PortState::forwards) : isolated);
+        auto visit = NameSpaceVisit::to(node.home);
+        if (!visit) {
+            remember(propagate(visit));
+            continue;
+        }
+        auto reset = reset_connections({.address = address_of(plan_.vni, number), .prefix = kPrefix});
+        remember(reset ? Expected<void>() : propagate(reset));
+    }
+    return out;
 }
 
 } // namespace singularity::network

@@ -5,8 +5,10 @@
 #pragma once
 
 #include "common/error.hpp"
+#include "common/name_space.hpp"
 #include "common/unique_fd.hpp"
 #include "firewall.hpp"
+#include "gateway.hpp"
 #include "links.hpp"
 #include "plan.hpp"
 
@@ -37,22 +39,34 @@ class JobNetwork {
     // any network; a TCP connection sends it again when the network is open.
     [[nodiscard]] Expected<void> set_cut(bool cut);
     [[nodiscard]] bool is_cut() const { return cut_; }
+    // The nodes are about to end, and may stand still, as after their checkpoint. Whoever is connected with
+    // them from outside of the job hears that they are gone. Between nodes nothing passes from now on.
+    [[nodiscard]] Expected<void> release();
 
   private:
-    JobNetwork(Prepare plan, Links host, Links own, Firewall firewall, UniqueFd home, std::uint32_t mtu)
+    JobNetwork(Prepare plan, Links host, Links own, Firewall firewall, UniqueFd home,
+               std::optional<Gateway> gateway, std::uint32_t mtu)
         : plan_(std::move(plan)), host_(std::move(host)), own_(std::move(own)),
-          firewall_(std::move(firewall)), home_(std::move(home)), mtu_(mtu) {}
+          firewall_(std::move(firewall)), home_(std::move(home)), gateway_(std::move(gateway)), mtu_(mtu) {}
     [[nodiscard]] Expected<void> add_port(const std::string &name, std::uint32_t mtu);
+    // In the node's namespace. Without a way out it has no default route.
+    [[nodiscard]] Expected<void> show_way_out(Links &in_node) const;
+
+    struct Node {
+        std::string port;
+        NameSpace home;
+    };
 
     Prepare plan_;
     Links host_; // where VXLAN's packets leave
     Links own_;
     Firewall firewall_;
     UniqueFd home_; // our own namespace
+    std::optional<Gateway> gateway_;
     std::uint32_t mtu_;
     bool connected_ = false;
     bool cut_ = false;
-    std::map<std::uint32_t, std::string> nodes_; // number: port
+    std::map<std::uint32_t, Node> nodes_; // by number
     std::vector<std::string> ports_;
 };
 

@@ -4,10 +4,12 @@
 #include <array>
 
 #include <arpa/inet.h>
+#include <linux/if_addr.h>
 #include <linux/if_bridge.h>
 #include <linux/if_link.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
+#include <linux/veth.h>
 #include <net/if.h>
 #include <sys/socket.h>
 
@@ -109,6 +111,91 @@ Expected<void> Links::make_vxlan(const Vxlan &wanted) {
     });
 }
 
+Expected<void> Links::make_pair(const std::string &name, const std::string &other, int home) {
+    return ask("make the interface", name, [&](nlmsghdr *head) {
+        link_header(head, RTM_NEWLINK, kNew);
+        mnl_attr_put_strz(head, IFLA_IFNAME, name.c_str());
+        nlattr *const info = mnl_attr_nest_start(head, IFLA_LINKINFO);
+        mnl_attr_put_strz(head, IFLA_INFO_KIND, "veth");
+        nlattr *const data = mnl_attr_nest_start(head, IFLA_INFO_DATA);
+        nlattr *const peer = mnl_attr_nest_start(head, VETH_INFO_PEER);
+        mnl_nlmsg_put_extra_header(head, sizeof(ifinfomsg));
+        mnl_attr_put_strz(head, IFLA_IFNAME, other.c_str());
+        mnl_attr_put_u32(head, IFLA_NET_NS_FD, static_cast<std::uint32_t>(home));
+        mnl_attr_nest_end(head, peer);
+        mnl_attr_nest_end(head, data);
+        mnl_attr_nest_end(head, info);
+    });
+}
+
+Expected<void> Links::add_address(const std::string &name, std::uint32_t address, std::uint32_t prefix) {
+    auto index = index_of(name);
+    if (!index)
+        return propagate(index);
+    return ask("set the address of", name, [&](nlmsghdr *head) {
+        head->nlmsg_type = RTM_NEWADDR;
+        head->nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | NLM_F_ACK | kNew);
+        auto *const about = static_cast<ifaddrmsg *>(mnl_nlmsg_put_extra_header(head, sizeof(ifaddrmsg)));
+        about->ifa_family = AF_INET;
+        about->ifa_prefixlen = static_cast<std::uint8_t>(prefix);
+        about->ifa_scope = RT_SCOPE_UNIVERSE;
+        about->ifa_index = *index;
+        mnl_attr_put_u32(head, IFA_LOCAL, htonl(address));
+        mnl_attr_put_u32(head, IFA_ADDRESS, htonl(address));
+    });
+}
+
+Expected<void> Links::ask_about(const std::string &name, const Route &route, std::uint16_t type,
+                                unsigned flags) {
+    auto index = index_of(name);
+    if (!index)
+        return propagate(index);
+    return ask("change the routes of", name, [&](nlmsghdr *head) {
+        head->nlmsg_type = type;
+        head->nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | NLM_F_ACK | flags);
+        auto *const about = static_cast<rtmsg *>(mnl_nlmsg_put_extra_header(head, sizeof(rtmsg)));
+        about->rtm_family = AF_INET;
+        about->rtm_dst_len = static_cast<std::uint8_t>(route.prefix);
+        about->rtm_table = RT_TABLE_MAIN;
+        if (type == RTM_NEWROUTE) {
+            about->rtm_protocol = RTPROT_STATIC;
+            about->rtm_scope = route.gateway ? RT_SCOPE_UNIVERSE : RT_SCOPE_LINK;
+        } else { // whoever has made it
+            about->rtm_scope = RT_SCOPE_NOWHERE;
+        }
+        about->rtm_type = RTN_UNICAST;
+        if (route.prefix != 0)
+            mnl_attr_put_u32(head, RTA_DST, htonl(route.to));
+        if (route.gateway)
+            mnl_attr_put_u32(head, RTA_GATEWAY, htonl(*route.gateway));
+        mnl_attr_put_u32(head, RTA_OIF, *index);
+    });
+}
+
+Expected<void> Links::add_route(const std::string &name, const Route &route) {
+    return ask_about(name, route, RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE);
+}
+
+Expected<void> Links::remove_route(const std::string &name, const Route &route) {
+    return ask_about(name, route, RTM_DELROUTE, 0);
+}
+
+Expected<void> Links::add_neighbour(const std::string &name, std::uint32_t address, const Mac &mac) {
+    auto index = index_of(name);
+    if (!index)
+        return propagate(index);
+    return ask("tell who is where to", name, [&](nlmsghdr *head) {
+        head->nlmsg_type = RTM_NEWNEIGH;
+        head->nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
+        auto *const neighbour = static_cast<ndmsg *>(mnl_nlmsg_put_extra_header(head, sizeof(ndmsg)));
+        neighbour->ndm_family = AF_INET;
+        neighbour->ndm_ifindex = static_cast<int>(*index);
+        neighbour->ndm_state = NUD_PERMANENT;
+        mnl_attr_put(head, NDA_LLADDR, mac.size(), mac.data());
+        mnl_attr_put_u32(head, NDA_DST, htonl(address));
+    });
+}
+
 Expected<void> Links::send_to(const std::string &vxlan, const std::optional<Mac> &mac, std::uint32_t host) {
     auto index = index_of(vxlan);
     if (!index)
@@ -167,19 +254,29 @@ Expected<void> Links::change(const std::string &name, const Change &change) {
     });
 }
 
-Expected<void> Links::set_port(const std::string &name, PortState state) {
+Expected<void> Links::change_port(const std::string &name, const Fill &fill) {
     auto index = index_of(name);
     if (!index)
         return propagate(index);
-    return ask("open or close the port", name, [&](nlmsghdr *head) {
+    return ask("change the port", name, [&](nlmsghdr *head) {
         ifinfomsg *const link = link_header(head, RTM_SETLINK, 0);
         link->ifi_family = PF_BRIDGE;
         link->ifi_index = static_cast<int>(*index);
         nlattr *const port =
             mnl_attr_nest_start(head, IFLA_PROTINFO); // with NLA_F_NESTED, as the kernel asks
-        mnl_attr_put_u8(head, IFLA_BRPORT_STATE, static_cast<std::uint8_t>(state));
+        fill(head);
         mnl_attr_nest_end(head, port);
     });
+}
+
+Expected<void> Links::set_port(const std::string &name, PortState state) {
+    return change_port(name, [state](nlmsghdr *head) {
+        mnl_attr_put_u8(head, IFLA_BRPORT_STATE, static_cast<std::uint8_t>(state));
+    });
+}
+
+Expected<void> Links::isolate_port(const std::string &name) {
+    return change_port(name, [](nlmsghdr *head) { mnl_attr_put_u8(head, IFLA_BRPORT_ISOLATED, 1); });
 }
 
 } // namespace singularity::network

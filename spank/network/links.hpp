@@ -33,6 +33,22 @@ class Links {
     };
     // EEXIST: the machine has one of this VNI and port already.
     [[nodiscard]] Expected<void> make_vxlan(const Vxlan &wanted);
+    // A pair: one end here, the other in the namespace `home`. EEXIST: there is an interface of that name.
+    [[nodiscard]] Expected<void> make_pair(const std::string &name, const std::string &other, int home);
+    // Addresses in host byte order.
+    [[nodiscard]] Expected<void> add_address(const std::string &name, std::uint32_t address,
+                                             std::uint32_t prefix);
+    struct Route {
+        std::uint32_t to = 0;
+        std::uint32_t prefix = 0; // 0 and 0: the default route
+        std::optional<std::uint32_t> gateway;
+    };
+    [[nodiscard]] Expected<void> add_route(const std::string &name, const Route &route);
+    // ESRCH: there is none.
+    [[nodiscard]] Expected<void> remove_route(const std::string &name, const Route &route);
+    // For good: nobody is asked for it.
+    [[nodiscard]] Expected<void> add_neighbour(const std::string &name, std::uint32_t address,
+                                               const Mac &mac);
     // Frames for the address, or those for everybody (no address), go to this host as well.
     [[nodiscard]] Expected<void> send_to(const std::string &vxlan, const std::optional<Mac> &mac,
                                          std::uint32_t host);
@@ -47,12 +63,17 @@ class Links {
     [[nodiscard]] Expected<void> change(const std::string &name, const Change &change);
     // Of a bridge's port: nothing passes one that is closed, and no link goes down.
     [[nodiscard]] Expected<void> set_port(const std::string &name, PortState state);
+    // Nothing passes from one isolated port to another; all of them reach the bridge itself.
+    [[nodiscard]] Expected<void> isolate_port(const std::string &name);
 
   private:
     struct Close {
         void operator()(mnl_socket *socket) const { mnl_socket_close(socket); }
     };
     using Fill = std::function<void(nlmsghdr *)>;
+    [[nodiscard]] Expected<void> change_port(const std::string &name, const Fill &fill);
+    [[nodiscard]] Expected<void> ask_about(const std::string &name, const Route &route, std::uint16_t type,
+                                           unsigned flags);
     explicit Links(std::unique_ptr<mnl_socket, Close> socket) : socket_(std::move(socket)) {}
     [[nodiscard]] Expected<void> ask(const std::string &doing, const std::string &on, const Fill &fill);
     [[nodiscard]] Expected<std::uint32_t> index_of(const std::string &name);

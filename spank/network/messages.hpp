@@ -19,14 +19,15 @@ enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the
     done,
     state,
     failed,
-    end, // -> nothing: the process ends
+    end,     // -> nothing: the process ends
+    release, // -> done: its nodes are about to end; who they were connected to outside is told
 };
 
 struct PrepareRequest {
     static constexpr auto kType = Message::prepare;
     Prepare plan;
     static void fields(auto &self, auto &visit) {
-        visit(self.plan.vni, self.plan.port, self.plan.local, self.plan.hosts);
+        visit(self.plan.vni, self.plan.port, self.plan.local, self.plan.hosts, self.plan.way_out);
     }
 };
 struct ConnectRequest {
@@ -45,6 +46,10 @@ struct CutRequest {
 };
 struct OpenRequest {
     static constexpr auto kType = Message::open;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+struct ReleaseRequest {
+    static constexpr auto kType = Message::release;
     static void fields(auto & /*self*/, auto & /*visit*/) {}
 };
 struct StatusRequest {

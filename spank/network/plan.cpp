@@ -20,9 +20,11 @@ bool is_host_address(std::uint32_t address) { return address >> 24 != 0 && addre
 } // namespace
 
 // Of 10.64.0.0/10, which is hardly ever a cluster's own; nobody outside of the network sees it.
-std::uint32_t address_of(std::uint32_t vni, std::uint32_t node) {
-    return 10U << 24 | (64U + (vni >> 8 & 0x3f)) << 16 | (vni & 0xff) << 8 | node;
+std::uint32_t network_of(std::uint32_t vni) {
+    return 10U << 24 | (64U + (vni >> 8 & 0x3f)) << 16 | (vni & 0xff) << 8;
 }
+
+std::uint32_t address_of(std::uint32_t vni, std::uint32_t node) { return network_of(vni) | node; }
 
 Mac mac_of(std::uint32_t vni, std::uint32_t node) {
     // The second lowest bit of the first byte: administered locally (IEEE 802).
@@ -43,6 +45,13 @@ Expected<void> check(const Prepare &plan) {
         return refuse(plan.vni, fmt::format("{} hosts; at most {}", plan.hosts.size(), kHostLimit));
     if (!plan.hosts.empty() && !is_host_address(plan.local))
         return refuse(plan.vni, "the address of this host is none");
+    const auto &targets = plan.way_out.outside.only;
+    if (targets.size() > kOutsideTargets ||
+        std::ranges::any_of(targets, [](const OutsideTarget &target) { return target.prefix > 32; }))
+        return refuse(plan.vni,
+                      fmt::format("of what it may reach outside there are at most {} networks, with "
+                                  "prefixes of at most 32 bits",
+                                  kOutsideTargets));
     std::set<std::uint32_t> seen{plan.local};
     for (const auto host : plan.hosts)
         if (!is_host_address(host) || !seen.insert(host).second)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/error.hpp"
+#include "common/outside.hpp"
 
 #include <array>
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace singularity::network {
 using Mac = std::array<std::uint8_t, 6>;
 
 inline constexpr std::uint32_t kVniLimit = 1U << 24; // RFC 7348: 24 bits; 0 is not used
-inline constexpr std::uint32_t kNodeLimit = 254;     // numbers 1 to 254 in a /24
+inline constexpr std::uint32_t kNodeLimit = 253;     // numbers 1 to 253 in a /24
 inline constexpr std::uint32_t kHostLimit = 254;
 inline constexpr std::uint32_t kPrefix = 24;
 // What VXLAN puts around a packet: IPv4 20, UDP 8, VXLAN 8, Ethernet 14.
@@ -22,7 +23,12 @@ inline constexpr std::uint32_t kOverhead = 50;
 inline constexpr std::uint32_t kLeastMtu = 576;
 inline constexpr std::uint32_t kMostMtu = 65535;
 
+// On every host the nodes' way out is here, behind a MAC that they are told.
+inline constexpr std::uint32_t kGateway = 254;
+inline constexpr Mac kGatewayMac{0x02, 0x53, 0, 0, 0, kGateway}; // mac_of() makes none of network 0
+
 // A node keeps address and MAC wherever it runs: what others know of it stays right. host byte order.
+[[nodiscard]] std::uint32_t network_of(std::uint32_t vni); // its first address
 [[nodiscard]] std::uint32_t address_of(std::uint32_t vni, std::uint32_t node);
 [[nodiscard]] Mac mac_of(std::uint32_t vni, std::uint32_t node);
 
@@ -33,11 +39,22 @@ struct Remote {
     static void fields(auto &self, auto &visit) { visit(self.node, self.host); }
 };
 
+// The way to the world outside of the job.
+struct WayOut {
+    Outside outside;          // where it may lead
+    std::uint16_t agents = 0; // TCP port of all hosts' agents, which stay out of reach
+    static void fields(auto &self, auto &visit) {
+        self.outside.fields(self.outside, visit);
+        visit(self.agents);
+    }
+};
+
 struct Prepare {
     std::uint32_t vni = 0;
     std::uint16_t port = 0;           // UDP
     std::uint32_t local = 0;          // our address among the hosts
     std::vector<std::uint32_t> hosts; // the others'; none: the job is on this host only
+    WayOut way_out = {};
 };
 [[nodiscard]] Expected<void> check(const Prepare &plan);
 

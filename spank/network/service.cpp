@@ -136,6 +136,8 @@ std::optional<std::string> Service::answer(node::Packet &packet) {
         return reply(network_->set_cut(true));
     if (node::decode<OpenRequest>(packet.bytes))
         return reply(network_->set_cut(false));
+    if (node::decode<ReleaseRequest>(packet.bytes))
+        return reply(network_->release());
     return std::nullopt;
 }
 

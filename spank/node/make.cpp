@@ -175,7 +175,8 @@ Expected<void> become_init(const MakePlan &plan) {
 Expected<void> make(const MakePlan &plan) {
     if (auto joined = join_cgroups(plan.cgroups); !joined)
         return joined;
-    auto network = make_network_namespace(plan.spec.address);
+    auto network = make_network_namespace(
+        plan.spec.address, plan.spec.job.empty() ? DefaultRoute::no : DefaultRoute::by_gateway);
     if (!network)
         return propagate(network);
     if (network->get() != kNetwork) {

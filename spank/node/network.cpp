@@ -164,7 +164,23 @@ Expected<void> set(const UniqueFd &socket, unsigned long what, std::uint32_t val
     return {};
 }
 
-Expected<void> configure(const Address &address) {
+Expected<void> route_by_gateway(const Address &address) {
+    const auto index = if_nametoindex(kInterface);
+    if (index == 0)
+        return std::unexpected(errno_error("find the interface", kInterface));
+    rtmsg about{};
+    about.rtm_family = AF_INET;
+    about.rtm_table = RT_TABLE_MAIN;
+    about.rtm_protocol = RTPROT_STATIC;
+    about.rtm_scope = RT_SCOPE_UNIVERSE;
+    about.rtm_type = RTN_UNICAST;
+    Message request(RTM_NEWROUTE, NLM_F_CREATE, about);
+    request.attribute(RTA_GATEWAY, (address.address & address.mask) | htonl(ntohl(~address.mask) - 1));
+    request.attribute(RTA_OIF, index);
+    return ask(request, "set the default route of", kInterface);
+}
+
+Expected<void> configure(const Address &address, DefaultRoute route) {
     if (auto made = make_pair(); !made)
         return made;
     const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -177,7 +193,9 @@ Expected<void> configure(const Address &address) {
     for (const char *name : {"lo", kUplink, kInterface})
         if (auto up = bring_up(socket, name); !up)
             return up;
-    return be_patient_with_neighbours();
+    if (auto patient = be_patient_with_neighbours(); !patient)
+        return patient;
+    return route == DefaultRoute::by_gateway ? route_by_gateway(address) : Expected<void>();
 }
 
 } // namespace
@@ -200,7 +218,7 @@ Expected<Address> parse_address(const std::string &text) {
     return Address{.address = address.s_addr, .mask = htonl(~std::uint32_t{0} << (kBits - bits))};
 }
 
-Expected<UniqueFd> make_network_namespace(const std::string &address) {
+Expected<UniqueFd> make_network_namespace(const std::string &address, DefaultRoute route) {
     auto parsed = parse_address(address);
     if (!parsed)
         return propagate(parsed);
@@ -209,7 +227,7 @@ Expected<UniqueFd> make_network_namespace(const std::string &address) {
         return propagate(home);
     if (unshare(CLONE_NEWNET) != 0)
         return std::unexpected(errno_error("make", "a network namespace"));
-    auto configured = configure(*parsed);
+    auto configured = configure(*parsed, route);
     auto fd = open_file("/proc/thread-self/ns/net", O_RDONLY);
     // Before anything else is done in the wrong network.
     if (auto returned = home->enter(); !returned)

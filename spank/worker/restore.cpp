@@ -9,7 +9,7 @@
 #include "job_output.hpp"
 #include "jobs.hpp"
 #include "node/cgroups.hpp"
-#include "node/network.hpp"
+#include "restored_network.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -247,7 +247,7 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
         return propagate(loaded);
     if (auto copied = copy_logs(staging->path(), room.path()); !copied)
         return propagate(copied);
-    auto network = node::make_network_namespace(record.spec.address);
+    auto network = RestoredNetwork::make(record.spec);
     if (!network)
         return propagate(network);
     std::vector<host::OutsideDescriptor> descriptors;
@@ -256,10 +256,11 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
     const auto context = context_of(record.spec, agent, "restoring processes");
     const auto stopped = Clock::now();
     host::RestoreRequest request{.images = staging->directory(),
-                                 .network = network->get(),
+                                 .network = network->home().get(),
                                  .root = "/",
                                  .descriptors = std::move(descriptors),
                                  .mounts = mounts_from(record, room)};
+    request.connected = [&network] { return network->end_lost_connections(); };
     if (!job.node.empty())
         request.hold = [&agent] { return hold(agent); };
     auto init = host::restore(context, request, Deadline::after(kRestorePatience));

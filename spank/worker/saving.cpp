@@ -151,7 +151,9 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
                               .mounts = mounts_in(job_.record, room_),
                               .afterwards = runs_on ? host::Afterwards::kRun : host::Afterwards::kStop,
                               .local_directories = {},
-                              .neighbours = neighbours_of(job_)},
+                              .neighbours = neighbours_of(job_),
+                              // A job's alone has a way out.
+                              .others_are_reset = !job_.record.spec.job.empty()},
                              Deadline::after(kDumpPatience));
     if (!dumped) {
         lost_ = dumped.error().code == host::kNodeLost;

@@ -9,7 +9,7 @@ import struct
 import subprocess
 
 import pytest
-from wiring import CONNECT, CUT, OPEN, PORT, Network, Node, Wiring, inner, run
+from wiring import CONNECT, CUT, OPEN, PORT, Network, Node, inner, run
 from virtualnode import PATIENCE, Refused, wait_for  # after wiring, which says where it is
 
 ALICE = 1001
@@ -17,13 +17,6 @@ SERVER = "import socket; s = socket.create_server(('', 4000)); print('up', flush
 COUNT = SERVER + "n = 0\nwhile d := c.recv(65536): n += len(d)\nprint(n)"
 ECHO = SERVER + "\nwhile d := c.recv(65536): c.sendall(d)"
 CONNECTS = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=float(sys.argv[3])); print('connected')"
-
-
-@pytest.fixture(name="wiring")
-def make_wiring(tmp_path):
-    wiring = Wiring(tmp_path)
-    yield wiring
-    wiring.close()
 
 
 def serve(node, script):

@@ -13,8 +13,10 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "node"))
 from virtualnode import BUILD, PATIENCE, Fields, Refused  # noqa: E402
 
-PREPARE, CONNECT, ATTACH, CUT, OPEN, STATUS, PREPARED, DONE, STATE, FAILED = range(128, 138)
+PREPARE, CONNECT, ATTACH, CUT, OPEN, STATUS, PREPARED, DONE, STATE, FAILED, _END, RELEASE = range(128, 140)
 PORT = 8475
+AGENTS = 8474
+EVERYTHING = "everything"
 
 
 def run(*argv, pid=None, user=None, check=True, **options):
@@ -70,7 +72,7 @@ class Node(Namespace):
         super().__init__()
         self.number, self.address = number, inner(vni, number)
         for words in ("link add eth0 type veth peer name uplink", f"addr add {self.address}/24 dev eth0", "link set lo up",
-                      "link set uplink up", "link set eth0 up", "ntable change name arp_cache dev eth0 mcast_probes 1000 ucast_probes 1000"):
+                      "link set uplink up", "link set eth0 up", f"route add default via {inner(vni, 254)}", "ntable change name arp_cache dev eth0 mcast_probes 1000 ucast_probes 1000"):
             self.ip(*words.split())
 
     def python(self, script, *arguments, **options):
@@ -114,11 +116,16 @@ class Network:
             raise Refused(fields.text(), fields.text(), fields.text(), fields.take("i"))
         return kind, fields
 
-    def prepare(self, hosts, vni=None, port=PORT, local=None):
-        """The MTU that it offers."""
+    def prepare(self, hosts, vni=None, port=PORT, local=None, outside=()):
+        """The MTU that it offers. outside: EVERYTHING or a list of (network, port)."""
         addresses = [int(ipaddress.ip_address(host.address)) for host in hosts]
         body = struct.pack("=IHI", self.vni if vni is None else vni, port, int(ipaddress.ip_address(local or self.host.address)))
-        _, fields = self.ask(PREPARE, body + struct.pack(f"=I{len(addresses)}I", len(addresses), *addresses))
+        body += struct.pack(f"=I{len(addresses)}I", len(addresses), *addresses)
+        targets = [] if outside == EVERYTHING else [(ipaddress.ip_network(network), number) for network, number in outside]
+        body += struct.pack("=BI", outside == EVERYTHING, len(targets))
+        for network, number in targets:
+            body += struct.pack("=IIH", int(network.network_address), network.prefixlen, number)
+        _, fields = self.ask(PREPARE, body + struct.pack("=H", AGENTS))
         return fields.take("I")
 
     def connect(self, mtu, remotes=()):
@@ -166,11 +173,11 @@ class Wiring:
     def host(self, number, **options):
         return self.keep(Host(self.switch, number, **options))
 
-    def job(self, vni, nodes):
+    def job(self, vni, nodes, outside=()):
         """nodes: {number: host}. ({number: Node}, {host: Network}), connected."""
         hosts = list(dict.fromkeys(nodes.values()))
         networks = {host: self.keep(Network(host, vni, self.directory)) for host in hosts}
-        mtu = min(network.prepare([other for other in hosts if other is not host]) for host, network in networks.items())
+        mtu = min(network.prepare([other for other in hosts if other is not host], outside=outside) for host, network in networks.items())
         made = {number: self.keep(Node(vni, number)) for number in nodes}
         for host, network in networks.items():
             network.connect(mtu, [(number, where) for number, where in nodes.items() if where is not host])

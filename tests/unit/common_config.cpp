@@ -296,6 +296,7 @@ void defaults_are_those_documented(void ** /*state*/) {
                                                  .metrics = "",
                                                  .nccl = "",
                                                  .run_without_slurm = false}));
+    assert_true(config.network == Config::Network{.outside = "everything"});
     assert_true((config.per_user == Config::PerUser{.connections = 1024,
                                                     .nodes = 256,
                                                     .jobs = 64,
@@ -327,6 +328,7 @@ void every_key_can_be_set(void ** /*state*/) {
              "store: {directory: /shared/store, others: \"/a b:/c\", quota_gib: 500}\n"
              "agents: {address: 10.0.0.1, port: 1, vxlan_port: 65535, patience: 2s, munge_socket: /m, "
              "metrics: /p, nccl: /n, run_without_slurm: true}\n"
+             "network: {outside: \"10.0.0.0/8, 192.0.2.7:443\"}\n"
              "per_user: {connections: 16, nodes: 1, jobs: 2, scripts: 3, restores: 4, program_mib: 8}\n");
     Config expected;
     expected.log_level = log::Level::kDebug;
@@ -358,6 +360,7 @@ void every_key_can_be_set(void ** /*state*/) {
                        .metrics = "/p",
                        .nccl = "/n",
                        .run_without_slurm = true};
+    expected.network = {.outside = "10.0.0.0/8, 192.0.2.7:443"};
     expected.per_user = {
         .connections = 16, .nodes = 1, .jobs = 2, .scripts = 3, .restores = 4, .program_mib = 8};
     assert_true(config == expected);

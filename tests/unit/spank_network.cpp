@@ -20,6 +20,9 @@ void test_addresses_are_of_the_network(void ** /*state*/) {
         for (std::uint32_t node = 1; node <= kNodeLimit; ++node)
             macs.insert(mac_of(vni, node));
     assert_int_equal(macs.size(), 4 * kNodeLimit);
+    // The gateway is nobody else.
+    assert_true(kGateway > kNodeLimit && !macs.contains(kGatewayMac));
+    assert_int_equal(network_of(0x000001) | kGateway, address_of(0x000001, kGateway));
 }
 
 void test_plans_that_are_none(void ** /*state*/) {
@@ -39,6 +42,9 @@ void test_plans_that_are_none(void ** /*state*/) {
     assert_true(refused([](Prepare &plan) { plan.hosts[1] = kHost; }));
     assert_true(refused([](Prepare &plan) { plan.hosts[1] = 224U << 24; }));
     assert_true(refused([](Prepare &plan) { plan.hosts.assign(255, kHost + 9); }));
+    assert_true(refused([](Prepare &plan) { plan.way_out.outside.only = {{.address = 0, .prefix = 33}}; }));
+    assert_true(
+        refused([](Prepare &plan) { plan.way_out.outside.only.resize(singularity::kOutsideTargets + 1); }));
 }
 
 void test_nodes_must_be_on_hosts_of_the_network(void ** /*state*/) {
@@ -47,7 +53,7 @@ void test_nodes_must_be_on_hosts_of_the_network(void ** /*state*/) {
     for (const auto &bad :
          {Connect{.mtu = kLeastMtu - 1, .remotes = {}}, Connect{.mtu = kMostMtu + 1, .remotes = {}},
           Connect{.mtu = 1450, .remotes = {{0, kHost + 1}}},
-          Connect{.mtu = 1450, .remotes = {{255, kHost + 1}}},
+          Connect{.mtu = 1450, .remotes = {{kGateway, kHost + 1}}},
           Connect{.mtu = 1450, .remotes = {{1, kHost + 1}, {1, kHost + 1}}},
           Connect{.mtu = 1450, .remotes = {{1, kHost}}}})
         assert_false(check(bad, before).has_value());

@@ -79,6 +79,12 @@ struct Config {
         bool operator==(const Agents &) const = default;
     } agents;
 
+    // The networks of jobs.
+    struct Network {
+        std::string outside; // as parse_outside() takes it
+        bool operator==(const Network &) const = default;
+    } network;
+
     // How much of what root's agent holds for users one of them may have on a host.
     struct PerUser {
         std::int64_t connections{}; // to the agent

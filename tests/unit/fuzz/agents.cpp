@@ -466,7 +466,8 @@ std::vector<Parser> parsers() {
     {
         using namespace network;
         add_packets<PrepareRequest, ConnectRequest, AttachRequest, CutRequest, OpenRequest, StatusRequest,
-                    EndRequest, Prepared, network::Done, State, network::Failed>(all, "network");
+                    ReleaseRequest, EndRequest, Prepared, network::Done, State, network::Failed>(all,
+                                                                                                 "network");
     }
     {
         using namespace node;

@@ -70,6 +70,8 @@ struct DumpRequest {
     // IPv4 addresses of nodes that are saved with this one: of the same moment, with the network between them
     // cut since before the first of them was saved. TCP connections to them are saved as well.
     std::vector<std::string> neighbours;
+    // Connections to all others are saved, too: the network in which the node is restored resets them.
+    bool others_are_reset = false;
 };
 
 struct DumpReport {
@@ -111,6 +113,9 @@ struct RestoreRequest {
     // Called when everything is there and nothing runs yet; it may take its time, which does not count. An
     // error, or the caller's death: nothing of the node is left.
     std::function<Expected<void>()> hold = nullptr;
+    // After that, when TCP connections have sent their first packets and still nothing runs. An error: as of
+    // hold.
+    std::function<Expected<void>()> connected = nullptr;
 };
 
 // The process id of the node's init, which runs, and is a child of the calling process. After an error

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "lost_connections.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <libmnl/libmnl.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+namespace singularity::network {
+
+namespace {
+
+constexpr const char *kResets =
+    "add table ip singularity_restore\n"
+    "add chain ip singularity_restore output {{ type filter hook output priority filter; policy accept; }}\n"
+    "add rule ip singularity_restore output ip daddr != {{ 127.0.0.0/8, {}.{}.{}.{}/{} }} "
+    "tcp flags & (syn | rst) == 0 reject with tcp reset\n";
+
+constexpr std::uint32_t mask_of(std::uint32_t prefix) {
+    return prefix == 0 ? 0 : ~std::uint32_t{0} << (32 - prefix);
+}
+
+// Those that have, or had, another end: not TCP_LISTEN, not what waits for an answer to its first packet, and
+// not what no program holds any more.
+constexpr std::uint32_t kConnected = 1U << TCP_ESTABLISHED | 1U << TCP_FIN_WAIT1 | 1U << TCP_FIN_WAIT2 |
+                                     1U << TCP_CLOSE_WAIT | 1U << TCP_LAST_ACK | 1U << TCP_CLOSING;
+
+struct Found {
+    OwnNetwork own;
+    std::vector<inet_diag_req_v2> connections;
+};
+
+// IPv4 in an IPv6 socket also. No network of a job has other IPv6 than link-local addresses.
+bool is_outside(const inet_diag_msg &about, const OwnNetwork &own) {
+    std::uint32_t peer = about.id.idiag_dst[0];
+    if (about.idiag_family == AF_INET6) {
+        in6_addr address{};
+        std::memcpy(&address, about.id.idiag_dst, sizeof(address));
+        if (!IN6_IS_ADDR_V4MAPPED(&address))
+            return false;
+        peer = about.id.idiag_dst[3];
+    }
+    peer = ntohl(peer);
+    return peer >> 24 != 127 && ((peer ^ own.address) & mask_of(own.prefix)) != 0;
+}
+
+int take(const nlmsghdr *message, void *to) {
+    auto &found = *static_cast<Found *>(to);
+    inet_diag_msg about{};
+    if (mnl_nlmsg_get_payload_len(message) < sizeof(about))
+        return MNL_CB_ERROR;
+    std::memcpy(&about, mnl_nlmsg_get_payload(message), sizeof(about));
+    if (is_outside(about, found.own))
+        found.connections.push_back({.sdiag_family = about.idiag_family,
+                                     .sdiag_protocol = IPPROTO_TCP,
+                                     .idiag_ext = 0,
+                                     .pad = 0,
+                                     .idiag_states = kConnected,
+                                     .id = about.id});
+    return MNL_CB_OK;
+}
+
+class Diagnosis {
+  public:
+    static Expected<Diagnosis> open() {
+        Diagnosis out(mnl_socket_open2(NETLINK_SOCK_DIAG, SOCK_CLOEXEC));
+        if (!out.socket_ || mnl_socket_bind(out.socket_.get(), 0, MNL_SOCKET_AUTOPID) != 0)
+            return std::unexpected(errno_error("make", "a netlink socket"));
+        return out;
+    }
+
+    Expected<void> list(std::uint8_t family, Found &into) {
+        const inet_diag_req_v2 all{.sdiag_family = family,
+                                   .sdiag_protocol = IPPROTO_TCP,
+                                   .idiag_ext = 0,
+                                   .pad = 0,
+                                   .idiag_states = kConnected,
+                                   .id = {}};
+        if (ask(all, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &into))
+            return {};
+        return std::unexpected(errno_error("list", "a node's TCP connections"));
+    }
+
+    // ENOENT: it has ended by itself.
+    Expected<void> destroy(const inet_diag_req_v2 &connection) {
+        if (ask(connection, SOCK_DESTROY, NLM_F_ACK, nullptr) || errno == ENOENT)
+            return {};
+        return std::unexpected(errno_error(
+            "end", fmt::format("the connection from port {} of a node to the outside (does the kernel "
+                               "have CONFIG_INET_DIAG_DESTROY?)",
+                               ntohs(connection.id.idiag_sport))));
+    }
+
+  private:
+    struct Close {
+        void operator()(mnl_socket *socket) const { mnl_socket_close(socket); }
+    };
+    explicit Diagnosis(mnl_socket *socket) : socket_(socket) {}
+
+    bool ask(const inet_diag_req_v2 &body, std::uint16_t type, unsigned flags, Found *found) {
+        alignas(nlmsghdr) std::array<char, 256> request{};
+        nlmsghdr *const head = mnl_nlmsg_put_header(request.data());
+        head->nlmsg_type = type;
+        head->nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | flags);
+        head->nlmsg_seq = ++sequence_;
+        std::memcpy(mnl_nlmsg_put_extra_header(head, sizeof(body)), &body, sizeof(body));
+        if (mnl_socket_sendto(socket_.get(), head, head->nlmsg_len) < 0)
+            return false;
+        // The kernel answers within send(2) and recv(2); there is nothing to wait for.
+        alignas(nlmsghdr) std::array<char, 32768> answer{};
+        for (int more = MNL_CB_OK; more == MNL_CB_OK;) {
+            const auto got = mnl_socket_recvfrom(socket_.get(), answer.data(), answer.size());
+            if (got < 0)
+                return false;
+            more = mnl_cb_run(answer.data(), static_cast<std::size_t>(got), sequence_,
+                              mnl_socket_get_portid(socket_.get()), found != nullptr ? take : nullptr, found);
+            if (more == MNL_CB_ERROR)
+                return false;
+        }
+        return true;
+    }
+
+    std::unique_ptr<mnl_socket, Close> socket_;
+    unsigned sequence_ = 0;
+};
+
+} // namespace
+
+Expected<std::size_t> reset_connections(const OwnNetwork &own) {
+    auto diagnosis = Diagnosis::open();
+    if (!diagnosis)
+        return propagate(diagnosis);
+    Found found{.own = own, .connections = {}};
+    for (const std::uint8_t family : {std::uint8_t{AF_INET}, std::uint8_t{AF_INET6}})
+        if (auto listed = diagnosis->list(family, found); !listed)
+            return propagate(listed);
+    for (const auto &connection : found.connections)
+        if (auto ended = diagnosis->destroy(connection); !ended)
+            return propagate(ended);
+    return found.connections.size();
+}
+
+Expected<LostConnections> LostConnections::expect(const OwnNetwork &own) {
+    auto nft = Nft::open();
+    if (!nft)
+        return propagate(nft);
+    const auto network = own.address & mask_of(own.prefix);
+    if (auto set = nft->run(fmt::format(kResets, network >> 24, network >> 16 & 0xff, network >> 8 & 0xff,
+                                        network & 0xff, own.prefix));
+        !set)
+        return propagate(set);
+    return LostConnections(std::move(*nft), own);
+}
+
+Expected<void> LostConnections::done() const {
+    if (auto reset = reset_connections(own_); !reset)
+        return propagate(reset);
+    return nft_.run("delete table ip singularity_restore\n");
+}
+
+} // namespace singularity::network

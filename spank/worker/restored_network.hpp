@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The network of a node that is restored, and what its connections to the outside of its job come to.
+#pragma once
+
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+#include "network/lost_connections.hpp"
+#include "node/record.hpp"
+
+#include <optional>
+
+namespace singularity::worker {
+
+class RestoredNetwork {
+  public:
+    [[nodiscard]] static Expected<RestoredNetwork> make(const node::Spec &spec);
+    [[nodiscard]] const UniqueFd &home() const { return home_; }
+    // When the node's processes are there, and do not run yet.
+    [[nodiscard]] Expected<void> end_lost_connections() const;
+
+  private:
+    explicit RestoredNetwork(UniqueFd home) : home_(std::move(home)) {}
+    UniqueFd home_;
+    std::optional<network::LostConnections> lost_; // of a node that has had a way out
+};
+
+} // namespace singularity::worker

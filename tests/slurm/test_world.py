@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Elastic jobs and the world outside of them: servers that they are connected with, before and after a restore."""
+
+import re
+import shlex
+
+import pytest
+from conftest import elastic_up
+from elastic import ELASTIC, PATIENCE, TIME_TO_SAVE, assert_clean
+from test_lifecycle import output, requeue, script
+from test_lifecycle_moves import SOON
+from virtualcluster.errors import wait_for
+
+# One line in the log for whatever becomes of a connection; who waits is spoken to when /shared/speak is there.
+SERVER = """
+import http.server, os, socket, socketserver, threading, time
+log = open("/shared/server.log", "w")
+
+def say(*words):
+    print(*words, file=log, flush=True)
+
+class Waiter(socketserver.BaseRequestHandler):
+    def handle(self):
+        name = self.request.recv(100).decode()
+        say("open", name, "from", self.client_address[0])
+        spoken = False
+        while True:
+            self.request.settimeout(0.1)
+            try:
+                if self.request.recv(100) == b"":
+                    return say("closed", name)
+            except TimeoutError:
+                if not spoken and os.path.exists("/shared/speak"):
+                    self.request.sendall(b"word")
+                    spoken = True
+            except OSError as error:
+                return say("error", name, error.errno)
+
+class Files(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        # As storage serves it: parts on request; slowly, so that something happens meanwhile.
+        first = int(self.headers.get("Range", "bytes=0-")[6:].split("-")[0])
+        self.send_response(206 if first else 200)
+        self.send_header("Content-Length", str(SIZE - first))
+        self.end_headers()
+        for at in range(first, SIZE, 1000):
+            self.wfile.write(b"%09d\\n" % (at // 10) * 100)
+            time.sleep(0.03)
+    def log_message(self, *_):
+        pass
+
+SIZE = 1000000
+for port, handler in ((5000, Waiter), (5001, Files)):
+    server = type("Server", (socketserver.ThreadingTCPServer,), {"allow_reuse_address": True, "daemon_threads": True})(("", port), handler)
+    threading.Thread(target=server.serve_forever).start()
+say("up")
+"""
+
+# Waits without a limit, as programs do that use somebody's client library, and connects again when that fails.
+WAITS = """
+import os, socket
+rank = os.environ["SLURM_PROCID"]
+while not os.path.exists("/shared/end"):
+    with socket.create_connection(("{server}", 5000), timeout=30) as connection:
+        connection.settimeout(None)
+        connection.sendall(rank.encode())
+        print("rank", rank, "waits", flush=True)
+        try:
+            while (said := connection.recv(100)) != b"":
+                print("rank", rank, "hears", said.decode(), flush=True)
+                if os.path.exists("/shared/end"):
+                    break
+        except OSError as error:
+            print("rank", rank, "lost", error.errno, flush=True)
+"""
+
+# As pip, Hugging Face's hub and others do it: what is there is kept, and the rest asked for.
+DOWNLOADS = """
+import http.client, time
+got = b""
+while len(got) < 1000000:
+    try:
+        connection = http.client.HTTPConnection("{server}", 5001, timeout=30)
+        connection.request("GET", "/", headers={{"Range": f"bytes={{len(got)}}-"}})
+        reply = connection.getresponse()
+        while piece := reply.read1(5000):
+            got += piece
+            print("has", len(got), flush=True)
+    except OSError as error:
+        print("begins again after", type(error).__name__, flush=True)
+whole = b"".join(b"%09d\\n" % (at // 10) * 100 for at in range(0, 1000000, 1000))
+print("downloaded", "right" if got == whole else "wrong", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(release):
+    with elastic_up(release, SOON, nodes=2, conf=TIME_TO_SAVE) as made:
+        made.controller.daemon(["python3", "-c", SERVER], "/shared/server.out")
+        wait_for(lambda: "up\n" in log(made), PATIENCE, "the server to be up")
+        yield made
+        assert_clean(made)
+
+
+@pytest.fixture(autouse=True)
+def quiet(cluster):
+    cluster.controller.run("rm -f /shared/speak /shared/end")
+
+
+def log(cluster):
+    return cluster.controller.run(["cat", "/shared/server.log"], check=False).stdout
+
+
+def submit(cluster, program, *options):
+    line = f"srun /usr/bin/python3 -c {shlex.quote(program.format(server=cluster.controller.address))}"
+    return cluster.submit(ELASTIC, "--open-mode=append", "--requeue", *options, script=script(line))
+
+
+def count(text, pattern):
+    return len(re.findall(pattern, text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_who_waits_outside_hears_of_a_restore(cluster, moves):
+    """Both ends, at once: neither has a limit for its wait."""
+    ranks = 2
+    job = submit(cluster, WAITS, *(("-N1", "--ntasks=2") if moves else ("-N2", "--ntasks-per-node=1")))
+    opened = count(log(cluster), r"^open ")
+    lost = count(log(cluster), r"^error \d 104$")
+    wait_for(lambda: count(output(cluster, job), r"waits$") == ranks, PATIENCE, "both ranks to be connected")
+    # A checkpoint while they run on costs no connection.
+    saved = cluster.controller.run(["singularityctl", "checkpoint", str(job)], user="alice")
+    assert saved.stdout.startswith("saved as"), saved
+    cluster.controller.run(["touch", "/shared/speak"])
+    wait_for(lambda: count(output(cluster, job), r"hears word$") == ranks, PATIENCE, "both ranks to hear a word")
+    assert count(log(cluster), r"^error \d 104$") == lost and count(output(cluster, job), "lost") == 0
+    cluster.controller.run(["rm", "/shared/speak"])
+    if moves:
+        other = {"n1": "n2", "n2": "n1"}[cluster.job(job)["NodeList"]]
+        cluster.controller.run(["singularityctl", "migrate", str(job), f"--to={other}"], user="alice")
+    else:
+        requeue(cluster, job)
+    wait_for(lambda: count(output(cluster, job), r"waits$") == 2 * ranks, PATIENCE, "both ranks to be connected again")
+    # What they had heard before is not heard again, and the end of the old connection is a reset.
+    assert count(output(cluster, job), r"lost 104$") == ranks and count(output(cluster, job), "hears") == ranks
+    wait_for(lambda: count(log(cluster), r"^error \d 104$") == lost + ranks, 15, f"the server to hear that they are gone: {log(cluster)}")
+    assert count(log(cluster), r"^open ") == opened + 2 * ranks
+    hosts = {host.address for host in cluster.nodes}
+    assert set(re.findall(r"^open \d from (\S+)$", log(cluster), re.MULTILINE)) <= hosts
+    cluster.controller.run(["touch", "/shared/end", "/shared/speak"])
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert cluster.job(job)["JobState"] == "COMPLETED"
+
+
+def test_a_download_goes_on(cluster):
+    """Across a checkpoint, a restore, and the death of its node."""
+    job = submit(cluster, DOWNLOADS, "-N1", "-n1")
+
+    def has():
+        return int(re.findall(r"^has (\d+)$", output(cluster, job) or "has 0", re.MULTILINE)[-1])
+
+    def more():
+        before = has()
+        wait_for(lambda: has() > before + 20000, PATIENCE, "the download to go on")
+
+    wait_for(lambda: "has" in output(cluster, job), PATIENCE, "the download to begin")
+    cluster.controller.run(["singularityctl", "checkpoint", str(job)], user="alice")
+    more()
+    requeue(cluster, job)
+    wait_for(lambda: "begins again after ConnectionResetError" in output(cluster, job), PATIENCE, "the program to be restored")
+    more()
+    name = cluster.job(job)["NodeList"]
+    cluster.controller.run(["singularityctl", "checkpoint", str(job)], user="alice")
+    cluster.kill(name)
+    cluster.slurm("scontrol", "update", f"NodeName={name}", "State=DOWN", "Reason=lost")
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert output(cluster, job).count("downloaded right") == 1, output(cluster, job)[-2000:]
+    assert count(output(cluster, job), "begins again after ConnectionResetError") >= 2
+    cluster.boot(name)
