@@ -178,3 +178,48 @@ def test_a_download_goes_on(cluster):
     assert output(cluster, job).count("downloaded right") == 1, output(cluster, job)[-2000:]
     assert count(output(cluster, job), "begins again after ConnectionResetError") >= 2
     cluster.boot(name)
+    cluster.start_agents(name)
+    cluster.slurm("scontrol", "update", f"NodeName={name}", "State=RESUME", check=False)  # refused if it has come by itself
+    cluster.wait_nodes()
+
+
+# Whatever is asked for has the address of the server itself.
+NAMES = """
+import socket, struct, sys
+server = socket.socket(type=socket.SOCK_DGRAM)
+server.bind(("", 53))
+while True:
+    asked, who = server.recvfrom(512)
+    question = asked[12:asked.index(b"\\0", 12) + 5]
+    kind = struct.unpack(">H", question[-4:-2])[0]
+    answer = b"\\xc0\\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton(sys.argv[1]) if kind == 1 else b""
+    server.sendto(asked[:2] + struct.pack(">HHHHH", 0x8180, 1, bool(answer), 0, 0) + question + answer, who)
+"""
+ASKS = """
+import itertools, os, socket, time
+for number in itertools.count():
+    print(number, socket.gethostbyname(f"storage-{{number}}.example.org"), flush=True)
+    time.sleep(0.1)
+    if os.path.exists("/shared/end"):
+        break
+"""
+
+
+def test_names_of_hosts_outside(cluster):
+    address = cluster.controller.address
+    cluster.controller.daemon(["python3", "-c", NAMES, address], "/shared/names.out")
+    for host in cluster.nodes:
+        host.run(f"echo nameserver {address} >/etc/resolv.conf")
+    job = submit(cluster, ASKS, "-N1", "-n1")
+
+    def asked():
+        return count(output(cluster, job), rf"^\d+ {re.escape(address)}$")
+
+    wait_for(lambda: asked() > 5, PATIENCE, "names to be found")
+    before = asked()
+    requeue(cluster, job)
+    wait_for(lambda: asked() > before + 10, PATIENCE, "names to be found after a restore")
+    cluster.controller.run(["touch", "/shared/end"])
+    cluster.wait_job(job, seconds=PATIENCE)
+    numbers = [int(number) for number in re.findall(rf"^(\d+) {re.escape(address)}$", output(cluster, job), re.MULTILINE)]
+    assert numbers == list(range(len(numbers))), output(cluster, job)
