@@ -132,7 +132,8 @@ int run(int argc, char **argv) {
     if (!windows)
         return give_up(windows.error());
     // First: a second daemon must not touch the device.
-    auto listener = Listener::open(options->socket);
+    auto listener =
+        options->socket_fd ? Listener::adopt(UniqueFd(*options->socket_fd)) : Listener::open(options->socket);
     if (!listener)
         return give_up(listener.error());
     std::optional<Listener> control;
@@ -169,7 +170,8 @@ int run(int argc, char **argv) {
     if (!daemon.end_sessions()) {
         kLog.error("the driver keeps what some sessions had: ending without waiting for it");
         // Destructors would wait for threads that are in the driver.
-        static_cast<void>(unlink(options->socket.c_str()));
+        if (!options->socket_fd)
+            static_cast<void>(unlink(options->socket.c_str()));
         _exit(EXIT_FAILURE);
     }
     return served ? EXIT_SUCCESS : give_up(served.error());

@@ -35,7 +35,7 @@ Expected<std::uint64_t> parse_address(const std::string &text, const std::string
 
 // What CLI11 cannot check one by one. The text of what is wrong; empty: nothing.
 std::string wrong(const Options &options) {
-    if (auto address = unix_address(options.socket); !address)
+    if (auto address = unix_address(options.socket); !options.socket_fd && !address)
         return fmt::format("--socket: {}", address.error().message());
     if (auto address = unix_address(options.control); !options.control.empty() && !address)
         return fmt::format("--control: {}", address.error().message());
@@ -43,6 +43,8 @@ std::string wrong(const Options &options) {
         return area.error().message();
     if (auto geometry = channel::check(options.geometry); !geometry)
         return geometry.error().message();
+    if (options.socket_fd && fcntl(*options.socket_fd, F_GETFD) < 0)
+        return fmt::format("--socket-fd: descriptor {} is not open", *options.socket_fd);
     if (options.control_fd && !options.control.empty())
         return "--control and --control-fd: one of the two";
     if (options.control_fd && fcntl(*options.control_fd, F_GETFD) < 0)
@@ -93,6 +95,7 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     unsigned idle_exit = 0;
     std::uint64_t ring_size = options.geometry.ring_size;
     int ready_fd = -1;
+    int socket_fd = -1;
     int control_fd = -1;
     int job_key_fd = -1;
     int rendezvous_fd = -1;
@@ -107,6 +110,11 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
     app.add_option("--socket", socket, "Unix socket to listen on")->required();
+    app.add_option(
+           "--socket-fd", socket_fd,
+           "descriptor of a socket that listens at --socket already: its maker decides who reaches it, "
+           "and removes it")
+        ->check(CLI::NonNegativeNumber);
     app.add_option("--control", control,
                    "Unix socket on which root and this daemon's user save and restore device images");
     app.add_option("--control-fd", control_fd,
@@ -180,6 +188,8 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     // A small ring carries small records.
     while (channel::record_span(options.geometry.record_limit) > options.geometry.ring_size / 2)
         options.geometry.record_limit /= 2;
+    if (socket_fd >= 0)
+        options.socket_fd = socket_fd;
     if (control_fd >= 0)
         options.control_fd = control_fd;
     if (rendezvous_fd >= 0)

@@ -28,6 +28,7 @@ struct Options {
     std::filesystem::path driver = "libcuda.so.1"; // a name without a slash is looked for as dlopen(3) does
     int device = 0;
     std::filesystem::path socket;
+    std::optional<int> socket_fd;  // listens there already, and its maker removes it
     std::filesystem::path control; // empty: none
     std::optional<int> control_fd; // a listening socket in its place
     channel::WindowArea area{

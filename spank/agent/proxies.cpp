@@ -34,13 +34,15 @@ using namespace std::chrono_literals;
 
 constexpr auto kProxyEndPatience = 5s; // for the driver to take everything back
 constexpr const char *kNvidia = "libcuda.so.1";
-constexpr int kProxyBacklog = 16;
+constexpr int kControlBacklog = 16;
+constexpr int kClientBacklog = 128; // as proxyd's own
 
 // What a proxy's process has open besides 0, 1 and 2.
 constexpr int kReady = 3;
 constexpr int kControl = 4;
 constexpr int kJobKey = 5;
-constexpr int kRendezvous = 6; // the first proxy's
+constexpr int kClientSocket = 6;
+constexpr int kRendezvous = 7; // the first proxy's
 
 // In front of a line on the ready pipe that says what is wrong.
 constexpr char kTrouble = '!';
@@ -52,17 +54,21 @@ std::string driver_of(const ProxyPlan &plan) {
     return wish.empty() || wish == "nvidia" ? kNvidia : wish;
 }
 
-// On which root alone can ask: the directory is root's.
-Expected<UniqueFd> control_socket(const node::Room &room, std::uint32_t number) {
+// In a directory in which only root makes files. Its owner and root may connect.
+Expected<UniqueFd> listen_for_proxy(const std::filesystem::path &folder, std::uint32_t number, int backlog,
+                                    uid_t owner, gid_t group) {
     // Through a descriptor: the path of a state directory may be longer than a socket's address.
-    const auto directory = open_file(room.control(), O_PATH | O_DIRECTORY | O_NOFOLLOW);
+    const auto directory = open_file(folder, O_PATH | O_DIRECTORY | O_NOFOLLOW);
     if (!directory)
         return std::unexpected(directory.error());
-    const auto path = room.control() / node::device_socket(number);
-    auto socket = listen_unix(fmt::format("/proc/self/fd/{}/{}", directory->get(), path.filename().native()),
-                              0600, kProxyBacklog);
+    const auto path = folder / node::device_socket(number);
+    const auto name = path.filename();
+    auto socket =
+        listen_unix(fmt::format("/proc/self/fd/{}/{}", directory->get(), name.native()), 0600, backlog);
     if (!socket)
         return std::unexpected(errno_error("listen on", path.native(), socket.error().code));
+    if (fchownat(directory->get(), name.c_str(), owner, group, AT_SYMLINK_NOFOLLOW) != 0)
+        return std::unexpected(errno_error("set the owner of", path.native()));
     return socket;
 }
 
@@ -98,6 +104,7 @@ struct Descriptors {
     int ready;
     int control;
     int key;
+    int socket;
     int rendezvous; // the null device for all but the first
     int log;
     int null;
@@ -115,8 +122,8 @@ Expected<UniqueFd> readable(std::span<const std::byte> key) {
 
 Expected<void> arrange(const Descriptors &given) {
     // Above all places that they are to take.
-    const std::array places{given.null,    given.null, given.log,       given.ready,
-                            given.control, given.key,  given.rendezvous};
+    const std::array places{given.null,    given.null, given.log,    given.ready,
+                            given.control, given.key,  given.socket, given.rendezvous};
     static_assert(places.size() == kRendezvous + 1);
     std::array<int, places.size()> high{};
     for (std::size_t at = 0; at < places.size(); ++at)
@@ -169,6 +176,8 @@ Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const D
                                        driver_of(plan),
                                        "--socket",
                                        plan.room.devices() / node::device_socket(number),
+                                       "--socket-fd",
+                                       std::to_string(kClientSocket),
                                        "--control-fd",
                                        std::to_string(kControl),
                                        "--ready-fd",
@@ -246,9 +255,11 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
         auto ready = make_pipe();
         if (!ready)
             return propagate(ready);
-        auto control = control_socket(plan.room, number);
-        if (!control)
-            return propagate(control);
+        const auto control = listen_for_proxy(plan.room.control(), number, kControlBacklog, 0, 0);
+        const auto socket =
+            listen_for_proxy(plan.room.devices(), number, kClientBacklog, plan.spec.uid, plan.spec.gid);
+        if (!control || !socket)
+            return std::unexpected(control ? socket.error() : control.error());
         auto log = open_file(plan.room.proxy_log(number), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
         if (!log)
             return propagate(log);
@@ -259,6 +270,7 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
                                 .ready = ready->writing.get(),
                                 .control = control->get(),
                                 .key = key->get(),
+                                .socket = socket->get(),
                                 .rendezvous =
                                     number == 0 && meeting->socket ? meeting->socket->get() : null->get(),
                                 .log = log->get(),

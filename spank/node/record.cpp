@@ -171,7 +171,9 @@ Expected<void> Room::prepare(const Spec &spec) const {
         return made;
     if (auto made = make_directory(run(), 0755, 0, 0); !made)
         return made;
-    if (auto made = make_directory(devices(), 0700, spec.uid, spec.gid); !made)
+    // Only root makes files there, or a user could fill /run and have root remove millions.
+    // Its user's group may list it; the sockets decide who connects.
+    if (auto made = make_directory(devices(), 0751, 0, spec.gid); !made)
         return made;
     if (auto made = make_directory(control(), 0700, 0, 0); !made)
         return made;

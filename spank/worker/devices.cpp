@@ -91,8 +91,7 @@ bool is_socket(int directory, const std::string &name) {
     return fstatat(directory, name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(about.st_mode);
 }
 
-// From a directory of root's to one of the user's, or back: names are ours, what lies there is moved, not
-// opened.
+// From one directory of root's to another that clients cannot enter, or back.
 Expected<void> move_sockets(const node::Room &room, std::uint32_t count, bool hide) {
     auto shown = directory(room.devices());
     auto away = directory(room.control());
@@ -105,18 +104,8 @@ Expected<void> move_sockets(const node::Room &room, std::uint32_t count, bool hi
         int moved = 0;
         if (hide) {
             moved = symlinkat(kNowhere, away->get(), unseen.c_str());
-            const auto exchange = [&] {
-                return renameat2(shown->get(), seen.c_str(), away->get(), unseen.c_str(), RENAME_EXCHANGE);
-            };
             if (moved == 0)
-                moved = exchange();
-            // Now that nobody else reaches it. What the program has put there instead is not kept for it.
-            if (moved == 0 && !is_socket(away->get(), unseen)) {
-                if (exchange() != 0)
-                    return std::unexpected(errno_error("put back", (room.devices() / seen).native()));
-                return failure("hide", (room.devices() / seen).native(),
-                               "the program has put something else in place of its device's socket", EPERM);
-            }
+                moved = renameat2(shown->get(), seen.c_str(), away->get(), unseen.c_str(), RENAME_EXCHANGE);
         } else if (is_socket(away->get(), unseen)) {
             moved = renameat(away->get(), unseen.c_str(), shown->get(), seen.c_str());
         } else if (unlinkat(away->get(), unseen.c_str(), 0) != 0 && errno != ENOENT) {

@@ -273,7 +273,55 @@ def test_another_user(scene):
     finally:
         program.communicate(timeout=PATIENCE)
     scene.nothing_is_left()
-    users = os.path.join(agent.store, "users", str(USER), "checkpoints")
+    forget_others(scene)
+
+
+def forget_others(scene):
+    """Checkpoints that the test has made."""
+    users = os.path.join(scene.agent.store, "users", str(USER), "checkpoints")
     for name in os.listdir(users):
         if name != scene.id:
             os.unlink(os.path.join(users, name))
+
+
+CHANGES = """
+import os, sys
+directory = sys.argv[1]
+socket, own = (os.path.join(directory, name) for name in ("0.sock", "mine"))
+changes = {
+    "make a file": lambda: os.close(os.open(own, os.O_CREAT | os.O_WRONLY)),
+    "make a directory": lambda: os.mkdir(own),
+    "make a link": lambda: os.symlink("/etc/passwd", own),
+    "make a second name": lambda: os.link(socket, own),
+    "rename": lambda: os.rename(socket, own),
+    "remove": lambda: os.unlink(socket),
+    "set the mode": lambda: os.chmod(directory, 0o777),
+}
+for name, change in changes.items():
+    try:
+        change()
+    except (PermissionError, FileNotFoundError):
+        continue
+    print(name)
+"""
+
+
+def test_the_owner_of_a_node(scene):
+    """Nobody but root makes, renames or removes files where a node's sockets lie: the file system is root's memory, and root would
+    have to remove millions of them."""
+    program = saved_nodes.foreground(scene.agent, "restore", scene.id)
+    saved_nodes.answers(program)
+    inside = os.path.join(scene.agent.state, scene.node)
+    try:
+        for directory in ("", "control", "run", os.path.join("run", "devices"), os.path.join("run", "sockets")):
+            done = subprocess.run(["python3", "-c", CHANGES, os.path.join(inside, directory)], user=USER, group=USER, extra_groups=[],
+                                  capture_output=True, text=True, timeout=PATIENCE, check=True, cwd="/")
+            assert not done.stdout, f"{directory}: {done.stdout}"
+        # Connecting is all that it is for.
+        virtualnode.Connection(os.path.join(inside, "run", "devices", "0.sock"), USER).socket.close()
+        scene.agent.ok("checkpoint", "--continue", scene.node)
+        saved_nodes.answers(program)
+    finally:
+        program.communicate(timeout=PATIENCE)
+    scene.nothing_is_left()
+    forget_others(scene)

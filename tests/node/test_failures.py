@@ -16,14 +16,15 @@ def test_agent_killed_and_started_again(own_agent):
     agent = own_agent
     with agent.connect(ALICE) as connection:
         name, pid = connection.create(uid=ALICE, gid=ALICE)
-        go_on = "while [ ! -e /run/singularity/devices/go ]; do sleep 0.02; done; "
+        go = os.path.join(agent.directory, "go")
+        go_on = f"while [ ! -e {go} ]; do sleep 0.02; done; "
         chatty, _ = connection.start(name, ["sh", "-c", f"echo before; {go_on} echo after; exec sleep 1000"], stdio=KEPT)
         quick, _ = connection.start(name, ["sh", "-c", f"{go_on} exit 4"], stdio=KEPT)
         typist, (master,) = connection.start(name, ["cat"], stdio=TERMINAL)
         wait_for(lambda: connection.log(name, chatty) == b"before\n", "its output")
     agent.kill()
     assert os.path.exists(f"/proc/{pid}")
-    with open(os.path.join(agent.state, name, "run", "devices", "go"), "w", encoding="ascii"):
+    with open(go, "w", encoding="ascii"):
         pass
     os.write(master, b"still here\n")
     agent.start()

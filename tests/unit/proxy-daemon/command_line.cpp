@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // How the daemon is started, and what it says when it cannot be.
+#include "common/unix_socket.hpp"
 #include "proxy_process.hpp"
 
 #include <csignal>
@@ -20,9 +21,9 @@ void help_and_version(void **) {
     const Scratch scratch;
     const auto help = run_proxyd(scratch.path(), {"--help"});
     assert_int_equal(help.status, 0);
-    for (const auto *option : {"--driver", "--device", "--socket", "--window-area", "--window-size",
-                               "--max-clients", "--ring-size", "--user", "--ready-fd", "--idle-exit",
-                               "--die-with-parent", "--log-file", "--reductions", "--nccl"})
+    for (const auto *option : {"--driver", "--device", "--socket", "--socket-fd", "--window-area",
+                               "--window-size", "--max-clients", "--ring-size", "--user", "--ready-fd",
+                               "--idle-exit", "--die-with-parent", "--log-file", "--reductions", "--nccl"})
         expect_contains(help.said, option);
     assert_int_equal(run_proxyd(scratch.path(), {"--version"}).status, 0);
 }
@@ -48,6 +49,7 @@ void options_are_checked(void **) {
     refused({"--socket", socket, "--max-clients", "0"}, "--max-clients");
     refused({"--socket", socket, "--reductions", "somewhere"}, "--reductions");
     refused({"--socket", socket, "--ready-fd", "77"}, "descriptor 77 is not open");
+    refused({"--socket", socket, "--socket-fd", "77"}, "descriptor 77 is not open");
     refused({"--socket", socket, "--rendezvous", "unix:@nowhere"}, "both, or neither");
     refused({"--socket", socket, "--address", "tcp:127.0.0.1:0"}, "they need --rendezvous");
     refused({"--socket", socket, "--rendezvous", "unix:@nowhere", "--job-key-fd", "77"},
@@ -56,6 +58,7 @@ void options_are_checked(void **) {
     refused({"--socket", socket, "--driver", driver, "--rendezvous", "unix:@nowhere", "--job-key-fd",
              std::to_string(empty)},
             "32 bytes");
+    refused({"--socket", socket, "--socket-fd", std::to_string(empty)}, "it is not a socket that listens");
     close(empty);
     refused(
         {"--socket", socket, "--driver", driver, "--reductions", "device", "--nccl", "/nowhere/libnccl.so.2"},
@@ -94,6 +97,34 @@ void a_living_socket_is_respected_a_dead_one_replaced(void **) {
     assert_int_equal(ran.status, 1);
     expect_contains(ran.said, "is no socket");
     assert_int_equal(std::filesystem::file_size(file), 8);
+}
+
+// It needs no file of its own, nor a path that fits into an address, and leaves the socket where it is.
+void a_socket_is_handed_in(void **) {
+    const Scratch scratch;
+    const auto path = scratch.path() / "handed.sock";
+    const auto socket = need(singularity::listen_unix(path, 0600, 16));
+    fcntl(socket.get(), F_SETFD, 0); // inherited
+    const std::vector<std::string> handed{"--socket-fd", std::to_string(socket.get())};
+    {
+        ProxyProcess proxy(scratch.path(), handed);
+        {
+            const Client client(path);
+        }
+        {
+            const Client another(path);
+        }
+        assert_false(std::filesystem::exists(proxy.socket()));
+        assert_int_equal(proxy.end(SIGTERM), 0);
+    }
+    const std::string far(200, 'a');
+    std::vector<std::string> arguments{"--driver", SINGULARITY_FAKE_DRIVER, "--socket",
+                                       far,        "--idle-exit",           "1"};
+    arguments.insert(arguments.end(), handed.begin(), handed.end());
+    const auto ran = run_proxyd(scratch.path(), arguments);
+    assert_int_equal(ran.status, 0);
+    expect_contains(ran.said, "on " + far);
+    assert_true(std::filesystem::is_socket(path));
 }
 
 void it_dies_with_its_parent(void **) {
@@ -185,6 +216,7 @@ int main() {
         cmocka_unit_test(help_and_version),
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(a_living_socket_is_respected_a_dead_one_replaced),
+        cmocka_unit_test(a_socket_is_handed_in),
         cmocka_unit_test(it_dies_with_its_parent),
         cmocka_unit_test(it_ends_when_idle),
         cmocka_unit_test(a_log_file_keeps_the_terminal_quiet),
