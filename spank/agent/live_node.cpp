@@ -105,7 +105,7 @@ Expected<LiveNode> LiveNode::adopt(node::Room room, const Surroundings &surround
     auto record = room.read();
     if (!record)
         return propagate(record);
-    auto proxies = Proxies::adopt(record->proxies);
+    auto proxies = Proxies::adopt(room, record->proxies);
     auto pidfd = record->init.pid != 0
                      ? node::hold(record->init)
                      : Expected<UniqueFd>(failure("find", record->spec.name, "it was never made", ESRCH));
@@ -212,6 +212,7 @@ void LiveNode::handle() {
 
 void LiveNode::step_proxies() {
     proxies_->look_at_deadline();
+    proxies_->take_output();
     for (const auto number : proxies_->newly_ended())
         if (state_ != State::ending) {
             kLog.error("{}: the proxy of device {} has ended; what uses the device fails from now on",

@@ -179,7 +179,7 @@ class LiveNode {
     void look_at_pending();
     void take_hello(const node::InitHello &hello);
     void take_end(const node::InitEnded &ended);
-    void open_log(std::uint32_t task, int descriptor);
+    void open_log(std::uint32_t task, int lent);
     void bind_tasks();
     // One of the two is called, at once or later.
     template <class Body>

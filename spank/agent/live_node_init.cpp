@@ -131,7 +131,7 @@ void LiveNode::take_hello(const node::InitHello &hello) {
                 node::InitAttach{.task = one.task},
                 [this, id = one.task](const node::Packet &packet) {
                     if (node::decode<node::InitLent>(packet.bytes) && packet.descriptors.size() == 1)
-                        open_log(id, fcntl(packet.descriptors.all()[0], F_DUPFD_CLOEXEC, 3));
+                        open_log(id, packet.descriptors.all()[0]);
                 },
                 [](const Error & /*the next connection asks again*/) {});
     }
@@ -178,9 +178,11 @@ void LiveNode::take_end(const node::InitEnded &ended) {
     answer_waiters(ended.task);
 }
 
-void LiveNode::open_log(std::uint32_t task, int descriptor) {
+void LiveNode::open_log(std::uint32_t task, int lent) {
     const auto keep = record_.spec.job.empty() ? TaskLog::Keep::newest : TaskLog::Keep::unread;
-    auto opened = TaskLog::open(room_.log(task), UniqueFd(descriptor), keep);
+    auto pipe = open_lent_pipe(lent);
+    auto opened =
+        pipe ? TaskLog::open(room_.log(task), std::move(*pipe), keep) : Expected<TaskLog>(propagate(pipe));
     const auto found = tasks_.find(task);
     if (!opened) {
         kLog.error("{}; the output of {} waits", opened.error().message(),

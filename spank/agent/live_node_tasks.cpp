@@ -128,7 +128,7 @@ void LiveNode::start(node::Program program, node::Descriptors descriptors, const
             found->second.pid = started->pid;
             found->second.phase = Phase::running;
             if (stdio == Stdio::kept)
-                open_log(id, fcntl(packet.descriptors.all()[0], F_DUPFD_CLOEXEC, 3));
+                open_log(id, packet.descriptors.all()[0]);
             asker.tell(Started{.task = id, .pid = started->pid},
                        stdio == Stdio::terminal ? packet.descriptors.all() : std::span<const int>());
         },

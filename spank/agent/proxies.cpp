@@ -72,6 +72,16 @@ Expected<UniqueFd> listen_for_proxy(const std::filesystem::path &folder, std::ui
     return socket;
 }
 
+// What a proxy writes its log to. With the file itself its user, whose process it is, could fill the host's
+// /run. It has a name, so that the next agent finds it. The proxy has it open for reading as well: with no
+// agent there it does not break. When it is full, what the proxy writes is lost: nothing waits.
+Expected<UniqueFd> make_log_pipe(const node::Room &room, std::uint32_t number) {
+    const auto path = room.proxy_pipe(number);
+    if (mkfifo(path.c_str(), 0600) != 0 && errno != EEXIST)
+        return std::unexpected(errno_error("make the pipe", path.native()));
+    return open_file(path, O_RDWR | O_NONBLOCK | O_NOFOLLOW);
+}
+
 struct Ends {
     UniqueFd reading;
     UniqueFd writing;
@@ -242,8 +252,7 @@ std::vector<std::string> device_environment(const Libraries &libraries, std::uin
 }
 
 Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
-    Proxies out;
-    out.room_ = plan.room;
+    Proxies out(plan.room);
     auto go = make_pipe();
     auto null = open_file("/dev/null", O_RDWR);
     if (!go || !null)
@@ -260,7 +269,7 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
             listen_for_proxy(plan.room.devices(), number, kClientBacklog, plan.spec.uid, plan.spec.gid);
         if (!control || !socket)
             return std::unexpected(control ? socket.error() : control.error());
-        auto log = open_file(plan.room.proxy_log(number), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+        auto log = make_log_pipe(plan.room, number);
         if (!log)
             return propagate(log);
         const auto key = readable(meeting->key);
@@ -291,20 +300,45 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
         one.identity = *identity;
         one.ready = std::move(ready->reading);
         out.all_.push_back(std::move(one));
+        out.open_log(number);
     }
     out.go_ = std::move(go->writing);
     return out;
 }
 
-Proxies Proxies::adopt(const std::vector<node::Identity> &identities) {
-    Proxies out;
-    for (const auto &identity : identities) {
-        One one{.identity = identity, .pidfd = {}, .ready = {}, .told = false};
-        if (auto pidfd = node::hold(identity); pidfd)
+Proxies Proxies::adopt(const node::Room &room, const std::vector<node::Identity> &identities) {
+    Proxies out(room);
+    for (std::uint32_t number = 0; number < identities.size(); ++number) {
+        One one{.identity = identities[number], .pidfd = {}, .ready = {}, .log = {}, .told = false};
+        auto pidfd = node::hold(one.identity);
+        const bool lives = pidfd.has_value();
+        if (lives)
             one.pidfd = std::move(*pidfd);
         out.all_.push_back(std::move(one));
+        if (lives)
+            out.open_log(number);
     }
     return out;
+}
+
+void Proxies::open_log(std::uint32_t number) {
+    auto pipe = open_file(room_.proxy_pipe(number), O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
+    auto log = pipe ? TaskLog::open(room_.proxy_log(number), std::move(*pipe), TaskLog::Keep::newest_of_proxy)
+                    : Expected<TaskLog>(propagate(pipe));
+    if (log)
+        all_[number].log = std::move(*log);
+    else
+        kLog.error("{}; what this device proxy writes to its log is lost", log.error().message());
+}
+
+void Proxies::take_output() {
+    for (std::uint32_t number = 0; number < all_.size(); ++number)
+        if (auto &log = all_[number].log)
+            if (auto drained = log->drain(); !drained) {
+                kLog.error("{}; the rest of {} is lost", drained.error().message(),
+                           room_.proxy_log(number).native());
+                log.reset();
+            }
 }
 
 std::vector<node::Identity> Proxies::identities() const {
@@ -328,6 +362,8 @@ void Proxies::watch(std::vector<int> &fds) const {
     for (const auto &one : all_) {
         if (one.ready)
             fds.push_back(one.ready.get());
+        if (one.log && one.log->fd() >= 0)
+            fds.push_back(one.log->fd());
         if (one.pidfd && !one.told)
             fds.push_back(one.pidfd.get());
     }
@@ -349,6 +385,7 @@ Expected<bool> Proxies::step() {
         one.ready.reset();
         if (got > 0 && line[0] != kTrouble)
             continue;
+        take_output(); // it has ended, and has said why
         return failure("start", fmt::format("the device proxy {}", number),
                        got > 0 ? std::string(line.data() + 1, static_cast<std::size_t>(got) - 1)
                                : last_line(room_.proxy_log(number)),

@@ -11,11 +11,13 @@
 #include "node/process.hpp"
 #include "node/record.hpp"
 #include "surroundings.hpp"
+#include "task_log.hpp"
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace singularity::agent {
@@ -45,12 +47,14 @@ class Proxies {
     // they.
     [[nodiscard]] static Expected<Proxies> start(const ProxyPlan &plan);
     // Those of an earlier agent, by their record.
-    [[nodiscard]] static Proxies adopt(const std::vector<node::Identity> &identities);
+    [[nodiscard]] static Proxies adopt(const node::Room &room, const std::vector<node::Identity> &identities);
 
     [[nodiscard]] std::vector<node::Identity> identities() const;
     [[nodiscard]] Expected<void> allow();
 
     void watch(std::vector<int> &fds) const;
+    // What they have written since the last call goes to their logs.
+    void take_output();
     [[nodiscard]] std::optional<Deadline> next_deadline() const { return kill_at_; }
     // True once all serve; an error says which does not, and why.
     [[nodiscard]] Expected<bool> step();
@@ -67,12 +71,16 @@ class Proxies {
         node::Identity identity;
         UniqueFd pidfd;
         UniqueFd ready; // a line comes when it serves; empty once it did
+        std::optional<TaskLog> log;
         bool told = false;
     };
 
+    explicit Proxies(node::Room room) : room_(std::move(room)) {}
+    void open_log(std::uint32_t number);
+
+    node::Room room_;
     std::vector<One> all_;
     UniqueFd go_; // what they wait for
-    node::Room room_{"", ""};
     std::optional<Deadline> kill_at_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// The output of a detached task, from its pipe into a file. Either into two files of limited size: the newest
-// output is never lost. Or, for who reads all of it, into a spool: when it is full the task waits.
+// The output of a detached task or of a device proxy, from its pipe into a file. Either into two files of
+// limited size: the newest output is never lost. Or, for who reads all of it, into a spool: when it is full
+// the task waits.
 #pragma once
 
 #include "common/error.hpp"
@@ -16,10 +17,8 @@ namespace singularity::agent {
 
 class TaskLog {
   public:
-    static constexpr std::uint64_t kFileLimit = std::uint64_t{4} << 20; // state directories lie in memory
-
-    enum class Keep : std::uint8_t { newest, unread };
-    // Appends to what is there. The pipe becomes the log's.
+    enum class Keep : std::uint8_t { newest, newest_of_proxy, unread };
+    // Appends to what is there. The pipe becomes the log's. It does not wait (O_NONBLOCK).
     [[nodiscard]] static Expected<TaskLog> open(std::filesystem::path path, UniqueFd pipe, Keep keep);
     [[nodiscard]] static std::filesystem::path older(const std::filesystem::path &path) {
         return path.native() + ".old";
@@ -35,17 +34,28 @@ class TaskLog {
     [[nodiscard]] Expected<void> drain();
 
   private:
-    TaskLog(std::filesystem::path path, UniqueFd file, std::uint64_t size, UniqueFd pipe)
-        : path_(std::move(path)), file_(std::move(file)), size_(size), pipe_(std::move(pipe)) {}
+    // State directories lie in memory.
+    static constexpr std::uint64_t kFileLimit = std::uint64_t{4} << 20;
+    static constexpr std::uint64_t kProxyFileLimit = std::uint64_t{64} << 10;
+
+    TaskLog(std::filesystem::path path, UniqueFd file, std::uint64_t size, std::uint64_t limit, UniqueFd pipe)
+        : path_(std::move(path)), file_(std::move(file)), size_(size), limit_(limit), pipe_(std::move(pipe)) {
+    }
     TaskLog(Spool spool, UniqueFd pipe) : pipe_(std::move(pipe)), spool_(std::move(spool)) {}
-    [[nodiscard]] bool full() const { return spool_ && spool_->end() - spool_->begin() >= kFileLimit; }
+    [[nodiscard]] bool full() const { return spool_ && spool_->end() - spool_->begin() >= limit_; }
     [[nodiscard]] Expected<void> keep(std::string_view text);
 
     std::filesystem::path path_;
     UniqueFd file_;
     std::uint64_t size_ = 0;
+    std::uint64_t limit_ = kFileLimit; // of the file, of which there are two, or of the spool
     UniqueFd pipe_;
     std::optional<Spool> spool_;
 };
+
+// A description of our own of a pipe that a user's process has lent, for TaskLog. Whoever else holds the lent
+// one may empty it between poll(2) and read(2), which must not wait then. Nothing but a pipe is taken: behind
+// any other file may be a file system of the user's own, which answers when it likes.
+[[nodiscard]] Expected<UniqueFd> open_lent_pipe(int lent);
 
 } // namespace singularity::agent

@@ -116,6 +116,10 @@ class Room {
     [[nodiscard]] std::filesystem::path proxy_log(std::uint32_t proxy) const {
         return path_ / ("proxy." + std::to_string(proxy) + ".log");
     }
+    // From a proxy to the agent, which keeps the newest of it in that log.
+    [[nodiscard]] std::filesystem::path proxy_pipe(std::uint32_t proxy) const {
+        return path_ / ("proxy-pipe." + std::to_string(proxy));
+    }
 
     // Makes the directories and files that a node sees, new or, before a restore, again.
     [[nodiscard]] Expected<void> prepare(const Spec &spec) const;

@@ -3,6 +3,7 @@
 refused with its reason, the agent lives on, nothing is left, and the checkpoint that nobody has touched still restores."""
 
 import array
+import contextlib
 import os
 import shutil
 import signal
@@ -325,3 +326,64 @@ def test_the_owner_of_a_node(scene):
         program.communicate(timeout=PATIENCE)
     scene.nothing_is_left()
     forget_others(scene)
+
+
+KEPT = 128 << 10  # spank/agent/task_log.hpp: two files
+PIPE = 64 << 10  # pipe(7)
+
+
+def log_of_proxy(agent, node):
+    """What is kept of it."""
+    content = b""
+    for name in ("proxy.0.log.old", "proxy.0.log"):
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(agent.state, node, name), "rb") as file:
+            content += file.read()
+    return content
+
+
+def test_the_log_of_a_proxy(scene):
+    """The proxy is a process of its user, who can have it write anything: the newest is kept. With no agent there what does not fit
+    into the pipe is lost, and nobody waits."""
+    agent = scene.agent
+    program = saved_nodes.foreground(agent, "restore", scene.id)
+    saved_nodes.answers(program)
+    (proxy,) = agent.proxies(scene.node)
+    opens = ["python3", "-c", f"import os; os.open('/proc/{proxy}/fd/2', os.O_RDWR | os.O_NONBLOCK)"]
+    assert b"PermissionError" in subprocess.run(opens, user=USER, group=USER, extra_groups=[], capture_output=True, timeout=PATIENCE,
+                                                check=False).stderr
+    # As its user can with pidfd_getfd(2).
+    log = os.open(f"/proc/{proxy}/fd/2", os.O_WRONLY | os.O_NONBLOCK)
+
+    def write(text):
+        try:
+            return os.write(log, text)
+        except BlockingIOError:
+            return 0
+    try:
+        assert b"serving" in log_of_proxy(agent, scene.node)
+        line, written = b"x" * 4095 + b"\n", 0
+        while written < 4 << 20:
+            written += write(line)
+            assert len(log_of_proxy(agent, scene.node)) <= KEPT
+        virtualnode.wait_for(lambda: write(b"newest\n"), "room in the pipe")
+        virtualnode.wait_for(lambda: log_of_proxy(agent, scene.node).endswith(b"newest\n"), "the newest line")
+        assert len(log_of_proxy(agent, scene.node)) > KEPT // 4
+        agent.kill()
+        assert write(b"nobody is there\n")
+        written = 0
+        while (done := write(line)) != 0:
+            written += done
+        assert 0 < written <= PIPE
+        with open(f"/proc/{proxy}/fdinfo/2", encoding="ascii") as file:
+            flags = int(file.read().split("flags:")[1].split()[0], 8)
+        # The proxy neither waits for a reader nor breaks without one.
+        assert flags & os.O_NONBLOCK and flags & os.O_ACCMODE == os.O_RDWR
+        agent.start()
+        virtualnode.wait_for(lambda: b"nobody is there\n" in log_of_proxy(agent, scene.node), "the pipe to be emptied")
+        virtualnode.wait_for(lambda: write(b"read again\n"), "room in the pipe")
+        virtualnode.wait_for(lambda: log_of_proxy(agent, scene.node).endswith(b"read again\n"), "what is written from then on")
+        saved_nodes.answers(program)
+    finally:
+        os.close(log)
+        program.communicate(timeout=PATIENCE)
+    scene.nothing_is_left()
