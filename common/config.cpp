@@ -100,6 +100,7 @@ constexpr std::tuple kKeys{
     Key{"per_user.scripts",           kHeld,                256,               [](auto &c) -> auto & { return c.per_user.scripts; }},
     Key{"per_user.restores",          Integer{1, 1024},     8,                 [](auto &c) -> auto & { return c.per_user.restores; }},
     Key{"per_user.program_mib",       Integer{8, 1048576},  1024,              [](auto &c) -> auto & { return c.per_user.program_mib; }},
+    Key{"per_user.output_mib",        Integer{8, 1048576},  1024,              [](auto &c) -> auto & { return c.per_user.output_mib; }},
 };
 // clang-format on
 

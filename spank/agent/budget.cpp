@@ -4,6 +4,8 @@
 #include "common/text.hpp"
 #include "metrics.hpp"
 
+#include <limits>
+
 #include <fmt/format.h>
 
 namespace singularity::agent {
@@ -30,6 +32,8 @@ constexpr std::array<Row, kBudgets> kRows{{
     {"restores", "restores", &Config::PerUser::restores, 1, "try again later"},
     {"program_mib", "of arguments and environments", &Config::PerUser::program_mib, kMebibyte,
      "start fewer tasks on this host at a time, or with less"},
+    {"output_mib", "of output that is kept", &Config::PerUser::output_mib, kMebibyte,
+     "read it, or destroy what has ended (singularityctl ps, destroy)"},
 }};
 
 } // namespace
@@ -39,11 +43,15 @@ Budgets::Budgets(const Config::PerUser &limits) {
         limits_[at] = static_cast<std::uint64_t>(limits.*kRows[at].limit) * kRows[at].unit;
 }
 
+std::uint64_t Budgets::limit(Budget what, uid_t uid) const {
+    return uid == 0 ? std::numeric_limits<std::uint64_t>::max() : limits_[static_cast<std::size_t>(what)];
+}
+
 std::optional<std::string> Budgets::refusal(Budget what, uid_t uid, std::uint64_t has,
                                             std::uint64_t more) const {
     const auto at = static_cast<std::size_t>(what);
-    const std::uint64_t limit = limits_[at];
-    if (uid == 0 || (has <= limit && more <= limit - has))
+    const std::uint64_t limit = this->limit(what, uid);
+    if (has <= limit && more <= limit - has)
         return std::nullopt;
     ++counters().over_budget[at];
     const Row &row = kRows[at];

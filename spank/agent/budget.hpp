@@ -16,8 +16,8 @@
 
 namespace singularity::agent {
 
-enum class Budget : std::uint8_t { connections, nodes, jobs, scripts, restores, program_bytes };
-inline constexpr std::size_t kBudgets = 6;
+enum class Budget : std::uint8_t { connections, nodes, jobs, scripts, restores, program_bytes, output_bytes };
+inline constexpr std::size_t kBudgets = 7;
 
 // Its word in singularity.yaml, below per_user.
 [[nodiscard]] std::string_view name_of(Budget what);
@@ -30,6 +30,9 @@ class Budgets {
     // in singularity.yaml. Nothing: the user may. A refusal is counted (Counters::over_budget).
     [[nodiscard]] std::optional<std::string> refusal(Budget what, uid_t uid, std::uint64_t has,
                                                      std::uint64_t more = 1) const;
+
+    // What the user may have of it.
+    [[nodiscard]] std::uint64_t limit(Budget what, uid_t uid) const;
 
   private:
     std::array<std::uint64_t, kBudgets> limits_{};

@@ -77,7 +77,7 @@ Expected<void> Job::open_outputs() {
         if (auto placed = place_ranks(); !placed)
             return placed;
     for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
-        auto spool = Spool::open(rank_file(directory(), rank));
+        auto spool = Spool::open(rank_file(directory(), rank), record_.user().uid());
         if (!spool)
             return propagate(spool);
         const auto begin = spool->begin();
@@ -88,6 +88,8 @@ Expected<void> Job::open_outputs() {
     for (const auto &host : record_.hosts())
         where_[host];
     held_back_ = record_.tied();
+    for (auto &rank : ranks_) // a checkpoint may have brought more than is allowed here
+        trim(rank);
     return {};
 }
 

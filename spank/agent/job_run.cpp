@@ -56,7 +56,8 @@ wire::Envelope Job::follow_request(const std::string &host, milliseconds patienc
         auto *const read = follow.add_read();
         read->set_rank(rank);
         read->set_offset(one.output.end());
-        if (held_back_ && one.output.end() - one.read > kUnread)
+        if (held_back_ &&
+            one.output.end() - one.read > (one.output.kept().over() ? KeptOutput::kLeast : kUnread))
             follow.set_quiet(true);
     }
     follow.set_patience_ms(
@@ -132,7 +133,11 @@ bool Job::take(const std::string &host, const wire::NewsOfJob &news) {
 
 void Job::trim(Rank &rank) {
     const auto end = rank.output.end();
-    auto until = end > kKept ? end - kKept : 0;
+    const bool over = rank.output.kept().over();
+    if (over)
+        rank.output.kept().tell(0);
+    const auto keep = over ? KeptOutput::kLeast : kKept;
+    auto until = end > keep ? end - keep : 0;
     if (held_back_)
         until = std::min(until, rank.read);
     if (auto released = rank.output.release(until); !released)

@@ -105,7 +105,7 @@ Expected<LiveNode> LiveNode::adopt(node::Room room, const Surroundings &surround
     auto record = room.read();
     if (!record)
         return propagate(record);
-    auto proxies = Proxies::adopt(room, record->proxies);
+    auto proxies = Proxies::adopt(room, *record);
     auto pidfd = record->init.pid != 0
                      ? node::hold(record->init)
                      : Expected<UniqueFd>(failure("find", record->spec.name, "it was never made", ESRCH));

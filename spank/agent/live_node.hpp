@@ -180,6 +180,7 @@ class LiveNode {
     void take_hello(const node::InitHello &hello);
     void take_end(const node::InitEnded &ended);
     void open_log(std::uint32_t task, int lent);
+    void remove_log(std::uint32_t task) const;
     void bind_tasks();
     // One of the two is called, at once or later.
     template <class Body>

@@ -135,6 +135,10 @@ void LiveNode::take_hello(const node::InitHello &hello) {
                 },
                 [](const Error & /*the next connection asks again*/) {});
     }
+    // What init no longer knows is not asked for again: files must not pile up.
+    for (const auto &[id, task] : before)
+        if (!tasks_.contains(id))
+            remove_log(id);
     bind_tasks();
     if (auto maker = std::exchange(maker_, std::nullopt))
         maker->tell(Created{.name = record_.spec.name, .pid = record_.init.pid});
@@ -181,8 +185,8 @@ void LiveNode::take_end(const node::InitEnded &ended) {
 void LiveNode::open_log(std::uint32_t task, int lent) {
     const auto keep = record_.spec.job.empty() ? TaskLog::Keep::newest : TaskLog::Keep::unread;
     auto pipe = open_lent_pipe(lent);
-    auto opened =
-        pipe ? TaskLog::open(room_.log(task), std::move(*pipe), keep) : Expected<TaskLog>(propagate(pipe));
+    auto opened = pipe ? TaskLog::open(room_.log(task), std::move(*pipe), keep, record_.spec.uid)
+                       : Expected<TaskLog>(propagate(pipe));
     const auto found = tasks_.find(task);
     if (!opened) {
         kLog.error("{}; the output of {} waits", opened.error().message(),
@@ -191,6 +195,11 @@ void LiveNode::open_log(std::uint32_t task, int lent) {
             found->second.log_lost = true;
     } else if (found != tasks_.end())
         found->second.log = std::move(*opened);
+}
+
+void LiveNode::remove_log(std::uint32_t task) const {
+    if (auto removed = TaskLog::remove(room_.log(task)); !removed)
+        kLog.error("{}", removed.error().message());
 }
 
 std::uint32_t LiveNode::next_token() {

@@ -233,6 +233,7 @@ void LiveNode::answer_waiters(std::uint32_t task) {
     if (!forget)
         return;
     tasks_.erase(found);
+    remove_log(task);
     ask(
         node::InitAcknowledge{.task = task}, [](const node::Packet & /*done*/) {},
         [](const Error & /*the next connection shows it again*/) {});

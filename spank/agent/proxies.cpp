@@ -252,7 +252,7 @@ std::vector<std::string> device_environment(const Libraries &libraries, std::uin
 }
 
 Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
-    Proxies out(plan.room);
+    Proxies out(plan.room, plan.spec.uid);
     auto go = make_pipe();
     auto null = open_file("/dev/null", O_RDWR);
     if (!go || !null)
@@ -306,10 +306,10 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
     return out;
 }
 
-Proxies Proxies::adopt(const node::Room &room, const std::vector<node::Identity> &identities) {
-    Proxies out(room);
-    for (std::uint32_t number = 0; number < identities.size(); ++number) {
-        One one{.identity = identities[number], .pidfd = {}, .ready = {}, .log = {}, .told = false};
+Proxies Proxies::adopt(const node::Room &room, const node::Record &record) {
+    Proxies out(room, record.spec.uid);
+    for (std::uint32_t number = 0; number < record.proxies.size(); ++number) {
+        One one{.identity = record.proxies[number], .pidfd = {}, .ready = {}, .log = {}, .told = false};
         auto pidfd = node::hold(one.identity);
         const bool lives = pidfd.has_value();
         if (lives)
@@ -323,8 +323,9 @@ Proxies Proxies::adopt(const node::Room &room, const std::vector<node::Identity>
 
 void Proxies::open_log(std::uint32_t number) {
     auto pipe = open_file(room_.proxy_pipe(number), O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
-    auto log = pipe ? TaskLog::open(room_.proxy_log(number), std::move(*pipe), TaskLog::Keep::newest_of_proxy)
-                    : Expected<TaskLog>(propagate(pipe));
+    auto log =
+        pipe ? TaskLog::open(room_.proxy_log(number), std::move(*pipe), TaskLog::Keep::newest_of_proxy, uid_)
+             : Expected<TaskLog>(propagate(pipe));
     if (log)
         all_[number].log = std::move(*log);
     else

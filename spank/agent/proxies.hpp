@@ -47,7 +47,7 @@ class Proxies {
     // they.
     [[nodiscard]] static Expected<Proxies> start(const ProxyPlan &plan);
     // Those of an earlier agent, by their record.
-    [[nodiscard]] static Proxies adopt(const node::Room &room, const std::vector<node::Identity> &identities);
+    [[nodiscard]] static Proxies adopt(const node::Room &room, const node::Record &record);
 
     [[nodiscard]] std::vector<node::Identity> identities() const;
     [[nodiscard]] Expected<void> allow();
@@ -75,10 +75,11 @@ class Proxies {
         bool told = false;
     };
 
-    explicit Proxies(node::Room room) : room_(std::move(room)) {}
+    Proxies(node::Room room, std::uint32_t uid) : room_(std::move(room)), uid_(uid) {}
     void open_log(std::uint32_t number);
 
     node::Room room_;
+    std::uint32_t uid_;
     std::vector<One> all_;
     UniqueFd go_; // what they wait for
     std::optional<Deadline> kill_at_;

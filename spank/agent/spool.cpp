@@ -15,7 +15,7 @@ constexpr std::uint64_t kBlock = 65536; // no file system's is larger
 
 } // namespace
 
-Expected<Spool> Spool::open(const std::filesystem::path &path) {
+Expected<Spool> Spool::open(const std::filesystem::path &path, std::uint32_t uid) {
     auto file = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
     if (!file)
         return propagate(file);
@@ -26,7 +26,8 @@ Expected<Spool> Spool::open(const std::filesystem::path &path) {
     if (data < 0 && errno != ENXIO) // nothing but what was given back
         return std::unexpected(errno_error("look into", path.native()));
     const auto end = static_cast<std::uint64_t>(about.st_size);
-    return Spool(std::move(*file), data < 0 ? end / kBlock * kBlock : static_cast<std::uint64_t>(data), end);
+    return Spool(std::move(*file), data < 0 ? end / kBlock * kBlock : static_cast<std::uint64_t>(data), end,
+                 uid);
 }
 
 Expected<void> Spool::append(std::string_view text) {
@@ -37,6 +38,7 @@ Expected<void> Spool::append(std::string_view text) {
         const auto done = written < 0 ? 0 : static_cast<std::size_t>(written);
         text.remove_prefix(done);
         end_ += done;
+        kept_.set(end_ - begin_);
     }
     return {};
 }
@@ -61,6 +63,7 @@ Expected<void> Spool::release(std::uint64_t offset) {
     if (fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(from)) != 0)
         return std::unexpected(errno_error("give back", "output that has been read"));
     begin_ = from;
+    kept_.set(end_ - begin_);
     return {};
 }
 

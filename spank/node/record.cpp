@@ -215,6 +215,11 @@ Expected<Record> Room::read() const {
 
 Expected<void> Room::remove() const {
     std::error_code error;
+    // Its user may hold one of the logs open, which were lent: its memory must not stay.
+    for (const auto &entry : std::filesystem::directory_iterator(path_, error))
+        if (entry.symlink_status(error).type() == std::filesystem::file_type::regular &&
+            truncate(entry.path().c_str(), 0) != 0 && errno != ENOENT)
+            return std::unexpected(errno_error("empty", entry.path().native()));
     std::filesystem::remove_all(path_, error);
     if (error)
         return failure("remove", path_.native(), error.message(), error.value());

@@ -2,16 +2,17 @@
 """What root's agent holds for users has a limit for each of them (per_user in singularity.yaml): it is said, counted, and others go on."""
 
 import errno
+import os
 import re
 
 import pytest
 import virtualnode
-from virtualnode import ALICE, BOB, Refused
+from virtualnode import ALICE, BOB, KEPT, LOG, Refused, text
 
 SETTINGS = """agents:
   run_without_slurm: true
   metrics: {metrics}
-per_user: {{connections: 16, nodes: 2, program_mib: 8}}
+per_user: {{connections: 16, nodes: 2, program_mib: 8, output_mib: 8}}
 """
 
 
@@ -62,6 +63,54 @@ def test_environments(limited):
             assert bob.run(other, ["/bin/true"], environment=large[:12])[0] == 0
         alice.destroy(second)
         create(alice, ALICE, environment=large)
+
+
+def files_of(agent, node):
+    """name -> size, of the output of its tasks."""
+    directory = os.path.join(agent.state, node)
+    return {name: os.stat(os.path.join(directory, name)).st_size for name in os.listdir(directory) if name.startswith("log.")}
+
+
+def write(connection, node, count):
+    """A detached task with so much output, and then the word end."""
+    number, _ = connection.start(node, ["/bin/sh", "-c", f"head -c {count} /dev/zero | tr '\\0' x; echo end"], stdio=KEPT)
+    assert connection.wait(node, number) == (0, False)
+    virtualnode.wait_for(lambda: connection.log(node, number).endswith(b"xend\n"), "its output")
+    return number
+
+
+def test_output(limited):
+    """The end of each task's output is kept, and of all together no more than the share. Others have their own."""
+    with limited.connect(ALICE) as alice, limited.connect(BOB) as bob:
+        node, other = create(alice, ALICE), create(bob, BOB)
+        tasks = [write(alice, node, 5 << 20) for _ in range(4)]
+        sizes = files_of(limited, node)
+        assert sum(sizes.values()) <= (8 << 20) + 4 * (128 << 10), sizes
+        kept = [alice.log(node, task) for task in tasks]
+        assert all(len(log) >= 64 << 10 and log.endswith(b"xend\n") for log in kept), sizes
+        assert any(b"only the end of this output is kept: per_user.output_mib in singularity.yaml" in log for log in kept), sizes
+        assert len(bob.log(other, write(bob, other, 5 << 20))) == (5 << 20) + len("end\n")
+        assert f"uid {ALICE} has" in limited.log() and "per_user.output_mib in singularity.yaml allows 8.0 MiB" in limited.log()
+        alice.destroy(node)
+        node = create(alice, ALICE)
+        assert len(alice.log(node, write(alice, node, 5 << 20))) == (5 << 20) + len("end\n")
+    virtualnode.wait_for(lambda: refusals(limited, "output_mib") >= 1, "the metrics", 60)
+
+
+def test_output_that_nobody_asks_for(limited):
+    """No file is left of it, and no memory, whoever has it open: it was lent."""
+    with limited.connect(ALICE) as alice:
+        node = create(alice, ALICE)
+        tasks = [write(alice, node, 100 << 10) for _ in range(3)]
+        lent = [alice.ask(LOG, text(node) + task.to_bytes(4, "little"))[2][-1] for task in tasks]
+        assert all(os.fstat(log).st_blocks for log in lent)
+        alice.wait(node, tasks[0], forget=True)
+        virtualnode.wait_for(lambda: f"log.{tasks[0]}" not in files_of(limited, node), "its file to be removed")
+        assert not os.fstat(lent[0]).st_blocks
+        alice.destroy(node)
+        for log in lent:
+            assert not os.fstat(log).st_blocks
+            os.close(log)
 
 
 def test_connections(limited):

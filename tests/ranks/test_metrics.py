@@ -11,6 +11,11 @@ from virtualcluster.errors import wait_for
 RUN = "import os, time\nfor number in range(100000):\n    print(os.environ['RANK'], number, flush=True)\n    time.sleep(0.05)\n"
 
 
+HOSTS = {"per_user": "output_mib: 8"}
+# 3 MiB.
+WRITE = "import os, sys\nsys.stdout.write((os.environ['RANK'] * 63 + chr(10)) * (3 << 14))\n"
+
+
 def read(hosts, name):
     """The newest, or nothing: it is written every 15 s."""
     text = hosts.host(name).run(["cat", METRICS], check=False).stdout
@@ -68,6 +73,27 @@ def test_requests_that_are_refused_are_counted(hosts):
     for what in ("checkpoint", "destroy"):
         assert hosts.ctl("n3", what, "u1001-77", check=False).returncode == 1
     wait_metrics(hosts, "n3", lambda now: now[("singularity_requests_refused_total",)] >= before + 2, "two requests")
+
+
+def test_the_output_of_a_user_has_a_share(hosts):
+    """Of six ranks with 3 MiB each all is delivered, and in memory is no more than the share; another user has their own."""
+    six = {"options": ["--ranks-per-node", "6"]}
+    done = hosts.run("n1", "n1", "python3", "-c", WRITE, **six)
+    assert done.returncode == 0, done.stderr
+    assert [done.stdout.count(str(rank)) for rank in range(6)] == [63 * (3 << 14)] * 6
+    job = hosts.detach("n1", "n1", "python3", "-c", WRITE, **six)
+    others = hosts.detach("n1", "n1", "python3", "-c", WRITE, user="bob")
+    wait_for(lambda: hosts.state("n1", job) == "ended" and hosts.state("n1", others, "bob") == "ended", PATIENCE, "both jobs to end")
+    logs = [hosts.logs("n1", job, "--rank", str(rank)) for rank in range(6)]
+    for rank, log in enumerate(logs):
+        assert len(log) >= 64 << 10 and log.endswith(f"{str(rank) * 63}\n")
+    assert sum(map(len, logs)) <= (8 << 20) + (1 << 20)
+    used = hosts.host("n1").run(["du", "-sk", f"/run/singularity/jobs/{job}"]).stdout
+    assert int(used.split()[0]) <= 9 << 10
+    assert len(hosts.logs("n1", others, user="bob")) == 3 << 20
+    wait_metrics(hosts, "n1", lambda now: now["singularity_requests_over_budget_total", ("budget", "output_mib")] >= 1, "the share to be counted")
+    hosts.ctl("n1", "destroy", job)
+    hosts.ctl("n1", "destroy", others, user="bob")
 
 
 def test_a_directory_that_is_missing_is_an_error_until_it_is_there(hosts):

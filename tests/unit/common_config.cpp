@@ -302,7 +302,8 @@ void defaults_are_those_documented(void ** /*state*/) {
                                                     .jobs = 64,
                                                     .scripts = 256,
                                                     .restores = 8,
-                                                    .program_mib = 1024}));
+                                                    .program_mib = 1024,
+                                                    .output_mib = 1024}));
 }
 
 void every_key_can_be_set(void ** /*state*/) {
@@ -329,7 +330,8 @@ void every_key_can_be_set(void ** /*state*/) {
              "agents: {address: 10.0.0.1, port: 1, vxlan_port: 65535, patience: 2s, munge_socket: /m, "
              "metrics: /p, nccl: /n, run_without_slurm: true}\n"
              "network: {outside: \"10.0.0.0/8, 192.0.2.7:443\"}\n"
-             "per_user: {connections: 16, nodes: 1, jobs: 2, scripts: 3, restores: 4, program_mib: 8}\n");
+             "per_user: {connections: 16, nodes: 1, jobs: 2, scripts: 3, restores: 4, program_mib: 8, "
+             "output_mib: 9}\n");
     Config expected;
     expected.log_level = log::Level::kDebug;
     expected.elastic = {.enabled = false,
@@ -361,8 +363,13 @@ void every_key_can_be_set(void ** /*state*/) {
                        .nccl = "/n",
                        .run_without_slurm = true};
     expected.network = {.outside = "10.0.0.0/8, 192.0.2.7:443"};
-    expected.per_user = {
-        .connections = 16, .nodes = 1, .jobs = 2, .scripts = 3, .restores = 4, .program_mib = 8};
+    expected.per_user = {.connections = 16,
+                         .nodes = 1,
+                         .jobs = 2,
+                         .scripts = 3,
+                         .restores = 4,
+                         .program_mib = 8,
+                         .output_mib = 9};
     assert_true(config == expected);
     assert_true(good(config::to_yaml(config)) == config);
 }

@@ -201,7 +201,7 @@ struct File {
 
 void test_a_spool_gives_back_what_was_read(void ** /*state*/) {
     const File file;
-    auto spool = Spool::open(file.path);
+    auto spool = Spool::open(file.path, 0);
     assert_true(spool.has_value());
     const std::string text(100000, 'a');
     assert_true(spool->append(text).has_value());
@@ -222,7 +222,7 @@ void test_a_spool_gives_back_what_was_read(void ** /*state*/) {
 void test_a_spool_is_found_again(void ** /*state*/) {
     const File file;
     {
-        auto spool = Spool::open(file.path);
+        auto spool = Spool::open(file.path, 0);
         assert_true(spool->append(std::string(200000, 'x') + "end").has_value());
         assert_true(spool->release(150000).has_value());
     }
@@ -230,7 +230,7 @@ void test_a_spool_is_found_again(void ** /*state*/) {
     assert_int_equal(stat(file.path.c_str(), &about), 0);
     assert_int_equal(about.st_size, 200003);
     assert_true(about.st_blocks * 512 < 80000);
-    auto again = Spool::open(file.path);
+    auto again = Spool::open(file.path, 0);
     assert_int_equal(again->begin(), 131072);
     assert_int_equal(again->end(), 200003);
     assert_true(again->read(200000, 10)->text == "end");

@@ -93,6 +93,7 @@ struct Config {
         std::int64_t scripts{};     // batch scripts
         std::int64_t restores{};    // that were asked for by hand and have not begun to run
         std::int64_t program_mib{}; // arguments and environments that are kept
+        std::int64_t output_mib{};  // of programs, in the agent's state directory
         bool operator==(const PerUser &) const = default;
     } per_user;
 
