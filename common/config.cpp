@@ -36,6 +36,7 @@ constexpr Integer kGpus{1, 1048576};
 constexpr Duration kEvery{0s, 8760h};
 constexpr Duration kEveryLeast{1s, 24h};
 constexpr Duration kLookEvery{0s, 1h};
+constexpr Duration kCheckAfter{0s, 24h};
 
 constexpr Integer kPercent{0, 100};
 // Of Slurm's 32 bits half is above what a job has without any factor.
@@ -61,6 +62,7 @@ constexpr std::tuple kKeys{
     Key{"elastic.checkpoint_every",       kEvery,           30min,             [](auto &c) -> auto & { return c.elastic.checkpoint_every; }},
     Key{"elastic.checkpoint_every_least", kEveryLeast,      5min,              [](auto &c) -> auto & { return c.elastic.checkpoint_every_least; }},
     Key{"elastic.look_every",         kLookEvery,           1min,              [](auto &c) -> auto & { return c.elastic.look_every; }},
+    Key{"elastic.check_after",        kCheckAfter,          20s,               [](auto &c) -> auto & { return c.elastic.check_after; }},
     Key{"elastic.hide_unsavable",     Boolean{},            true,              [](auto &c) -> auto & { return c.elastic.hide_unsavable; }},
     Key{"slurmctld.decide",           Boolean{},            true,              [](auto &c) -> auto & { return c.slurmctld.decide; }},
     Key{"slurmctld.verify_interval",  Duration{1s, 1h},     60s,               [](auto &c) -> auto & { return c.slurmctld.verify_interval; }},

@@ -235,6 +235,7 @@ std::optional<Deadline> Job::next_deadline() const {
     for (const auto &watcher : watchers_)
         consider(watcher.until);
     consider(next_save_);
+    consider(next_check_);
     consider(keep_);
     consider(look_again_);
     if (errand_)
@@ -254,6 +255,8 @@ void Job::handle() {
         keep_members();
     if (next_save_ && next_save_->expired())
         save_periodically();
+    if (next_check_ && next_check_->expired())
+        check();
     if (const auto saving = saving_) // which it may end
         saving->handle();
     handle_slurm();

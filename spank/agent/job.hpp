@@ -39,6 +39,7 @@ class Job : public std::enable_shared_from_this<Job> {
         std::filesystem::path jobs; // directory of all
         Libraries libraries;
         std::chrono::milliseconds patience{};
+        std::chrono::milliseconds check_after{}; // the start of a step's tasks; 0: never
         TellSlurm tell_slurm;
     };
 
@@ -174,6 +175,16 @@ class Job : public std::enable_shared_from_this<Job> {
     void has_been_restored();
     void answer_imager();
 
+    // job_check.cpp
+    struct Findings {
+        std::size_t left = 0; // hosts that have not answered
+        bool obstacle = false;
+        bool failed = false;
+    };
+    void check_later();
+    void check();
+    void checked(const std::string &host, const Expected<peers::wire::Envelope> &reply, Findings &findings);
+
     HostAsker *hosts_;
     const Setting *setting_;
     peers::wire::JobRecord record_;
@@ -195,6 +206,10 @@ class Job : public std::enable_shared_from_this<Job> {
     std::optional<Asker> imager_;       // hears of a checkpoint, or a restore
     std::optional<ImageReport> report_; // what there is to hear once the job has ended
     std::optional<Deadline> next_save_;
+    std::optional<Deadline> next_check_;
+    std::chrono::milliseconds check_pause_{};
+    unsigned checks_failed_ = 0; // one after the other
+    std::uint64_t check_ = 0;    // whose answers count
     Deadline::Clock::time_point began_ = Deadline::Clock::now();
     std::optional<Deadline> keep_; // when its members hear of us again
     std::string meeting_;          // where its device proxies meet; while they are made

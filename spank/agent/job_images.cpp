@@ -51,6 +51,7 @@ Expected<void> Job::save(bool go_on, bool periodic) {
     }
     saving_ = std::move(*saving);
     next_save_.reset();
+    ++check_; // its nodes' checks are given up
     return {};
 }
 
@@ -120,6 +121,10 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
         if (periodic)
             record_.set_periodic(outcome->checkpoint);
         record_.clear_unsavable();
+    }
+    if (outcome || outcome.error().code == JobSave::kUnsavable) { // no check knows better
+        record_.clear_unsavable_by_check();
+        next_check_.reset();
     }
     if (!outcome) {
         counters().failed(saved_as_);

@@ -31,6 +31,7 @@ JobKeeper::JobKeeper(const JobKeeperOptions &options, NodeKeeper &nodes)
     : nodes_(&nodes), job_setting_{.jobs = options.place / "jobs",
                                    .libraries = options.libraries,
                                    .patience = options.agents.patience,
+                                   .check_after = options.check_after,
                                    .tell_slurm = options.tell_slurm},
       member_setting_{.libraries = options.libraries,
                       .members = options.place / "members",
@@ -240,6 +241,8 @@ void JobKeeper::serve(const std::string &coordinator, wire::Envelope request,
             return one.save_job().job();
         case wire::Envelope::kTellUser:
             return one.tell_user().job();
+        case wire::Envelope::kCheckJob:
+            return one.check_job().job();
         default:
             return {};
         }

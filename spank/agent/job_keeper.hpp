@@ -9,6 +9,7 @@
 #include "member.hpp"
 #include "peers/peers.hpp"
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -27,6 +28,7 @@ struct JobKeeperOptions {
     std::string host;            // our own name
     Config::Agents agents;
     Config::Network network;
+    std::chrono::milliseconds check_after{}; // as in Job::Setting
     TellSlurm tell_slurm;
 };
 

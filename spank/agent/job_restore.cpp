@@ -116,6 +116,7 @@ Expected<JobKeeper::Restoring> JobKeeper::restoring(wire::JobRecord record, cons
     record.clear_trouble();
     record.clear_saving();
     record.clear_unsavable();
+    record.clear_unsavable_by_check();
     record.set_made(std::time(nullptr));
     record.set_checkpoint(found.checkpoint);
     record.set_periodic(found.periodic ? found.checkpoint : std::string());

@@ -38,6 +38,7 @@ std::string words_of(std::int32_t status) {
 void Job::follow_all() {
     if (!next_save_)
         save_again_later();
+    check_later();
     for (auto &[host, about] : where_)
         about.lost = Deadline::after(setting_->patience);
     for (auto &[host, about] : where_)
@@ -173,6 +174,7 @@ void Job::end(const std::string &trouble, bool saved) {
         counters().failed(saved_as_);
     }
     next_save_.reset();
+    next_check_.reset();
     errand_.reset();
     look_again_.reset();
     keeper_.reset();

@@ -152,6 +152,8 @@ void LiveNode::watch(std::vector<int> &fds) const {
         proxies_->watch(fds);
     if (worker_)
         worker_->watch(fds);
+    if (checking_)
+        checking_->worker.watch(fds);
     if (removal_)
         removal_->watch(fds);
     for (const UniqueFd *fd : {&pidfd_, &init_})
@@ -174,6 +176,8 @@ std::optional<Deadline> LiveNode::next_deadline() const {
             consider(*one);
     for (const auto &[token, pending] : pending_)
         consider(pending.deadline);
+    if (checking_ && checking_->on_check)
+        consider(checking_->until);
     return out;
 }
 
@@ -182,6 +186,8 @@ void LiveNode::handle() {
         step_proxies();
     if (worker_)
         read_worker();
+    if (checking_)
+        read_checker();
     if (removal_ && removal_->ended()) {
         removal_.reset();
         if (state_ == State::ending && !pidfd_)
@@ -291,6 +297,7 @@ void LiveNode::look_at_deadlines() {
 
 void LiveNode::end() {
     making_.reset(); // a process that is not allowed yet ends by that
+    end_check(failure("check", record_.spec.name, "it is ended", ECANCELED));
     if (worker_)
         worker_->hang_up();
     if (proxies_)
@@ -329,6 +336,7 @@ void LiveNode::finish() {
     retry_.reset();
     making_.reset();
     const Error ended{"use", record_.spec.name, "it has ended", ECHILD};
+    end_check(std::unexpected(ended));
     drop_connection(ended);
     tasks_.clear();
     pidfd_.reset();

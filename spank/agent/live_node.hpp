@@ -121,6 +121,11 @@ class LiveNode {
     // It runs as before, whatever has been done.
     void let_go(OnStep on_step);
 
+    // live_node_check.cpp. Whether it could be saved as it is: what stands in the way, or an empty text. It
+    // runs on as if nobody had looked. A checkpoint that begins meanwhile ends it (ECANCELED).
+    using OnCheck = std::function<void(const Expected<std::string> &obstacle)>;
+    void check(OnCheck on_check);
+
     // It has been restored, and held.
     [[nodiscard]] Expected<void> go_on();
 
@@ -156,6 +161,14 @@ class LiveNode {
     struct Waiter {
         Wait request;
         Asker asker;
+    };
+
+    // One that is over is still there until its worker has ended.
+    struct Checking {
+        Worker worker;
+        OnCheck on_check;
+        Deadline until;
+        std::shared_ptr<void> place; // of the few that a host has for them
     };
 
     LiveNode(node::Room room, node::Record record, const Surroundings &surroundings)
@@ -222,6 +235,10 @@ class LiveNode {
     void clear_staging();
     static void end_strays(const node::Room &room);
 
+    // live_node_check.cpp
+    void read_checker();
+    void end_check(const Expected<std::string> &outcome);
+
     const Surroundings *surroundings_;
     node::Room room_;
     node::Record record_;
@@ -231,16 +248,17 @@ class LiveNode {
     std::optional<node::MakePlan> plan_; // of what is still to be made
     std::optional<Proxies> proxies_;
     std::unique_ptr<Worker> worker_;
-    std::optional<Removal> removal_;    // of what workers have left in the staging directory
-    bool last_removal_ = false;         // nothing comes into it any more
-    std::optional<Asker> imager_;       // hears what becomes of the worker's work
-    std::optional<ImageReport> report_; // what there is to hear, once the node is where it must be
-    std::string phase_;                 // what its worker says it does
-    std::optional<Error> undone_;       // what to hear instead, once a recovery has come to its end
-    bool go_on_ = false;                // after a checkpoint
-    bool periodic_ = false;             // nobody has asked for it
-    std::optional<Work> counted_;       // as what: not parts of a job, which its coordinator counts
-    unsigned recoveries_ = 0;           // one after the other, without one that has come to its end
+    std::unique_ptr<Checking> checking_; // beside the others: it changes nothing
+    std::optional<Removal> removal_;     // of what workers have left in the staging directory
+    bool last_removal_ = false;          // nothing comes into it any more
+    std::optional<Asker> imager_;        // hears what becomes of the worker's work
+    std::optional<ImageReport> report_;  // what there is to hear, once the node is where it must be
+    std::string phase_;                  // what its worker says it does
+    std::optional<Error> undone_;        // what to hear instead, once a recovery has come to its end
+    bool go_on_ = false;                 // after a checkpoint
+    bool periodic_ = false;              // nobody has asked for it
+    std::optional<Work> counted_;        // as what: not parts of a job, which its coordinator counts
+    unsigned recoveries_ = 0;            // one after the other, without one that has come to its end
     std::optional<Deadline> next_save_;
     OnStep on_step_;                                  // of a part of a checkpoint
     std::optional<bool> part_;                        // the worker is at one; whether the node goes on

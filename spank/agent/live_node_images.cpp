@@ -65,6 +65,8 @@ Expected<void> LiveNode::begin_saving(bool go_on, bool periodic, const PartPlan 
         job.ranks = part->ranks;
         job.store = part->store;
     }
+    // Whether it can be saved is known for certain now.
+    end_check(failure("check", record_.spec.name, "it is being saved", ECANCELED));
     auto worker = Worker::start(surroundings_->libraries, job);
     if (!worker)
         return propagate(worker);

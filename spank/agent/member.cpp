@@ -252,6 +252,8 @@ void Member::serve(const wire::Envelope &request, const Answer &answer) {
         answer(done());
     else if (request.has_save_job())
         save(request.save_job(), answer);
+    else if (request.has_check_job())
+        check(answer);
     else if (request.has_tell_user()) {
         if (step_)
             step_->say(request.tell_user().words());

@@ -138,6 +138,7 @@ class Member : public std::enable_shared_from_this<Member> {
     void save(const peers::wire::SaveJob &request, const Answer &answer);
     [[nodiscard]] Expected<void> no_rank_has_failed() const;
     void save_nodes(const peers::wire::SaveJob &request, const Answer &answer);
+    void check(const Answer &answer);
     [[nodiscard]] std::vector<char> ranks_of(const peers::wire::JobNode &one) const;
     [[nodiscard]] peers::wire::NewsOfJob news(const peers::wire::FollowJob &request);
     void look_at_following();

@@ -152,4 +152,29 @@ void Member::save_nodes(const wire::SaveJob &request, const Answer &answer) {
     }
 }
 
+// What has been found counts, also where another node could not be looked at.
+void Member::check(const Answer &answer) {
+    const auto own = own_nodes();
+    auto reply = std::make_shared<wire::Envelope>();
+    reply->mutable_checked_job();
+    auto all = when_all(own.size(), [reply, answer](const Expected<void> &outcome) {
+        answer(outcome || !reply->checked_job().obstacle().empty() ? std::move(*reply)
+                                                                   : fault(outcome.error()));
+    });
+    for (const auto *const one : own) {
+        LiveNode *const node = nodes_->find_node(one->name());
+        if (node == nullptr) {
+            all(failure("check", one->name(), "there is no such node", ENOENT));
+            continue;
+        }
+        node->check([all, reply](const Expected<std::string> &obstacle) {
+            if (!obstacle)
+                return all(std::unexpected(obstacle.error()));
+            if (!obstacle->empty())
+                reply->mutable_checked_job()->set_obstacle(*obstacle);
+            all({});
+        });
+    }
+}
+
 } // namespace singularity::agent

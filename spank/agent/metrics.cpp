@@ -44,6 +44,9 @@ constexpr std::array kTotals{
           &Counters::steps_failed},
 };
 
+// In the order of Counters::Check.
+constexpr std::array<std::string_view, 3> kChecks{"clear", "obstacle", "failed"};
+
 class Page {
   public:
     void family(std::string_view name, std::string_view type, std::string_view help) {
@@ -185,6 +188,10 @@ std::string metrics_text(const Counters &counters, Gauges gauges) {
     page.times("singularity_restore_duration_seconds",
                "From the begin of a restore until all of its programs ran.", counters, kRestores,
                &Counters::Outcomes::total_us);
+    page.family("singularity_node_checks_total", "counter",
+                "Looks at virtual nodes on this host, for whether they could be saved as they are.");
+    for (std::size_t at = 0; at < kChecks.size(); ++at)
+        page.sample(fmt::format(R"(outcome="{}")", kChecks[at]), counters.checks[at]);
     for (const auto &total : kTotals) {
         page.family(total.name, "counter", total.help);
         page.sample({}, counters.*total.value);

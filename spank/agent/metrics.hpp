@@ -37,6 +37,10 @@ class Counters {
     void failed(Work work) { ++outcomes_[static_cast<std::size_t>(work)].failed; }
     [[nodiscard]] const Outcomes &of(Work work) const { return outcomes_[static_cast<std::size_t>(work)]; }
 
+    // Of nodes on this host that run, for whether they could be saved.
+    enum class Check : std::uint8_t { clear, obstacle, failed };
+    std::array<std::uint64_t, 3> checks{};
+
     std::uint64_t devices_bytes = 0; // of checkpoints
     std::uint64_t host_bytes = 0;
     std::uint64_t stored_bytes = 0;

@@ -30,6 +30,7 @@ Expected<void> Server::open_jobs() {
          .host = options_.host,
          .agents = options_.agents,
          .network = options_.network,
+         .check_after = options_.elastic.check_after,
          .tell_slurm = [this](std::vector<std::string> words) { slurm_watch_.tell(std::move(words)); }},
         *this);
     if (!opened)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What the agent and singularity-worker say to each other: one worker for each checkpoint, restore or
-// recovery, one socket (SOCK_SEQPACKET) between the two. The agent's hang-up means: undo what is not done.
+// What the agent and singularity-worker say to each other: one worker for each checkpoint, restore, recovery
+// or check, one socket (SOCK_SEQPACKET) between the two. The agent's hang-up means: undo what is not done.
 //
 // A checkpoint of a job of several nodes has a worker for each of its nodes, which does a step when it is
 // told to, and one for the checkpoint as a whole.
@@ -45,6 +45,8 @@ enum class WorkMessage : std::uint16_t { // NOLINT(performance-enum-size): as on
     given,    // with a descriptor for each of its keys; any number of times before `go`
     keep_end, // -> finished or failed
     forget,   // -> finished or failed
+    check,    // -> checked or failed; of a node that runs, and runs on as if nobody had looked
+    checked,
 };
 
 // Where a job's node is, and where its images lie while they are made.
@@ -86,6 +88,11 @@ struct WorkRecover {
     Workplace place;
     node::Record record;
     static void fields(auto &self, auto &visit) { visit(self.place, self.record); }
+};
+struct WorkCheck {
+    static constexpr auto kType = WorkMessage::check;
+    node::Record record;
+    static void fields(auto &self, auto &visit) { visit(self.record); }
 };
 struct WorkGiven {
     static constexpr auto kType = WorkMessage::given;
@@ -132,6 +139,12 @@ struct WorkFailed {
     Failed error;
     bool lost = false; // the node is of no use any more and must be ended
     static void fields(auto &self, auto &visit) { visit(self.error, self.lost); }
+};
+
+struct WorkChecked {
+    static constexpr auto kType = WorkMessage::checked;
+    std::string obstacle; // what an image could not hold, several times in a row; empty: nothing
+    static void fields(auto &self, auto &visit) { visit(self.obstacle); }
 };
 
 struct WorkStepped {

@@ -43,27 +43,29 @@ bool is_in(const std::filesystem::path &process, std::uint64_t pid_namespace) {
 }
 
 // The kernel makes the end that accept(2) gives in the network of who connects.
-bool is_made_outside(const UniqueFd &process, int number, ino_t network) {
-    const UniqueFd socket(static_cast<int>(syscall(SYS_pidfd_getfd, process.get(), number, 0)));
+bool is_made_outside(const UniqueFd &socket, ino_t network) {
     const UniqueFd its(socket ? ioctl(socket.get(), SIOCGSKNS) : -1);
     struct stat about{};
     return its && fstat(its.get(), &about) == 0 && about.st_ino != network;
 }
 
-bool has_connection(const UniqueFd &process, pid_t pid) {
+std::vector<UniqueFd> connections_of(const UniqueFd &process, pid_t pid) {
+    std::vector<UniqueFd> out;
     struct stat network{};
     if (stat(fmt::format("/proc/{}/ns/net", pid).c_str(), &network) != 0)
-        return false;
+        return out;
     std::error_code gone; // descriptors are closed while they are looked at
     for (const auto &entry : std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid), gone)) {
         const auto name = entry.path().filename().native();
         int number = -1;
         std::from_chars(name.data(), name.data() + name.size(), number);
-        if (std::filesystem::read_symlink(entry.path(), gone).native().starts_with("socket:[") &&
-            is_made_outside(process, number, network.st_ino))
-            return true;
+        if (!std::filesystem::read_symlink(entry.path(), gone).native().starts_with("socket:["))
+            continue;
+        UniqueFd socket(static_cast<int>(syscall(SYS_pidfd_getfd, process.get(), number, 0)));
+        if (is_made_outside(socket, network.st_ino))
+            out.push_back(std::move(socket));
     }
-    return false;
+    return out;
 }
 
 } // namespace
@@ -72,9 +74,26 @@ Expected<void> await_hang_up(const node::Record &record, const Deadline &deadlin
     const auto init = node::hold(record.init);
     if (!init)
         return std::unexpected(init.error());
-    return wait_until([&] { return !has_connection(*init, record.init.pid); }, deadline,
+    return wait_until([&] { return connections_of(*init, record.init.pid).empty(); }, deadline,
                       fmt::format("the init of {} to close its connection", record.spec.name));
 }
+
+Expected<std::vector<UniqueFd>> connections_of_init(const node::Record &record) {
+    const auto init = node::hold(record.init);
+    if (!init)
+        return std::unexpected(init.error());
+    return connections_of(*init, record.init.pid);
+}
+
+std::vector<std::string> neighbours_of(const node::Spec &spec) {
+    std::vector<std::string> out;
+    out.reserve(spec.neighbours.size());
+    for (const auto &one : spec.neighbours)
+        out.push_back(one.address);
+    return out;
+}
+
+bool has_way_out(const node::Spec &spec) { return !spec.job.empty(); }
 
 host::Context context_of(const node::Spec &spec, AgentLink &agent, const char *phase) {
     host::Context context;

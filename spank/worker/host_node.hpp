@@ -24,6 +24,16 @@ struct Outside {
 };
 [[nodiscard]] Expected<Outside> outside_of(const node::Record &record);
 
+// Duplicates of the init's ends of connections from outside of the node: the agent's, which it closes before
+// a checkpoint.
+[[nodiscard]] Expected<std::vector<UniqueFd>> connections_of_init(const node::Record &record);
+
+// IPv4 addresses of the other nodes of its job.
+[[nodiscard]] std::vector<std::string> neighbours_of(const node::Spec &spec);
+
+// Only a node of a job: its connections to the outside are saved, and reset where it is restored.
+[[nodiscard]] bool has_way_out(const node::Spec &spec);
+
 // At a dump, where they are in the node; at a restore, what is mounted there.
 [[nodiscard]] std::vector<host::OutsideMount> mounts_in(const node::Record &record, const node::Room &room);
 [[nodiscard]] std::vector<host::OutsideMount> mounts_from(const node::Record &record, const node::Room &room);

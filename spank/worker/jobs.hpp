@@ -72,4 +72,7 @@ struct Outcome {
 // After the death of a worker: the node runs as if it had never been asked.
 [[nodiscard]] Outcome recover(const agent::WorkRecover &job, AgentLink &agent);
 
+// Whether it could be saved as it is; nothing of it is stopped or changed.
+[[nodiscard]] Outcome check(const agent::WorkCheck &job, AgentLink &agent);
+
 } // namespace singularity::worker

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// singularity-worker: one checkpoint, restore or recovery of one virtual node, for the node agent. The agent
-// does not wait for anything; this process does nothing else. Descriptor 3 is its socket to the agent.
+// singularity-worker: one checkpoint, restore, recovery or check of one virtual node, for the node agent. The
+// agent does not wait for anything; this process does nothing else. Descriptor 3 is its socket to the agent.
 #include "agent_link.hpp"
 #include "common/config.hpp"
 #include "common/guarded_main.hpp"
@@ -86,6 +86,8 @@ Expected<worker::Outcome> work(worker::AgentLink &agent) {
         return worker::restore(*job, agent);
     if (const auto job = node::decode<agent::WorkRecover>(packet->bytes))
         return worker::recover(*job, agent);
+    if (const auto job = node::decode<agent::WorkCheck>(packet->bytes))
+        return worker::check(*job, agent);
     return failure("understand", "the agent", "it asks for what this worker does not know", EPROTO);
 }
 

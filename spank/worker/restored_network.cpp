@@ -2,6 +2,7 @@
 #include "restored_network.hpp"
 
 #include "common/name_space.hpp"
+#include "host_node.hpp"
 #include "node/network.hpp"
 
 #include <bit>
@@ -21,13 +22,13 @@ Expected<NameSpaceVisit> visit(const UniqueFd &home) {
 } // namespace
 
 Expected<RestoredNetwork> RestoredNetwork::make(const node::Spec &spec) {
-    const bool of_job = !spec.job.empty();
-    auto home = node::make_network_namespace(spec.address, of_job ? node::DefaultRoute::by_gateway
-                                                                  : node::DefaultRoute::no);
+    const bool way_out = has_way_out(spec);
+    auto home = node::make_network_namespace(spec.address, way_out ? node::DefaultRoute::by_gateway
+                                                                   : node::DefaultRoute::no);
     if (!home)
         return propagate(home);
     RestoredNetwork out(std::move(*home));
-    if (!of_job)
+    if (!way_out)
         return out;
     auto own = node::parse_address(spec.address);
     if (!own)

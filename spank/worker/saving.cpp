@@ -33,14 +33,6 @@ constexpr auto kMarkPatience = 10s;
 constexpr auto kHangUpPatience = 10s; // the init belongs to the user
 constexpr auto kListenPatience = 10s; // for a proxy to listen
 
-std::vector<std::string> neighbours_of(const agent::WorkSave &job) {
-    std::vector<std::string> out;
-    if (!job.part_of.empty())
-        for (const auto &one : job.record.spec.neighbours)
-            out.push_back(one.address);
-    return out;
-}
-
 } // namespace
 
 std::uint64_t microseconds(Clock::duration span) {
@@ -144,17 +136,17 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
         return propagate(directory);
     const bool runs_on = job_.go_on && !devices_.any() && job_.part_of.empty();
     const auto context = context_of(job_.record.spec, agent_, "saving processes");
-    auto dumped = host::dump(context,
-                             {.init = job_.record.init.pid,
-                              .images = directory->get(),
-                              .descriptors = std::move(outside->descriptors),
-                              .mounts = mounts_in(job_.record, room_),
-                              .afterwards = runs_on ? host::Afterwards::kRun : host::Afterwards::kStop,
-                              .local_directories = {},
-                              .neighbours = neighbours_of(job_),
-                              // A job's alone has a way out.
-                              .others_are_reset = !job_.record.spec.job.empty()},
-                             Deadline::after(kDumpPatience));
+    auto dumped = host::dump(
+        context,
+        {.init = job_.record.init.pid,
+         .images = directory->get(),
+         .descriptors = std::move(outside->descriptors),
+         .mounts = mounts_in(job_.record, room_),
+         .afterwards = runs_on ? host::Afterwards::kRun : host::Afterwards::kStop,
+         .local_directories = {},
+         .neighbours = job_.part_of.empty() ? std::vector<std::string>() : neighbours_of(job_.record.spec),
+         .others_are_reset = has_way_out(job_.record.spec)},
+        Deadline::after(kDumpPatience));
     if (!dumped) {
         lost_ = dumped.error().code == host::kNodeLost;
         return propagate(dumped);

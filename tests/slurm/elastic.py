@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What tests of elastic steps have in common."""
 
+import re
+
+from conftest import METRICS
 from virtualcluster.errors import wait_for
 
 ELASTIC = "--singularity-elastic"
@@ -20,3 +23,10 @@ def left(cluster):
 
 def assert_clean(cluster, seconds=PATIENCE):
     wait_for(lambda: not any(left(cluster).values()), seconds, f"nothing to be left: {left(cluster)}")
+
+
+def checks(cluster, outcome):
+    """{host: how many of that outcome its agent has told of}"""
+    shown = {host.name: cluster.host(host.name).run(["cat", METRICS], check=False).stdout for host in cluster.nodes}
+    found = {name: re.search(rf'^singularity_node_checks_total\{{outcome="{outcome}"\}} (\d+)$', text, re.MULTILINE) for name, text in shown.items()}
+    return {name: int(one[1]) if one else 0 for name, one in found.items()}

@@ -9,15 +9,16 @@ import time
 
 import pytest
 import scenarios
-from conftest import elastic_up
-from elastic import ELASTIC, PATIENCE, TIME_TO_SAVE, WRAPPER, assert_clean, left
+from conftest import METRICS, elastic_up
+from elastic import ELASTIC, PATIENCE, TIME_TO_SAVE, WRAPPER, assert_clean, checks, left
 from faults import agent_log
 from virtualcluster.errors import wait_for
 
-# Periodic checkpoints more often than anybody would want them.
-OFTEN = "elastic:\n  checkpoint_every_least: 1s\n"
+# Periodic checkpoints more often than anybody would want them, and checks sooner.
+OFTEN = "elastic:\n  checkpoint_every_least: 1s\n  check_after: 2s\n"
 OTHER_STORE = "  others: /shared/other\n"  # in the section of the other
 EVERY = "--singularity-checkpoint-every=0:02"
+NEVER = "--singularity-checkpoint-every=off"
 HELD = ("JobHeldUser", "JobHeldAdmin", "job_requeued_in_held_state")
 # Its state is in its memory alone. Whoever counts twice, or not at all, is seen.
 COUNT = """
@@ -435,6 +436,74 @@ def test_a_user_is_told_that_a_job_cannot_be_saved(cluster):
     assert said_to_user(cluster, job) == said, output(cluster, job)
     for numbers in counted(cluster, job).values():
         assert [after for number, after in zip(numbers, numbers[1:]) if after != number + 1] == [0], numbers
+
+
+def test_a_user_is_told_before_any_checkpoint(cluster):
+    """Once, whichever agent looks, and until what was found has gone."""
+    job = submit(cluster, f"srun /usr/bin/python3 -c {shlex.quote(HOLDS)}", options=["-N2", "--ntasks-per-node=2", NEVER])
+    wait_for(lambda: said_to_user(cluster, job), PATIENCE, f"the user to be told: {output(cluster, job)}")
+    wait_for(lambda: "\nunsavable: " in status_of(cluster, job), PATIENCE, f"the status to say so: {status_of(cluster, job)}")
+    for node in ("n1", "n2"):
+        cluster.stop_daemon(node, "singularityd", "KILL")
+        cluster.host(node).run(["rm", "-f", METRICS])
+        cluster.start_agents(node)
+    wait_for(lambda: min(checks(cluster, "obstacle").values()) > 0, PATIENCE, "the next agents to look as well")
+    said = said_to_user(cluster, job)
+    assert len(said) == 1 and re.search(r"\(sleep\).* in another user namespace than the node's init .* is requeued it begins anew$", said[0]), said
+    assert "\nunsavable: " in status_of(cluster, job)
+    cluster.controller.run(["touch", f"/shared/free-{job}"])
+    wait_for(lambda: "\nunsavable: " not in status_of(cluster, job), PATIENCE, "the status to say nothing of it any more")
+    assert not cluster.job(job).get("checkpoints")
+    assert not any(re.search(rf"s{job}-0\b.*while saving", agent_log(cluster, host.name)) for host in cluster.nodes)
+    cluster.controller.run(["touch", f"/shared/end-{job}"])
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert said_to_user(cluster, job) == said, output(cluster, job)
+
+
+def test_a_user_of_an_ordinary_job_is_told_nothing(cluster):
+    """Processes begin and end in it all the time."""
+    before = checks(cluster, "clear")
+    churn = "import os, subprocess\nwhile not os.path.exists(f'/shared/end-{os.environ[\"SLURM_JOB_ID\"]}'):\n    subprocess.run(['/bin/true'])\n"
+    job = submit(cluster, f"srun /usr/bin/python3 -c {shlex.quote(churn)}", options=["-N2", "--ntasks-per-node=2", NEVER])
+    wait_for(lambda: all(number > before[name] for name, number in checks(cluster, "clear").items()), PATIENCE, "both nodes to be looked at")
+    assert "\nunsavable: " not in status_of(cluster, job)
+    cluster.controller.run(["touch", f"/shared/end-{job}"])
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert not said_to_user(cluster, job), output(cluster, job)
+
+
+# Takes the place of the agents' workers: one that is to check a node (WorkMessage::check) comes to no end.
+NEVER_CHECKS = """#!/usr/bin/python3
+import os, signal, socket, struct
+version, kind = struct.unpack("HH", socket.socket(fileno=os.dup(3)).recv(4, socket.MSG_PEEK))
+if kind == 152:
+    with open("/run/checker.new", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename("/run/checker.new", "/run/checker")
+    signal.pause()
+os.execv("/usr/lib/singularity/worker", ["singularity-worker"])
+"""
+
+
+def test_a_checkpoint_does_not_wait_for_a_check(cluster):
+    """It ends the check of each node before it touches it."""
+    for host in cluster.nodes:
+        cluster.host(host.name).run("cd /usr/lib/singularity && cp -p singularity-worker worker && cp -p worker new && cat >new && mv new singularity-worker",
+                                    stdin=NEVER_CHECKS)
+    try:
+        job = submit(cluster, count(600), options=["-N2", "--ntasks-per-node=2", "--singularity-checkpoint-every=0:10"])
+        for host in cluster.nodes:
+            wait_for(lambda name=host.name: cluster.host(name).run(["test", "-e", "/run/checker"], check=False).returncode == 0, PATIENCE, "a check")
+        wait_for(lambda: cluster.job(job).get("checkpoints"), PATIENCE, "the job to be saved")
+        for host in cluster.nodes:
+            gone = cluster.host(host.name).run("kill -0 $(cat /run/checker)", check=False)
+            assert "No such process" in gone.stderr, gone
+    finally:
+        for host in cluster.nodes:
+            cluster.host(host.name).run("cd /usr/lib/singularity && mv worker singularity-worker; rm -f /run/checker")
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert_whole(cluster, job, 600)
+    assert not said_to_user(cluster, job)
 
 
 def test_a_job_that_cannot_be_restored_is_held(cluster):

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from conftest import elastic_up
-from elastic import ELASTIC, PATIENCE, TIME_TO_SAVE, assert_clean
+from elastic import ELASTIC, PATIENCE, TIME_TO_SAVE, assert_clean, checks
 from virtualcluster.cluster import CHECKOUT
 from virtualcluster.errors import wait_for
 
@@ -26,7 +26,7 @@ srun --ntasks=8 bash -c 'echo task $SLURM_PROCID'
 
 @pytest.fixture(scope="module")
 def cluster(release):
-    with elastic_up(release, nodes=2, accounting=True, conf=TIME_TO_SAVE) as made:
+    with elastic_up(release, "elastic:\n  check_after: 1s\n", nodes=2, accounting=True, conf=TIME_TO_SAVE) as made:
         yield made
         assert_clean(made)
 
@@ -78,9 +78,12 @@ def test_a_training_on_fewer_and_more_gpus(cluster):
     before, after_one, after_two = done
     assert before == (0, None) and 0 < after_one[0] < after_two[0] and after_one[1] == after_two[1], done
     cluster.wait_job(job, seconds=PATIENCE)
+    looked_at = checks(cluster, "clear")
     undisturbed = submit(cluster, "--gpus=8", "--ntasks=8", script=TRAINING)
     cluster.wait_job(undisturbed, seconds=PATIENCE)
     assert "PASSED" in output(cluster, undisturbed)
+    wait_for(lambda: sum(checks(cluster, "clear").values()) > sum(looked_at.values()), PATIENCE, "a node to have been looked at")
+    assert not any("singularity-task: " in output(cluster, one) for one in (job, undisturbed)), output(cluster, job)
     assert results(output(cluster, job)) == results(output(cluster, undisturbed))
 
 

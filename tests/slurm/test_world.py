@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 from conftest import elastic_up
-from elastic import ELASTIC, PATIENCE, TIME_TO_SAVE, assert_clean
+from elastic import ELASTIC, PATIENCE, TIME_TO_SAVE, assert_clean, checks
 from test_lifecycle import output, requeue, script
 from test_lifecycle_moves import SOON
 from virtualcluster.errors import wait_for
@@ -96,7 +96,7 @@ print("downloaded", "right" if got == whole else "wrong", flush=True)
 
 @pytest.fixture(scope="module")
 def cluster(release):
-    with elastic_up(release, SOON, nodes=2, conf=TIME_TO_SAVE) as made:
+    with elastic_up(release, SOON + "  check_after: 1s\n", nodes=2, conf=TIME_TO_SAVE) as made:
         made.controller.daemon(["python3", "-c", SERVER], "/shared/server.out")
         wait_for(lambda: "up\n" in log(made), PATIENCE, "the server to be up")
         yield made
@@ -125,10 +125,14 @@ def count(text, pattern):
 def test_who_waits_outside_hears_of_a_restore(cluster, moves):
     """Both ends, at once: neither has a limit for its wait."""
     ranks = 2
+    looked = sum(checks(cluster, "clear").values())
     job = submit(cluster, WAITS, *(("-N1", "--ntasks=2") if moves else ("-N2", "--ntasks-per-node=1")))
     opened = count(log(cluster), r"^open ")
     lost = count(log(cluster), r"^error \d 104$")
     wait_for(lambda: count(output(cluster, job), r"waits$") == ranks, PATIENCE, "both ranks to be connected")
+    # They can be saved: nobody says otherwise at the first look.
+    wait_for(lambda: sum(checks(cluster, "clear").values()) >= looked + (1 if moves else 2), PATIENCE, "the agents to have looked at them")
+    assert "cannot be saved" not in output(cluster, job)
     # A checkpoint while they run on costs no connection.
     saved = cluster.controller.run(["singularityctl", "checkpoint", str(job)], user="alice")
     assert saved.stdout.startswith("saved as"), saved

@@ -148,7 +148,8 @@ std::vector<Bad> bad_inputs() {
         // sections
         {"elastic: true\n",
          {"c.yaml:1: elastic: expected a section with the keys enabled, min_gpus, max_gpus, "
-          "checkpoint_every, checkpoint_every_least, look_every, hide_unsavable, found 'true'"}},
+          "checkpoint_every, checkpoint_every_least, look_every, check_after, hide_unsavable, found "
+          "'true'"}},
         {"elastic: ''\n", {"c.yaml:1: elastic: expected a section", "found the string ''"}},
         {"elastic:\n  - enabled: true\n", {"c.yaml:1: elastic: expected a section", "found a list"}},
         {"log_level: {info: true}\n", {"c.yaml:1: log_level: expected one of", "found a section"}},
@@ -268,6 +269,7 @@ void defaults_are_those_documented(void ** /*state*/) {
     assert_true(config.elastic.checkpoint_every == 30min);
     assert_true(config.elastic.checkpoint_every_least == 5min);
     assert_true(config.elastic.look_every == 1min);
+    assert_true(config.elastic.check_after == 20s);
     assert_true(config.elastic.hide_unsavable);
     assert_true(config.slurmctld.decide);
     assert_true(config.slurmctld.verify_interval == 60s);
@@ -319,6 +321,7 @@ void every_key_can_be_set(void ** /*state*/) {
              "    checkpoint_every: 0s\n"
              "    checkpoint_every_least: 24h\n"
              "    look_every: 0s\n"
+             "    check_after: 0s\n"
              "    hide_unsavable: false\n"
              "premium: {guarantee_percent: 100, moves_per_hour: 0, least_run: 24h}\n"
              "standard: {guarantee_percent: 50, moves_per_hour: 60, least_run: 0s}\n"
@@ -340,6 +343,7 @@ void every_key_can_be_set(void ** /*state*/) {
                         .checkpoint_every = 0s,
                         .checkpoint_every_least = 24h,
                         .look_every = 0s,
+                        .check_after = 0s,
                         .hide_unsavable = false};
     expected.slurmctld = {.decide = false, .verify_interval = 5min, .verify_sample = 256};
     expected.premium = {.guarantee_percent = 100, .moves_per_hour = 0, .least_run = 24h};

@@ -95,6 +95,7 @@ void what_is_counted(void ** /*state*/) {
     counters.succeeded(Work::restore, report);
     counters.failed(Work::asked);
     ++counters.workers_died;
+    counters.checks[static_cast<std::size_t>(Counters::Check::obstacle)] = 3;
     counters.over_budget[static_cast<std::size_t>(Budget::nodes)] = 2;
     const auto text = metrics_text(counters, some());
     for (const std::string_view line :
@@ -110,7 +111,8 @@ void what_is_counted(void ** /*state*/) {
           "singularity_restores_total{outcome=\"succeeded\"} 1\n",
           "singularity_restore_duration_seconds_sum 61.000001\n",
           "singularity_restore_duration_seconds_count 1\n", "singularity_workers_died_total 1\n",
-          "singularity_requests_refused_total 0\n",
+          "singularity_requests_refused_total 0\n", "singularity_node_checks_total{outcome=\"clear\"} 0\n",
+          "singularity_node_checks_total{outcome=\"obstacle\"} 3\n",
           "singularity_requests_over_budget_total{budget=\"nodes\"} 2\n",
           "singularity_requests_over_budget_total{budget=\"program_mib\"} 0\n"})
         expect_contains(text, line);

@@ -26,8 +26,9 @@ struct Config {
         std::int64_t max_gpus{}; // greatest MAX
         std::chrono::milliseconds checkpoint_every{}; // 0, or not below checkpoint_every_least
         std::chrono::milliseconds checkpoint_every_least{};
-        std::chrono::milliseconds look_every{}; // at slurmctld; 0: never
-        bool hide_unsavable{};                  // kernel interfaces that a checkpoint cannot hold
+        std::chrono::milliseconds look_every{};  // at slurmctld; 0: never
+        std::chrono::milliseconds check_after{}; // the start of a step's tasks; 0: never
+        bool hide_unsavable{};                   // kernel interfaces that a checkpoint cannot hold
         bool operator==(const Elastic &) const = default;
     } elastic;
 

@@ -108,6 +108,7 @@ template <class Body>
 void use(const Body & /*nothing is done with it here*/) {}
 void use(const agent::Create &request) { use(request.spec); }
 void use(const agent::WorkSave &request) { use(request.record.spec); }
+void use(const agent::WorkCheck &request) { use(request.record.spec); }
 void use(const network::PrepareRequest &request) {
     if (network::check(request.plan))
         expect(request.plan.hosts.size() <= network::kHostLimit, "hosts have a limit");
@@ -240,6 +241,8 @@ std::vector<std::string> good_envelopes() {
         one.mutable_tell_user()->set_job("u1000-j12ab34");
         one.mutable_tell_user()->set_words("it cannot be saved");
     });
+    add([](auto &one) { one.mutable_check_job()->set_job("u1000-j12ab34"); });
+    add([](auto &one) { one.mutable_checked_job()->set_obstacle("cannot save process 4 (app)"); });
     add([](auto &one) { one.mutable_fault()->set_why("because"); });
     return out;
 }
@@ -461,7 +464,7 @@ std::vector<Parser> parsers() {
         add_packets<WorkSave, WorkRestore, WorkRecover, WorkGiven, WorkGo, WorkKeep, WorkFound, WorkBorn,
                     WorkRunning, WorkFinished, WorkFailed, WorkStepped, WorkRound, WorkReports, WorkStep,
                     WorkPart, WorkSaveJob, WorkBegun, WorkParts, WorkSettleJob, WorkKeepEnd, WorkForget,
-                    WorkFoundJob, WorkOutputs>(all, "worker");
+                    WorkFoundJob, WorkOutputs, WorkCheck, WorkChecked>(all, "worker");
     }
     {
         using namespace network;
