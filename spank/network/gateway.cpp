@@ -43,13 +43,18 @@ constexpr const char *kJobRules =
     "add rule inet way_out forward reject with icmpx admin-prohibited\n"
     "add rule inet way_out leave oifname \"{1}\" masquerade\n";
 
-// {0} is the host's end, {1} all such, {2} the job's address, {3} the agents' port. VXLAN's port is the
-// firewall's.
+// {0} is the host's end, {1} all such, {2} the job's address, {3} the agents' port, {4} VXLAN's, which the
+// firewall closes. NAT makes the kernel keep track of all of the host's connections; what ranks say to each
+// other is spared that.
 constexpr const char *kHostEndRules =
     "add table inet {0} {{ flags owner; }}\n"
     "add chain inet {0} input {{ type filter hook input priority filter; policy accept; }}\n"
     "add chain inet {0} forward {{ type filter hook forward priority filter; policy accept; }}\n"
     "add chain inet {0} leave {{ type nat hook postrouting priority srcnat; policy accept; }}\n"
+    "add chain inet {0} arrive {{ type filter hook prerouting priority raw; policy accept; }}\n"
+    "add chain inet {0} depart {{ type filter hook output priority raw; policy accept; }}\n"
+    "add rule inet {0} arrive udp dport {4} notrack\n"
+    "add rule inet {0} depart udp dport {4} notrack\n"
     "add rule inet {0} input iifname \"{0}\" tcp dport {3} counter reject with tcp reset\n"
     "add rule inet {0} forward iifname \"{0}\" tcp dport {3} counter reject with tcp reset\n"
     "add rule inet {0} forward iifname \"{0}\" oifname \"{1}*\" counter drop\n"
@@ -128,8 +133,8 @@ Expected<Gateway> Gateway::make(const Prepare &plan, Place place) {
         return propagate(rules);
     constexpr Links::Change kUp{.mtu = {}, .mac = {}, .bridge = {}, .up = true};
     const Links::Change bridge{.mtu = {}, .mac = kGatewayMac, .bridge = {}, .up = true};
-    const auto host_rules =
-        fmt::format(kHostEndRules, pair->host_end, kHostEnd, dotted(pair->job_address), plan.way_out.agents);
+    const auto host_rules = fmt::format(kHostEndRules, pair->host_end, kHostEnd, dotted(pair->job_address),
+                                        plan.way_out.agents, plan.port);
     // Rules before ways.
     for (const auto &step : {
              std::function([&] {
