@@ -156,6 +156,14 @@ Expected<Packet> Link::receive(const Deadline &deadline) {
     }
 }
 
+bool Link::await_hang_up(const Deadline &deadline) const {
+    pollfd other{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
+    while (!deadline.expired())
+        if (poll(&other, 1, deadline.poll_timeout()) > 0)
+            return true;
+    return false;
+}
+
 void Link::close() {
     const std::scoped_lock lock(sender_->order);
     socket_.reset();

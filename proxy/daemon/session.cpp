@@ -22,6 +22,8 @@ constexpr std::chrono::milliseconds kToComeBack{150};
 // A farewell that does not fit into the socket is not waited for.
 constexpr std::chrono::milliseconds kToSayFarewell{20};
 constexpr std::chrono::seconds kSessionLook{5};
+// A client says that it has detached, and closes its socket then: moments later, on a machine that is busy.
+constexpr std::chrono::seconds kToHangUp{2};
 
 } // namespace
 
@@ -150,6 +152,10 @@ void Session::leave() {
         while (!self->workers_.gone(Deadline::after(kSessionLook)))
             kLog.error("{}: the driver has not returned from a call although the device is quiet",
                        self->who());
+        // Its process is stored next, and CRIU stores no socket whose other end is here.
+        if (!self->link_.await_hang_up(Deadline::after(kToHangUp)))
+            kLog.warning("{}: the client has detached and keeps its connection: its process cannot be saved",
+                         self->who());
         self->set_presence(Presence::left);
         self->on_closed_();
     }).detach();

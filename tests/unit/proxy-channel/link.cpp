@@ -51,6 +51,17 @@ void packets_carry_descriptors(void **) {
     assert_false(need(theirs.receive()).has_value());
 }
 
+void a_hang_up_is_waited_for(void **) {
+    auto [ours, theirs] = links();
+    need(theirs.send(PacketType::output, 1, {}, {}, soon()));
+    assert_false(ours.await_hang_up(singularity::Deadline::after(std::chrono::milliseconds(20))));
+    std::thread other([&theirs] { theirs.close(); });
+    assert_true(ours.await_hang_up(soon()));
+    other.join();
+    // What it has sent before is there to be read.
+    assert_int_equal(need(ours.receive(soon())).type, PacketType::output);
+}
+
 void packets_have_limits(void **) {
     auto [ours, theirs] = links();
     const std::vector<std::byte> large(channel::kPacketLimit + 1);
@@ -190,6 +201,7 @@ void handshake(void **) {
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(packets_carry_descriptors),
+        cmocka_unit_test(a_hang_up_is_waited_for),
         cmocka_unit_test(packets_have_limits),
         cmocka_unit_test(broken_packets_are_refused),
         cmocka_unit_test(too_many_descriptors_are_refused_and_closed),

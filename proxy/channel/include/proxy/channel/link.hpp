@@ -59,6 +59,9 @@ class Link {
     // Packets that were sent to the same client over an earlier socket.
     void count_from(std::uint64_t sent) { sender_->sent.store(sent, std::memory_order_release); }
 
+    // Until the other side has closed its socket, whatever it has sent before. False: it has not in time.
+    [[nodiscard]] bool await_hang_up(const Deadline &deadline) const;
+
     // Nobody else uses the link.
     void close();
     // Goes on with another one's socket.
