@@ -33,7 +33,7 @@ constexpr const char *kJobRules =
     "add chain inet way_out leave {{ type nat hook postrouting priority srcnat; policy accept; }}\n"
     "add rule inet way_out input icmp type echo-request accept\n"
     "add rule inet way_out forward ct state established,related accept\n"
-    // Where the kernel shows bridges' packets to these rules (br_netfilter), the nodes' own are among them.
+    // If the kernel shows bridges' packets to these rules all the same (br_netfilter that comes later).
     "add rule inet way_out forward iifname \"{0}\" oifname \"{0}\" accept\n"
     "add rule inet way_out forward iifname != \"{0}\" drop\n"
     "add rule inet way_out forward meta l4proto tcp ct state invalid reject with tcp reset\n"
@@ -79,6 +79,17 @@ std::string rules_for(const Outside &outside) {
             out += fmt::format("{0} tcp dport {1} accept\n{0} udp dport {1} accept\n", to, target.port);
     }
     return out;
+}
+
+// With br_netfilter the rules, and the tracking of connections, are for what only passes the bridge as well:
+// ranks would pay for the way out. ENOENT: the kernel has no br_netfilter.
+Expected<void> spare_bridge() {
+    for (const char *const tables : {"iptables", "ip6tables", "arptables"}) {
+        auto set = write_setting(fmt::format("/proc/sys/net/bridge/bridge-nf-call-{}", tables), "0");
+        if (!set && set.error().code != ENOENT)
+            return set;
+    }
+    return {};
 }
 
 struct Pair {
@@ -137,6 +148,7 @@ Expected<Gateway> Gateway::make(const Prepare &plan, Place place) {
                                         plan.way_out.agents, plan.port);
     // Rules before ways.
     for (const auto &step : {
+             std::function(spare_bridge),
              std::function([&] {
                  return rules->run(fmt::format(kJobRules, place.bridge, kJobEnd,
                                                rules_for(plan.way_out.outside), kConnections));
