@@ -90,7 +90,7 @@ def test_what_stays_out_of_reach(wiring, world):
     server = serve(others[1], COUNT)
     for link in links:
         job_end = link[:link.rindex(".") + 1] + str(int(link[link.rindex(".") + 1:]) + 1)
-        assert why_not(nodes[1], job_end, 4000) is not None
+        assert "timed out" in why_not(nodes[1], job_end, 4000)  # dropped: that nothing listens there is not seen either
         run("ip", "route", "add", f"{job_end}/32", "via", one.address, pid=outside.pid)
         assert not reaches(outside, job_end)
     one.ip("route", "add", f"{inner(12, 1)}/32", "via", job_end)
