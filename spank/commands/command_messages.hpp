@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What a stand-in for one of Slurm's commands and the runner outside of the node say to each other. One
+// connection for each command: `Run`, then signals; the runner answers with `Again` or `Refused`, or with
+// `Begun` and, when the command has ended, `Ended`. The stand-in hangs up after the last answer; if it hangs
+// up before, the command is killed. Nothing but the C and C++ libraries: the stand-in is made of this.
+#pragma once
+
+#include "node/init_messages.hpp"
+#include "node/packet.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace singularity::commands {
+
+// Of the runner's socket, in the node.
+inline constexpr const char *kDoor = "/run/singularity/commands.sock";
+
+// With `Run`: standard input, output and errors, and the working directory.
+inline constexpr std::size_t kRunDescriptors = 4;
+
+enum class CommandMessage : std::uint16_t { // NOLINT(performance-enum-size): as on the wire
+    run = 1,                                // with kRunDescriptors descriptors
+    signal,
+    begun,
+    ended,
+    again,
+    refused,
+};
+
+struct Run {
+    static constexpr auto kType = CommandMessage::run;
+    std::string path; // of the stand-in's executable, which is mounted over the command: the command's
+    // The directory may be empty: it is looked at only to find the name outside of the node of what came as
+    // a descriptor. Streams come as descriptors as well.
+    node::Program program;
+    std::vector<std::int32_t> ignored; // signals
+    static void fields(auto &self, auto &visit) { visit(self.path, self.program, self.ignored); }
+};
+
+// For the command, after `Run`.
+struct Signal {
+    static constexpr auto kType = CommandMessage::signal;
+    std::int32_t number = 0;
+    static void fields(auto &self, auto &visit) { visit(self.number); }
+};
+
+// From now on there is a process that signals can reach.
+struct Begun {
+    static constexpr auto kType = CommandMessage::begun;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+
+struct Ended {
+    static constexpr auto kType = CommandMessage::ended;
+    std::int32_t status = 0; // as waitpid(2) gives it
+    static void fields(auto &self, auto &visit) { visit(self.status); }
+};
+
+// Nothing was run. The stand-in hangs up and connects again later.
+struct Again {
+    static constexpr auto kType = CommandMessage::again;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+
+// Nothing was run, or what ran was killed.
+struct Refused {
+    static constexpr auto kType = CommandMessage::refused;
+    std::string doing; // the parts of an Error
+    std::string on;
+    std::string why;
+    std::int32_t code = 0;
+    std::int32_t exit_status = 1; // the stand-in's
+    static void fields(auto &self, auto &visit) {
+        visit(self.doing, self.on, self.why, self.code, self.exit_status);
+    }
+};
+
+} // namespace singularity::commands

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// One of Slurm's commands as a child of the runner's process, from fork to its end.
+#pragma once
+
+#include "command_messages.hpp"
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+#include "node/seqpacket.hpp"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include <sys/types.h>
+
+namespace singularity::commands {
+
+// Invariant: the child is there until `reap` has told its end. Nobody else of the process may reap it, as
+// waitpid(-1) would.
+class RealCommand {
+  public:
+    // `run` is used up. Exactly kRunDescriptors descriptors; the caller closes its copies.
+    [[nodiscard]] static Expected<RealCommand> start(Run &run, const node::Descriptors &descriptors);
+
+    [[nodiscard]] pid_t pid() const { return pid_; }
+    // Readable when the command has ended.
+    [[nodiscard]] int pidfd() const { return pidfd_.get(); }
+
+    // EINVAL: there is no such signal. Only the process itself gets it: a process that srun starts to clear
+    // up after it has to outlive it.
+    [[nodiscard]] int signal(int number) const;
+
+    // The command's end with its status; Refused: it could not be executed.
+    using End = std::variant<Ended, Refused>;
+    // Nothing while it runs.
+    [[nodiscard]] std::optional<End> reap();
+
+  private:
+    RealCommand(std::string path, pid_t pid, UniqueFd pidfd, UniqueFd progress)
+        : path_(std::move(path)), pid_(pid), pidfd_(std::move(pidfd)), progress_(std::move(progress)) {}
+
+    std::string path_;
+    pid_t pid_;
+    UniqueFd pidfd_;
+    UniqueFd progress_; // ends without a word when the program runs, or tells why it does not
+};
+
+} // namespace singularity::commands

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "runner.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <csignal>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace singularity::commands {
+
+namespace {
+
+// In one call of `work` from one stand-in, so that no other waits for long.
+constexpr int kPacketsAtATime = 16;
+constexpr std::chrono::milliseconds kAcceptAgain{100};
+constexpr std::chrono::seconds kEndPatience{5};
+
+bool ends_with_its_step(const std::string &path) {
+    const auto name = std::filesystem::path(path).filename().native();
+    return std::ranges::find(kStepCommands, name) != kStepCommands.end();
+}
+
+Refused refusal(std::string doing, std::string on, std::string why, int code) {
+    return {.doing = std::move(doing), .on = std::move(on), .why = std::move(why), .code = code};
+}
+Refused refusal(Error error) {
+    return refusal(std::move(error.doing), std::move(error.on), std::move(error.why), error.code);
+}
+
+std::string together(const std::vector<std::filesystem::path> &paths) {
+    std::string out;
+    for (const auto &path : paths)
+        out += (out.empty() ? "" : ", ") + path.native();
+    return out;
+}
+
+pollfd readable(int fd) { return {.fd = fd, .events = POLLIN, .revents = 0}; }
+
+} // namespace
+
+void Runner::open(UniqueFd listening) {
+    listening_ = std::move(listening);
+    accept_again_at_.reset();
+    paused_ = false;
+}
+
+bool Runner::full() const { return served_.size() >= setting_.connections + kAnsweredLimit; }
+
+void Runner::watch(std::vector<pollfd> &fds) const {
+    if (listening_ && !accept_again_at_ && !full())
+        fds.push_back(readable(listening_.get()));
+    for (const Served &one : served_) {
+        if (one.socket)
+            fds.push_back(readable(one.socket.get()));
+        if (one.command)
+            fds.push_back(readable(one.command->pidfd()));
+    }
+}
+
+void Runner::work() {
+    if (accept_again_at_ && accept_again_at_->expired())
+        accept_again_at_.reset();
+    accept_all();
+    for (Served &one : served_) {
+        listen_to(one);
+        look_after(one);
+    }
+    std::erase_if(served_, [](const Served &one) { return !one.socket && !one.command; });
+}
+
+// After a shutdown(2) those that had connected before can still be accepted; then it is EINVAL.
+void Runner::accept_all() {
+    while (listening_ && !accept_again_at_ && !full()) {
+        UniqueFd socket(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        const int code = errno;
+        if (socket) {
+            const auto waiting =
+                std::ranges::count_if(served_, [](const Served &other) { return !other.answered; });
+            Served &one = served_.emplace_back();
+            one.socket = std::move(socket);
+            admit(one, std::cmp_less(waiting, setting_.connections));
+        } else if (code == EAGAIN || code == EINVAL) {
+            if (paused_)
+                listening_.reset();
+            return;
+        } else if (code != EINTR && code != ECONNABORTED) {
+            accept_again_at_ = Deadline::after(kAcceptAgain);
+        }
+    }
+}
+
+void Runner::admit(Served &one, bool allowed) {
+    ucred peer{};
+    socklen_t size = sizeof(peer);
+    if (getsockopt(one.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+        refuse(one, refusal(errno_error("learn who asks for", "a command")));
+        return;
+    }
+    one.stand_in = peer.pid;
+    if (peer.uid != geteuid()) {
+        refuse(one, refusal("run", "a command for uid " + std::to_string(peer.uid),
+                            "this is the job of uid " + std::to_string(geteuid()), EPERM));
+        return;
+    }
+    if (paused_) {
+        answer(one, Again{});
+        return;
+    }
+    if (!allowed)
+        refuse(one, refusal("run", "one more command",
+                            std::to_string(setting_.connections) +
+                                " of Slurm's commands run already; begin it when one of them has ended",
+                            EAGAIN));
+}
+
+void Runner::listen_to(Served &one) {
+    for (int packets = 0; one.socket && packets < kPacketsAtATime; ++packets) {
+        node::Packet packet;
+        switch (node::receive_packet(one.socket.get(), packet, {.descriptors = kRunDescriptors})) {
+        case node::Received::packet:
+            if (!one.answered)
+                take(one, packet);
+            break;
+        case node::Received::nothing:
+            return;
+        case node::Received::hung_up:
+            hang_up(one);
+            return;
+        case node::Received::failed:
+            if (packet.refusal.empty()) {
+                hang_up(one);
+                return;
+            }
+            if (!one.answered)
+                refuse(one, refusal("read", "what a command asks for", packet.refusal, EBADMSG));
+            break;
+        }
+    }
+}
+
+void Runner::take(Served &one, node::Packet &packet) {
+    auto asked = node::decode<Run>(packet.bytes);
+    if (asked && one.path.empty()) {
+        run(one, std::move(*asked), packet.descriptors);
+        return;
+    }
+    const auto signal = node::decode<Signal>(packet.bytes);
+    if (!signal || one.path.empty()) {
+        const auto header = node::header_of(packet.bytes);
+        refuse(one, refusal("understand", "what a command asks for",
+                            "a packet of type " + (header ? std::to_string(header->type) : "none") +
+                                " came where one Run is due, and then Signals",
+                            EBADMSG));
+        return;
+    }
+    // One whose end is withheld is signalled no more.
+    if (const int code = one.command ? one.command->signal(signal->number) : 0; code != 0 && code != ESRCH)
+        refuse(one,
+               refusal(errno_error("send signal " + std::to_string(signal->number) + " to", one.path, code)));
+}
+
+void Runner::run(Served &one, Run &&run, const node::Descriptors &descriptors) {
+    one.path = run.path.substr(0, PATH_MAX);
+    if (std::ranges::find(setting_.commands, run.path, &std::filesystem::path::native) ==
+        setting_.commands.end()) {
+        refuse(one, refusal("run", one.path,
+                            "it is none of Slurm's commands here: " + together(setting_.commands), EPERM));
+        return;
+    }
+    if (descriptors.size() != kRunDescriptors || run.program.arguments.empty()) {
+        refuse(one, refusal("run", one.path,
+                            std::to_string(descriptors.size()) + " descriptors and " +
+                                std::to_string(run.program.arguments.size()) +
+                                " arguments came; send 4 and at least 1",
+                            EINVAL));
+        return;
+    }
+    if (setting_.adapt)
+        setting_.adapt(run.program.environment);
+    auto started = RealCommand::start(run, descriptors);
+    if (!started) {
+        refuse(one, refusal(std::move(started.error())));
+        return;
+    }
+    one.command = std::move(*started);
+    answer(one, Begun{});
+}
+
+void Runner::look_after(Served &one) {
+    auto end = one.command ? one.command->reap() : std::nullopt;
+    if (!end)
+        return;
+    one.command.reset();
+    if (one.answered)
+        return;
+    if (auto *const refused = std::get_if<Refused>(&*end); refused != nullptr) {
+        refuse(one, *refused);
+        return;
+    }
+    const auto &ended = std::get<Ended>(*end);
+    if (withheld_ && ends_with_its_step(one.path))
+        one.untold = ended;
+    else
+        answer(one, ended);
+}
+
+void Runner::refuse(Served &one, const Refused &refusal) {
+    if (one.command)
+        static_cast<void>(one.command->signal(SIGKILL));
+    answer(one, refusal);
+}
+
+// Whoever does not take so little as is ever said to it has hung up as far as the runner is concerned.
+template <class Answer>
+void Runner::answer(Served &one, const Answer &what) {
+    one.answered = !std::is_same_v<Answer, Begun>;
+    if (one.socket && node::send_packet(one.socket.get(), node::encode(what)) != 0)
+        hang_up(one);
+}
+
+// A stand-in that is killed takes its command along.
+void Runner::hang_up(Served &one) {
+    one.socket.reset();
+    one.stand_in = 0;
+    one.answered = true;
+    one.untold.reset();
+    if (one.command)
+        static_cast<void>(one.command->signal(SIGKILL));
+}
+
+void Runner::pause() {
+    paused_ = true;
+    if (listening_)
+        shutdown(listening_.get(), SHUT_RDWR);
+    for (Served &one : served_)
+        if (one.path.empty() && !one.answered)
+            answer(one, Again{});
+    work();
+}
+
+std::vector<Runner::Running> Runner::running() const {
+    std::vector<Running> out;
+    out.reserve(served_.size());
+    std::ranges::transform(served_, std::back_inserter(out), [](const Served &one) {
+        return Running{.path = one.path, .stand_in = one.stand_in};
+    });
+    return out;
+}
+
+bool Runner::has_child(pid_t pid) const {
+    return std::ranges::any_of(served_,
+                               [&](const Served &one) { return one.command && one.command->pid() == pid; });
+}
+
+void Runner::deliver() {
+    withheld_ = false;
+    for (Served &one : served_)
+        if (const auto ended = std::exchange(one.untold, std::nullopt))
+            answer(one, *ended);
+}
+
+void Runner::hang_up_all() {
+    listening_.reset();
+    for (Served &one : served_)
+        hang_up(one);
+}
+
+void Runner::end() {
+    hang_up_all();
+    const auto deadline = Deadline::after(kEndPatience);
+    for (work(); !served_.empty() && !deadline.expired(); work()) {
+        std::vector<pollfd> fds;
+        watch(fds);
+        if (poll(fds.data(), fds.size(), deadline.poll_timeout()) < 0 && errno != EINTR)
+            break;
+    }
+    served_.clear();
+}
+
+} // namespace singularity::commands

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Runs Slurm's commands outside of a virtual node, for stand-ins within it. A part of a poll loop: `watch`
+// and `next_deadline` say what to wait for, `work` does all that can be done without waiting.
+//
+// Runner and stand-ins belong to one user. The runner is no barrier between them: it gives a stand-in nothing
+// that the runner's own user has not, and serves nobody else.
+#pragma once
+
+#include "command_messages.hpp"
+#include "common/deadline.hpp"
+#include "common/unique_fd.hpp"
+#include "real_command.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <poll.h>
+#include <sys/types.h>
+
+namespace singularity::commands {
+
+// Connections at a time that have not been answered finally; each takes up to three descriptors. One more is
+// refused in words.
+inline constexpr std::size_t kConnectionLimit = 256;
+// Beyond those: connections that have been answered and have not hung up yet. Whoever connects when there are
+// as many waits.
+inline constexpr std::size_t kAnsweredLimit = 64;
+
+// Commands that end when their step does.
+inline constexpr std::array<std::string_view, 2> kStepCommands{"srun", "sattach"};
+
+struct Setting {
+    std::vector<std::filesystem::path> commands; // these paths, exactly, and no others
+    // Makes of an environment in the node one outside of it; may be empty.
+    std::function<void(std::vector<std::string> &environment)> adapt;
+    std::size_t connections = kConnectionLimit;
+};
+
+class Runner {
+  public:
+    explicit Runner(Setting setting) : setting_(std::move(setting)) {}
+    Runner(const Runner &) = delete;
+    Runner &operator=(const Runner &) = delete;
+    Runner(Runner &&) = delete;
+    Runner &operator=(Runner &&) = delete;
+    // Kills what runs, and waits for nothing.
+    ~Runner() { hang_up_all(); }
+
+    // Serves who connects to this socket: SOCK_SEQPACKET, listening, non-blocking. Ends a pause.
+    void open(UniqueFd listening);
+
+    void watch(std::vector<pollfd> &fds) const;
+    [[nodiscard]] std::optional<Deadline> next_deadline() const { return accept_again_at_; }
+    void work();
+
+    // For a checkpoint of the node. From now on connect(2) gives ECONNREFUSED; whoever has connected and has
+    // not been read from yet is told to come again. Commands that run go on to their ends. Until `open`.
+    void pause();
+    // Nobody is connected and no command runs. A stand-in that has been answered is connected until it has
+    // hung up.
+    [[nodiscard]] bool at_rest() const { return served_.empty() && !(paused_ && listening_); }
+
+    struct Running {
+        std::string path;   // empty: nothing has been asked for
+        pid_t stand_in = 0; // as this process sees it; 0: it has hung up
+    };
+    // What keeps the runner from rest, for messages.
+    [[nodiscard]] std::vector<Running> running() const;
+
+    // Whether this child of the process is a command that only `work` may reap. For a process that reaps all
+    // others: waitid(2) with WNOWAIT tells who has ended.
+    [[nodiscard]] bool has_child(pid_t pid) const;
+
+    // From now on, until `deliver`, stand-ins for kStepCommands are not told that these have ended, and stay
+    // connected.
+    void withhold() { withheld_ = true; }
+    void deliver();
+
+    // Hangs up on everybody, kills what runs, and reaps it. A process that SIGKILL does not end within a few
+    // seconds, in a system call that does not return, is left to Slurm.
+    void end();
+
+  private:
+    // A connection, a command, or both.
+    struct Served {
+        UniqueFd socket; // closed: the stand-in has hung up
+        pid_t stand_in = 0;
+        std::string path;
+        std::optional<RealCommand> command; // until it has been reaped
+        std::optional<Ended> untold;        // its end, as long as ends are withheld
+        bool answered = false;              // finally: only the hang-up is waited for
+    };
+
+    void accept_all();
+    [[nodiscard]] bool full() const;
+    void admit(Served &one, bool allowed);
+    void listen_to(Served &one);
+    void take(Served &one, node::Packet &packet);
+    void run(Served &one, Run &&run, const node::Descriptors &descriptors);
+    void look_after(Served &one);
+    void refuse(Served &one, const Refused &refusal);
+    template <class Answer>
+    void answer(Served &one, const Answer &what);
+    static void hang_up(Served &one);
+    void hang_up_all();
+
+    Setting setting_;
+    UniqueFd listening_;
+    std::list<Served> served_;
+    std::optional<Deadline> accept_again_at_; // this process has no descriptors left for now
+    bool paused_ = false;
+    bool withheld_ = false;
+};
+
+} // namespace singularity::commands

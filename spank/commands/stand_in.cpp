@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "stand_in.hpp"
+
+#include "command_messages.hpp"
+#include "node/seqpacket.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace singularity::commands {
+
+namespace {
+
+constexpr int kSignalBase = 128;
+// What they do by default stops a process. The command's default would stop nothing: it is alone in its
+// session.
+constexpr std::array kStopping{SIGTSTP, SIGTTIN, SIGTTOU};
+// End a command that has not begun. Any other waits until it has: the command may have a use for it.
+constexpr std::array kEnding{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+// connect(2): nobody has made the socket yet, nobody listens, too many wait already.
+constexpr std::array kNobodyYet{ENOENT, ECONNREFUSED, EAGAIN};
+// send(2) on a new connection: the runner has gone before it could read.
+constexpr std::array kGone{EPIPE, ECONNRESET, ENOTCONN};
+
+template <class Numbers>
+bool has(const Numbers &numbers, int number) {
+    return std::ranges::find(numbers, number) != std::ranges::end(numbers);
+}
+
+// Closed when it goes.
+class Held {
+  public:
+    explicit Held(int fd) : fd_(fd) {}
+    Held(const Held &) = delete;
+    Held &operator=(const Held &) = delete;
+    Held(Held &&) = delete;
+    Held &operator=(Held &&) = delete;
+    ~Held() {
+        if (fd_ >= 0)
+            close(fd_);
+    }
+    [[nodiscard]] int get() const { return fd_; }
+
+  private:
+    int fd_;
+};
+
+class StandIn {
+  public:
+    StandIn(const Command &command, std::string door, const Patience &patience)
+        : name_(command.path.substr(command.path.rfind('/') + 1)), path_(command.path),
+          door_(std::move(door)), patience_(patience) {}
+
+    int stand(const Command &command);
+
+  private:
+    // Nothing: to be tried again.
+    std::optional<int> attempt();
+    std::optional<int> begin(int socket);
+    int follow(int socket);
+    bool forward(int socket);
+    [[nodiscard]] int ending_signal() const;
+    [[nodiscard]] int refused(const Refused &refusal) const;
+    [[nodiscard]] int complain(std::string_view doing, std::string_view on, std::string_view why,
+                               int exit_status = EXIT_FAILURE) const;
+    [[nodiscard]] int complain_of(std::string_view doing, std::string_view on, int code) const {
+        return complain(doing, on, std::strerror(code)); // NOLINT(concurrency-mt-unsafe): one thread
+    }
+
+    std::string name_;
+    std::string path_;
+    std::string door_;
+    Patience patience_;
+    std::string request_; // the encoded Run
+    int directory_ = -1;
+    int signals_ = -1;
+    std::vector<std::int32_t> ignored_;
+    int unsent_ = 0; // a signal for which the connection has had no room
+};
+
+std::vector<std::int32_t> ignored_signals() {
+    std::vector<std::int32_t> out;
+    for (int number = 1; number < NSIG; ++number) {
+        struct sigaction now{};
+        if (sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN)
+            out.push_back(number);
+    }
+    return out;
+}
+
+std::vector<node::Limit> limits() {
+    std::vector<node::Limit> out;
+    for (int resource = 0; resource < RLIM_NLIMITS; ++resource) {
+        rlimit now{};
+        if (getrlimit(static_cast<__rlimit_resource>(resource), &now) == 0)
+            out.push_back({.resource = static_cast<std::uint32_t>(resource),
+                           .soft = now.rlim_cur,
+                           .hard = now.rlim_max});
+    }
+    return out;
+}
+
+std::uint32_t mask() {
+    const mode_t now = umask(0);
+    umask(now);
+    return now;
+}
+
+// Empty where it has no name.
+std::string directory_name() {
+    char *const name = getcwd(nullptr, 0);
+    std::string out(name == nullptr ? "" : name);
+    std::free(name); // NOLINT(cppcoreguidelines-no-malloc): getcwd(3) has made it
+    return out;
+}
+
+// A closed stream would be the next descriptor that is opened.
+int open_closed_streams() {
+    for (int stream = 0; stream <= STDERR_FILENO; ++stream)
+        if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", O_RDWR) != stream)
+            return errno;
+    return 0;
+}
+
+// While the command holds the ends of pipes, nobody else shall: whoever reads or writes the other ends sees
+// the command close them. Errors are still told here.
+void let_go_of_streams() {
+    const Held nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
+    if (nothing.get() >= 0)
+        for (const int stream : {STDIN_FILENO, STDOUT_FILENO})
+            dup2(nothing.get(), stream);
+}
+
+int end_as(int status) {
+    if (WIFEXITED(status))
+        return WEXITSTATUS(status);
+    const int number = WTERMSIG(status);
+    const rlimit no_core{.rlim_cur = 0, .rlim_max = 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    static_cast<void>(std::signal(number, SIG_DFL));
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, number);
+    kill(getpid(), number);
+    sigprocmask(SIG_UNBLOCK, &only, nullptr);
+    return kSignalBase + number; // one that does not end a process
+}
+
+// Waits for as long as it takes; a signal that stops and continues this process may interrupt poll(2).
+void wait_for(std::vector<pollfd> fds, int timeout_ms = -1) {
+    static_cast<void>(poll(fds.data(), fds.size(), timeout_ms));
+}
+
+int StandIn::complain(std::string_view doing, std::string_view on, std::string_view why,
+                      int exit_status) const {
+    std::string line =
+        name_ + ": cannot " + std::string(doing) + ' ' + std::string(on) + ": " + std::string(why) + '\n';
+    // In one piece; where nobody reads it, there is nobody to tell.
+    static_cast<void>(write(STDERR_FILENO, line.data(), line.size()) > 0);
+    return exit_status;
+}
+
+// That has come and is not ignored; 0: none. It is not read, so that it is still there for the command.
+int StandIn::ending_signal() const {
+    sigset_t pending;
+    if (sigpending(&pending) != 0)
+        return 0;
+    const auto *const found = std::ranges::find_if(
+        kEnding, [&](int number) { return sigismember(&pending, number) == 1 && !has(ignored_, number); });
+    return found == kEnding.end() ? 0 : *found;
+}
+
+int StandIn::refused(const Refused &refusal) const {
+    return complain(refusal.doing, refusal.on, refusal.why, refusal.exit_status);
+}
+
+int StandIn::stand(const Command &command) {
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, nullptr);
+    if (const int code = open_closed_streams(); code != 0)
+        return complain_of("open", "/dev/null", code);
+    sigdelset(&all, SIGCHLD); // of processes that an earlier program of this process has started
+    const Held signals(signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (signals.get() < 0)
+        return complain_of("receive signals for", path_, errno);
+    const Held directory(open(".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (directory.get() < 0)
+        return complain_of("open", "the working directory", errno);
+    signals_ = signals.get();
+    directory_ = directory.get();
+    ignored_ = ignored_signals();
+    Run run{.path = path_, .program = {}, .ignored = ignored_};
+    run.program.arguments = command.arguments;
+    run.program.environment = command.environment;
+    run.program.directory = directory_name();
+    run.program.limits = limits();
+    run.program.mask = mask();
+    request_ = node::encode(run);
+    for (int tries = 0; tries < patience_.attempts; ++tries) {
+        if (const auto status = attempt())
+            return *status;
+        wait_for({}, patience_.pause_ms);
+        if (const int number = ending_signal(); number != 0)
+            return end_as(number);
+    }
+    return complain("run", path_,
+                    "nobody outside of the virtual node has taken it at " + door_ + " for " +
+                        std::to_string(std::int64_t{patience_.attempts} * patience_.pause_ms / 1000) +
+                        " seconds; run it again when the job is not being saved or begun");
+}
+
+// Leaves no connection behind where it is to be tried again: a checkpoint may come meanwhile.
+std::optional<int> StandIn::attempt() {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (door_.size() >= sizeof(address.sun_path))
+        return complain_of("connect to", door_, ENAMETOOLONG);
+    door_.copy(address.sun_path, door_.size());
+    const Held socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (socket.get() < 0)
+        return complain_of("make a socket for", door_, errno);
+    if (connect(socket.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)) != 0) {
+        const int code = errno;
+        return has(kNobodyYet, code) ? std::nullopt : std::optional(complain_of("connect to", door_, code));
+    }
+    return begin(socket.get());
+}
+
+std::optional<int> StandIn::begin(int socket) {
+    node::widen(socket);
+    const int code =
+        node::send_packet(socket, request_, {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, directory_});
+    if (has(kGone, code))
+        return std::nullopt;
+    if (code == EMSGSIZE)
+        return complain("run", path_,
+                        "its arguments and environment have " + std::to_string(request_.size()) +
+                            " bytes; at most " + std::to_string(node::kPacketLimit) + " are taken");
+    if (code != 0)
+        return complain_of("ask for", path_, code);
+    for (;;) {
+        wait_for({{.fd = socket, .events = POLLIN, .revents = 0}});
+        node::Packet packet;
+        const auto received = node::receive_packet(socket, packet);
+        if (received == node::Received::nothing)
+            continue;
+        if (received == node::Received::hung_up)
+            return std::nullopt; // the command had not begun
+        if (received == node::Received::failed)
+            return complain("learn what becomes of", path_,
+                            packet.refusal.empty() ? std::strerror(errno) : packet.refusal);
+        if (node::decode<Again>(packet.bytes))
+            return std::nullopt;
+        if (const auto refusal = node::decode<Refused>(packet.bytes))
+            return refused(*refusal);
+        if (node::decode<Begun>(packet.bytes))
+            return follow(socket);
+        return complain("learn what becomes of", path_, "the answer is of no known type");
+    }
+}
+
+// From the command's beginning to its end.
+int StandIn::follow(int socket) {
+    let_go_of_streams();
+    for (;;) {
+        if (!forward(socket))
+            // The command may have ended: its end may lie there to be read.
+            unsent_ = 0;
+        const short writing = unsent_ != 0 ? POLLOUT : 0;
+        wait_for({{.fd = socket, .events = static_cast<short>(POLLIN | writing), .revents = 0},
+                  {.fd = unsent_ != 0 ? -1 : signals_, .events = POLLIN, .revents = 0}});
+        node::Packet packet;
+        const auto received = node::receive_packet(socket, packet);
+        if (received == node::Received::nothing)
+            continue;
+        if (received == node::Received::hung_up)
+            return complain("learn the end of", path_,
+                            "the connection out of the virtual node has ended; the batch script's wrapper, "
+                            "singularity-task, which held it, is gone");
+        if (received == node::Received::failed)
+            return complain("learn the end of", path_,
+                            packet.refusal.empty() ? std::strerror(errno) : packet.refusal);
+        if (const auto refusal = node::decode<Refused>(packet.bytes))
+            return refused(*refusal);
+        if (const auto ended = node::decode<Ended>(packet.bytes))
+            return end_as(ended->status);
+    }
+}
+
+// All signals that are there, as far as the connection takes them. False: it has ended.
+bool StandIn::forward(int socket) {
+    for (;;) {
+        if (unsent_ == 0) {
+            signalfd_siginfo signal{};
+            if (read(signals_, &signal, sizeof(signal)) != sizeof(signal))
+                return true;
+            unsent_ = static_cast<int>(signal.ssi_signo);
+        }
+        const bool stop = has(kStopping, unsent_) && !has(ignored_, unsent_);
+        const int code = node::send_packet(socket, node::encode(Signal{.number = stop ? SIGSTOP : unsent_}));
+        if (code == EAGAIN)
+            return true;
+        if (code != 0)
+            return false;
+        unsent_ = 0;
+        if (stop)
+            static_cast<void>(raise(SIGSTOP)); // SIGCONT, though blocked, continues it, and is read here
+    }
+}
+
+} // namespace
+
+int stand_for(const Command &command, const std::string &door, const Patience &patience) {
+    return StandIn(command, door, patience).stand(command);
+}
+
+} // namespace singularity::commands

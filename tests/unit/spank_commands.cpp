@@ -1,0 +1,706 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Slurm's commands outside of a virtual node, run for stand-ins: a shell is the command, and a child of the
+// test is its stand-in.
+#include "cmocka.hpp"
+#include "commands/runner.hpp"
+#include "commands/stand_in.hpp"
+#include "common/deadline.hpp"
+#include "common/proc.hpp"
+#include "common/unique_fd.hpp"
+#include "common/unix_socket.hpp"
+#include "node/seqpacket.hpp"
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+using namespace singularity;
+using namespace std::chrono_literals;
+using commands::Runner;
+using test::expect_contains;
+using test::expect_equal;
+
+constexpr const char *kShell = "/bin/sh";
+constexpr auto kPatience = 60s;
+
+// Goes with the object.
+struct Scratch {
+    std::filesystem::path path;
+    Scratch() {
+        std::string name = (std::filesystem::temp_directory_path() / "commands.XXXXXX").native();
+        assert_non_null(mkdtemp(name.data()));
+        path = name;
+    }
+    Scratch(const Scratch &) = delete;
+    Scratch &operator=(const Scratch &) = delete;
+    Scratch(Scratch &&) = delete;
+    Scratch &operator=(Scratch &&) = delete;
+    ~Scratch() { std::filesystem::remove_all(path); }
+    [[nodiscard]] std::string door() const { return path / "commands.sock"; }
+    [[nodiscard]] UniqueFd listen() const {
+        auto made = listen_unix(door(), 0600, 16);
+        assert_true(made.has_value());
+        return std::move(*made);
+    }
+};
+
+UniqueFd memory() { return UniqueFd(memfd_create("stream", 0)); }
+
+std::string content(const UniqueFd &fd) {
+    struct stat about{};
+    assert_int_equal(fstat(fd.get(), &about), 0);
+    std::string out(static_cast<std::size_t>(about.st_size), '\0');
+    assert_int_equal(pread(fd.get(), out.data(), out.size(), 0), out.size());
+    return out;
+}
+
+// A process that stands for a command, with streams that the test can look into.
+struct StandIn {
+    UniqueFd in = memory();
+    UniqueFd out = memory();
+    UniqueFd err = memory();
+    pid_t pid = -1;
+    int status = -1;
+
+    StandIn() = default;
+    StandIn(const StandIn &) = delete;
+    StandIn &operator=(const StandIn &) = delete;
+    StandIn(StandIn &&) = delete;
+    StandIn &operator=(StandIn &&) = delete;
+    ~StandIn() {
+        if (pid > 0 && status < 0) {
+            kill(pid, SIGKILL);
+            waitpid(pid, nullptr, 0);
+        }
+    }
+
+    // What the child does to be the stand-in.
+    void fork_to(const std::function<int()> &what) {
+        pid = fork();
+        assert_true(pid >= 0);
+        if (pid > 0)
+            return;
+        for (int stream = 0; const UniqueFd *fd : {&in, &out, &err})
+            dup2(fd->get(), stream++);
+        close_range(STDERR_FILENO + 1, ~0U, 0); // the test's connections would stay open in this process
+        _exit(what());
+    }
+    void stand(
+        const std::string &door, const commands::Command &command, const std::function<void()> &first = [] {},
+        const commands::Patience &patience = {.pause_ms = 5}) {
+        fork_to([&] {
+            first();
+            return commands::stand_for(command, door, patience);
+        });
+    }
+    void run(const std::string &door, const std::string &script, const std::string &path = kShell) {
+        stand(door, {.path = path, .arguments = {"sh", "-c", script}, .environment = {"PATH=/usr/bin:/bin"}});
+    }
+    [[nodiscard]] bool ended() { return status >= 0 || waitpid(pid, &status, WNOHANG) == pid; }
+};
+
+// The loop of the process of which the runner is a part.
+void until(Runner &runner, const std::function<bool()> &holds, const char *what,
+           const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
+    for (const auto deadline = Deadline::after(kPatience); !holds();) {
+        if (deadline.expired())
+            test::fail(timeout_error(deadline, what).message(), file, line);
+        std::vector<pollfd> fds;
+        runner.watch(fds);
+        static_cast<void>(poll(fds.data(), fds.size(), 5)); // the condition may be one of other processes
+        runner.work();
+    }
+}
+
+int end_of(Runner &runner, StandIn &one) {
+    until(runner, [&] { return one.ended(); }, "the end of a stand-in");
+    return one.status;
+}
+
+void expect_exit(Runner &runner, StandIn &one, int status, const char *file = __builtin_FILE(),
+                 int line = __builtin_LINE()) {
+    const int found = end_of(runner, one);
+    if (!WIFEXITED(found) || WEXITSTATUS(found) != status)
+        test::fail("status " + std::to_string(found) + ", not exit status " + std::to_string(status) + ": " +
+                       content(one.err),
+                   file, line);
+}
+
+void rests(Runner &runner) {
+    until(runner, [&] { return runner.at_rest(); }, "the runner's rest");
+    assert_int_equal(runner.running().size(), 0);
+}
+
+commands::Setting only(std::vector<std::filesystem::path> paths) {
+    return {.commands = std::move(paths), .adapt = {}};
+}
+
+// Writes its number and goes on.
+pid_t number_of(Runner &runner, const StandIn &one) {
+    until(runner, [&] { return content(one.out).ends_with('\n'); }, "a command's number");
+    const auto text = content(one.out);
+    pid_t out = 0;
+    std::from_chars(text.data(), text.data() + text.size(), out);
+    assert_true(out > 0);
+    return out;
+}
+
+char state_of(pid_t pid) {
+    const auto stat = proc::read("/proc/" + std::to_string(pid) + "/stat");
+    return stat ? proc::stat_columns(*stat).at(0).at(0) : '-';
+}
+
+void streams_pass_as_they_are(void **) {
+    const Scratch scratch;
+    Runner runner(only({"/usr/bin/tee"}));
+    runner.open(scratch.listen());
+    StandIn one;
+    std::string bytes;
+    for (std::size_t i = 0; i < std::size_t{3} << 20; ++i)
+        bytes += static_cast<char>((i * 31) ^ (i >> 8));
+    assert_int_equal(write(one.in.get(), bytes.data(), bytes.size()), bytes.size());
+    assert_int_equal(lseek(one.in.get(), 0, SEEK_SET), 0);
+    one.stand(scratch.door(),
+              {.path = "/usr/bin/tee", .arguments = {"anything", "/dev/stderr"}, .environment = {}});
+    expect_exit(runner, one, 0);
+    assert_true(content(one.out) == bytes);
+    assert_true(content(one.err) == bytes);
+    rests(runner);
+}
+
+void ends_as_the_command_does(void **) {
+    const Scratch scratch;
+    Runner runner(only({kShell}));
+    runner.open(scratch.listen());
+    for (const int status : {0, 1, 42, 255}) {
+        StandIn one;
+        one.run(scratch.door(), "exit " + std::to_string(status));
+        expect_exit(runner, one, status);
+    }
+    for (const int number : {SIGTERM, SIGKILL, SIGSEGV, SIGRTMAX}) {
+        StandIn one;
+        one.run(scratch.door(), "kill -" + std::to_string(number) + " $$");
+        const int status = end_of(runner, one);
+        assert_true(WIFSIGNALED(status));
+        assert_int_equal(WTERMSIG(status), number);
+        assert_false(WCOREDUMP(status));
+    }
+    rests(runner);
+}
+
+void signals_reach_the_command(void **) {
+    const Scratch scratch;
+    Runner runner(only({kShell}));
+    runner.open(scratch.listen());
+    StandIn handled;
+    handled.run(scratch.door(), "trap 'exit 3' USR1; echo $$; while :; do sleep 0.01; done");
+    number_of(runner, handled);
+    kill(handled.pid, SIGUSR1);
+    expect_exit(runner, handled, 3);
+    StandIn unhandled;
+    unhandled.run(scratch.door(), "echo $$; exec sleep 1000");
+    number_of(runner, unhandled);
+    kill(unhandled.pid, SIGTERM);
+    assert_int_equal(WTERMSIG(end_of(runner, unhandled)), SIGTERM);
+    rests(runner);
+}
+
+// It can be told only later, and is not forgotten.
+void signals_before_the_beginning_come_after_it(void **) {
+    const Scratch scratch;
+    Runner runner(only({kShell}));
+    StandIn one;
+    one.run(scratch.door(), "exec sleep 1000");
+    const auto blocks = [&] {
+        const auto status = proc::read("/proc/" + std::to_string(one.pid) + "/status");
+        const auto text = status ? proc::status_line(*status, "SigBlk") : std::string_view();
+        std::uint64_t bits = 0;
+        std::from_chars(text.data(), text.data() + text.size(), bits, 16);
+        return (bits & (1U << (SIGUSR2 - 1))) != 0;
+    };
+    until(runner, blocks, "a stand-in that takes signals");
+    kill(one.pid, SIGUSR2);
+    runner.open(scratch.listen());
+    assert_int_equal(WTERMSIG(end_of(runner, one)), SIGUSR2);
+}
+
+void stops_and_goes_on_with_the_command(void **) {
+    const Scratch scratch;
+    Runner runner(only({kShell}));
+    runner.open(scratch.listen());
+    StandIn one;
+    one.run(scratch.door(), "echo $$; read line; exit 7");
+    // Input that does not end.
+    std::array<int, 2> ends{};
+    StandIn waiting;
+    assert_int_equal(pipe2(ends.data(), O_CLOEXEC), 0);
+    waiting.in = UniqueFd(ends[0]);
+    UniqueFd writing(ends[1]);
+    waiting.run(scratch.door(), "echo $$; read line; exit 8");
+    const pid_t command = number_of(runner, waiting);
+    for (const int number : {SIGTSTP, SIGTTIN, SIGTTOU}) {
+        kill(waiting.pid, number);
+        until(
+            runner, [&] { return state_of(waiting.pid) == 'T' && state_of(command) == 'T'; },
+            "a stand-in and a command that are stopped");
+        kill(waiting.pid, SIGCONT);
+        until(
+            runner, [&] { return state_of(waiting.pid) != 'T' && state_of(command) != 'T'; },
+            "a stand-in and a command that go on");
+    }
+    assert_int_equal(write(writing.get(), "\n", 1), 1);
+    expect_exit(runner, waiting, 8);
+    expect_exit(runner, one, 7);
+}
+
+void the_command_has_what_its_stand_in_has(void **) {
+    const Scratch scratch;
+    Runner runner(only({kShell}));
+    runner.open(scratch.listen());
+    sigset_t blocked;
+    sigset_t before;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &blocked, &before); // as the runner's process does with many
+    const auto here = std::filesystem::canonical(scratch.path);
+    StandIn one;
+    one.stand(
+        scratch.door(),
+        {.path = kShell,
+         .arguments =
+             {"sh", "-c",
+              "ulimit -Sn; ulimit -Hn; ulimit -Sf; umask; pwd -P; grep -E '^Sig(Blk|Ign)' /proc/$$/status; "
+              "[ \"$(cut -d' ' -f6 /proc/$$/stat)\" = $$ ] && echo a session; ls /proc/$$/fd"},
+         .environment = {"PATH=/usr/bin:/bin"}},
+        [&] {
+            for (int number = 1; number < NSIG; ++number)
+                static_cast<void>(signal(number, SIG_DFL));
+            static_cast<void>(signal(SIGHUP, SIG_IGN));
+            const rlimit files{.rlim_cur = 100, .rlim_max = 200};
+            setrlimit(RLIMIT_NOFILE, &files);
+            rlimit size{};
+            getrlimit(RLIMIT_FSIZE, &size);
+            size.rlim_cur = 1 << 20;
+            setrlimit(RLIMIT_FSIZE, &size);
+            umask(027);
+            if (chdir(here.c_str()) != 0)
+                _exit(99);
+        });
+    expect_exit(runner, one, 0);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    expect_equal(content(one.out), "100\n200\n2048\n0027\n" + here.native() +
+                                       "\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000001\na session\n"
+                                       "0\n1\n2\n");
+}
+
+void closed_streams_are_empty(void **) {
+    const Scratch scratch;
+    Runner runner(only({kShell}));
+    runner.open(scratch.listen());
+    StandIn one;
+    one.stand(
+        scratch.door(),
+        {.path = kShell,
+         .arguments = {"sh", "-c",
+                       "in=$(readlink /proc/$$/fd/0); out=$(readlink /proc/$$/fd/1); echo $in $out >&2"},
+         .environment = {"PATH=/usr/bin:/bin"}},
+        [] {
+            close(0);
+            close(1);
+        });
+    expect_exit(runner, one, 0);
+    expect_equal(content(one.err), "/dev/null /dev/null\n");
+}
+
+void large_environments_pass_and_are_adapted(void **) {
+    const Scratch scratch;
+    auto setting = only({kShell});
+    setting.adapt = [](std::vector<std::string> &environment) { environment.emplace_back("OUTSIDE=yes"); };
+    Runner runner(std::move(setting));
+    runner.open(scratch.listen());
+    commands::Command command{
+        .path = kShell,
+        .arguments = {"sh", "-c", "[ ${#BIG0} = 65536 ] && [ ${#BIG15} = 65536 ] && [ $OUTSIDE = yes ]"},
+        .environment = {}};
+    for (int i = 0; i < 16; ++i)
+        command.environment.push_back("BIG" + std::to_string(i) + "=" + std::string(65536, 'x'));
+    StandIn one;
+    one.stand(scratch.door(), command);
+    expect_exit(runner, one, 0);
+}
+
+void what_cannot_be_run_is_said(void **) {
+    const Scratch scratch;
+    const auto missing = scratch.path / "squeue";
+    const auto plain = scratch.path / "sinfo";
+    std::ofstream(plain) << "no program\n";
+    Runner runner(only({missing, plain}));
+    runner.open(scratch.listen());
+    const struct {
+        std::string path;
+        int status;
+        std::string words;
+    } cases[] = {
+        {kShell, 1,
+         "sh: cannot run /bin/sh: it is none of Slurm's commands here: " + missing.native() + ", " +
+             plain.native() + "\n"},
+        {missing, 127, "squeue: cannot execute " + missing.native() + ": No such file or directory\n"},
+        {plain, 126, "sinfo: cannot execute " + plain.native() + ": Permission denied\n"},
+    };
+    for (const auto &[path, status, words] : cases) {
+        StandIn one;
+        one.run(scratch.door(), "exit 0", path);
+        expect_exit(runner, one, status);
+        expect_equal(content(one.err), words);
+    }
+    rests(runner);
+}
+
+// It comes before the stand-in looks, so that the test need not wait for it to wait.
+void raise_after_block(int number) {
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, nullptr);
+    static_cast<void>(raise(number));
+}
+
+void nobody_there_is_said_after_a_time(void **) {
+    const Scratch scratch;
+    Runner runner(only({}));
+    StandIn one;
+    one.stand(scratch.door(), {.path = "/usr/bin/srun", .arguments = {"srun"}, .environment = {}}, [] {},
+              {.attempts = 3, .pause_ms = 1});
+    expect_exit(runner, one, 1);
+    expect_contains(content(one.err),
+                    "srun: cannot run /usr/bin/srun: nobody outside of the virtual node has taken it at " +
+                        scratch.door());
+}
+
+UniqueFd connected(const Scratch &scratch) {
+    auto made = connect_unix(scratch.door(), Deadline::after(kPatience));
+    assert_true(made.has_value());
+    return std::move(*made);
+}
+
+std::string answer_to(Runner &runner, const UniqueFd &socket) {
+    node::Packet packet;
+    until(
+        runner, [&] { return node::receive_packet(socket.get(), packet) == node::Received::packet; },
+        "an answer");
+    return packet.bytes;
+}
+
+// As ^C does while the job is being saved or restored.
+void who_waits_for_a_door_can_be_ended(void **) {
+    const Scratch scratch;
+    for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
+        StandIn one;
+        StandIn other;
+        const commands::Command command{.path = kShell, .arguments = {"sh"}, .environment = {}};
+        const auto wait = [&](StandIn &which, const std::function<void()> &first) {
+            which.stand(scratch.door(), command, first, {.attempts = 1000, .pause_ms = 1});
+        };
+        wait(one, [number] { raise_after_block(number); });
+        // Which nohup(1) has made so.
+        wait(other, [number] {
+            static_cast<void>(std::signal(number, SIG_IGN));
+            raise_after_block(number);
+        });
+        Runner none(only({kShell}));
+        const int status = end_of(none, one);
+        assert_true(WIFSIGNALED(status));
+        assert_int_equal(WTERMSIG(status), number);
+        expect_exit(none, other, 1);
+        expect_contains(content(other.err), "nobody outside of the virtual node has taken it");
+    }
+}
+
+void a_pause_sends_away_who_has_not_begun(void **) {
+    const Scratch scratch;
+    Runner runner(only({kShell}));
+    runner.open(scratch.listen());
+    UniqueFd accepted = connected(scratch);
+    until(runner, [&] { return runner.running().size() == 1; }, "a connection that is accepted");
+    UniqueFd waiting = connected(scratch); // in the backlog
+    StandIn one;                           // likewise, with its request
+    one.run(scratch.door(), "exit 5");
+    const auto has_connected = [&] {
+        std::ifstream sockets("/proc/net/unix");
+        std::size_t count = 0;
+        // Those of the listener's side that are not accepted have no name there; those that are have it.
+        for (std::string line; std::getline(sockets, line);)
+            count += line.ends_with(scratch.door()) ? 1 : 0;
+        return count >= 4;
+    };
+    assert_true(
+        wait_until(has_connected, Deadline::after(kPatience), "a stand-in that has connected").has_value());
+    runner.pause();
+    const auto late = connect_unix(scratch.door(), Deadline::after(kPatience));
+    assert_false(late.has_value());
+    assert_int_equal(late.error().code, ECONNREFUSED);
+    for (UniqueFd *socket : {&accepted, &waiting}) {
+        assert_true(node::decode<commands::Again>(answer_to(runner, *socket)).has_value());
+        assert_false(runner.at_rest()); // it has not hung up
+        socket->reset();
+    }
+    rests(runner);
+    assert_false(one.ended());
+    runner.open(scratch.listen());
+    expect_exit(runner, one, 5);
+    rests(runner);
+}
+
+void a_pause_lets_commands_end(void **) {
+    const Scratch scratch;
+    Runner runner(only({kShell}));
+    runner.open(scratch.listen());
+    std::array<int, 2> ends{};
+    assert_int_equal(pipe2(ends.data(), O_CLOEXEC), 0);
+    StandIn one;
+    one.in = UniqueFd(ends[0]);
+    UniqueFd writing(ends[1]);
+    one.run(scratch.door(), "echo $$; read line; exit 6");
+    const pid_t command = number_of(runner, one);
+    assert_true(runner.has_child(command));
+    assert_false(runner.has_child(one.pid));
+    runner.pause();
+    StandIn later;
+    later.run(scratch.door(), "exit 9");
+    assert_false(runner.at_rest());
+    assert_int_equal(runner.running().size(), 1);
+    expect_equal(runner.running()[0].path, kShell);
+    assert_int_equal(runner.running()[0].stand_in, one.pid);
+    assert_int_equal(write(writing.get(), "\n", 1), 1);
+    expect_exit(runner, one, 6);
+    rests(runner);
+    assert_false(later.ended());
+    runner.open(scratch.listen());
+    expect_exit(runner, later, 9);
+}
+
+void ends_of_steps_are_withheld(void **) {
+    const Scratch scratch;
+    const auto srun = scratch.path / "srun";
+    const auto squeue = scratch.path / "squeue";
+    for (const auto &path : {srun, squeue})
+        std::filesystem::create_symlink(kShell, path);
+    Runner runner(only({srun, squeue}));
+    runner.open(scratch.listen());
+    runner.withhold();
+    StandIn step;
+    step.run(scratch.door(), "echo $$; exit 4", srun);
+    const pid_t command = number_of(runner, step);
+    until(runner, [&] { return !runner.has_child(command); }, "the end of the command");
+    StandIn other; // that one is told, of two that have ended, shows that the first is not told
+    other.run(scratch.door(), "exit 2", squeue);
+    expect_exit(runner, other, 2);
+    assert_false(step.ended());
+    assert_false(runner.at_rest());
+    until(runner, [&] { return runner.running().size() == 1; }, "the other's hang-up");
+    expect_equal(runner.running()[0].path, srun.native());
+    kill(step.pid, SIGUSR1); // too late for its command
+    StandIn killed;
+    killed.run(scratch.door(), "echo $$; exit 4", srun);
+    number_of(runner, killed);
+    kill(killed.pid, SIGKILL);
+    until(runner, [&] { return killed.ended() && runner.running().size() == 1; }, "a stand-in's end");
+    runner.deliver();
+    expect_exit(runner, step, 4);
+    rests(runner);
+}
+
+void a_killed_stand_in_takes_its_command_along(void **) {
+    const Scratch scratch;
+    Runner runner(only({kShell}));
+    runner.open(scratch.listen());
+    StandIn one;
+    one.run(scratch.door(), "trap '' HUP TERM; echo $$; exec sleep 1000");
+    const pid_t command = number_of(runner, one);
+    kill(one.pid, SIGKILL);
+    rests(runner);
+    assert_int_equal(state_of(command), '-');
+}
+
+void the_end_is_everybodys(void **) {
+    const Scratch scratch;
+    Runner runner(only({kShell}));
+    runner.open(scratch.listen());
+    StandIn one;
+    one.run(scratch.door(), "echo $$; exec sleep 1000");
+    const pid_t command = number_of(runner, one);
+    runner.end();
+    assert_true(runner.at_rest());
+    assert_int_equal(state_of(command), '-');
+    expect_exit(runner, one, 1);
+    expect_contains(content(one.err),
+                    "sh: cannot learn the end of /bin/sh: the connection out of the virtual node has ended");
+}
+
+void connections_have_a_limit(void **) {
+    const Scratch scratch;
+    auto setting = only({kShell});
+    setting.connections = 2;
+    Runner runner(std::move(setting));
+    runner.open(scratch.listen());
+    std::vector<UniqueFd> idle;
+    idle.reserve(2);
+    for (int i = 0; i < 2; ++i)
+        idle.push_back(connected(scratch));
+    StandIn refused;
+    refused.run(scratch.door(), "exit 0");
+    expect_exit(runner, refused, 1);
+    expect_contains(content(refused.err),
+                    "sh: cannot run one more command: 2 of Slurm's commands run already");
+    // Whoever is refused and stays takes nobody's place for ever.
+    for (std::size_t i = 0; i < commands::kAnsweredLimit; ++i) {
+        idle.push_back(connected(scratch));
+        runner.work();
+    }
+    until(
+        runner, [&] { return runner.running().size() == 2 + commands::kAnsweredLimit; },
+        "connections that are refused");
+    idle.push_back(connected(scratch));
+    runner.work();
+    assert_int_equal(runner.running().size(), 2 + commands::kAnsweredLimit);
+    idle.clear();
+    StandIn served;
+    served.run(scratch.door(), "exit 0");
+    expect_exit(runner, served, 0);
+    rests(runner);
+}
+
+void what_is_no_request_is_refused(void **) {
+    const Scratch scratch;
+    Runner runner(only({kShell}));
+    runner.open(scratch.listen());
+    commands::Run run{.path = kShell, .program = {}, .ignored = {-1, 0, 1 << 30}};
+    run.program.arguments = {"sh", "-c", "exec sleep 1000"};
+    const UniqueFd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    const UniqueFd root(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    const auto whole = std::vector{nothing.get(), nothing.get(), nothing.get(), root.get()};
+    struct Said {
+        std::string bytes;
+        std::vector<int> descriptors;
+    };
+    auto unlimited = run;
+    unlimited.program.limits = {{.resource = 99, .soft = 1, .hard = 1}};
+    const struct {
+        std::vector<Said> said;
+        const char *words;
+    } cases[] = {
+        {{{"garbage of no type", {}}}, "came where one Run is due"},
+        {{{node::encode(commands::Signal{.number = 1}), {}}}, "a packet of type 2 came where one Run is due"},
+        {{{node::encode(run), {nothing.get()}}}, "1 descriptors and 3 arguments came; send 4"},
+        {{{node::encode(run), {nothing.get(), nothing.get(), nothing.get(), nothing.get()}}},
+         "Not a directory"},
+        {{{node::encode(unlimited), whole}}, "Invalid argument"},
+        {{{node::encode(run), whole}, {node::encode(run), {}}},
+         "a packet of type 1 came where one Run is due"},
+        {{{node::encode(run), whole}, {node::encode(commands::Signal{.number = 99}), {}}},
+         "Invalid argument"},
+    };
+    for (const auto &[said, words] : cases) {
+        UniqueFd socket = connected(scratch);
+        for (const auto &[bytes, descriptors] : said)
+            assert_int_equal(node::send_packet(socket.get(), bytes, descriptors), 0);
+        auto answer = answer_to(runner, socket);
+        if (node::decode<commands::Begun>(answer))
+            answer = answer_to(runner, socket);
+        const auto refused = node::decode<commands::Refused>(answer);
+        assert_true(refused.has_value());
+        expect_contains(refused->doing + " " + refused->on + ": " + refused->why, words);
+        socket.reset();
+        rests(runner);
+    }
+}
+
+// As in a virtual node: the program is mounted over a command, and finds its door where it always is.
+void the_installed_program_stands_for_what_it_hides(void **) {
+    const Scratch scratch;
+    const auto srun = scratch.path / "srun";
+    std::filesystem::copy_file(kShell, srun);
+    for (const char *name : {"work", "other"})
+        std::filesystem::create_directory(scratch.path / name);
+    const std::ofstream file(scratch.path / "other" / "of the node");
+    Runner runner(only({srun}));
+    runner.open(scratch.listen());
+    constexpr int kNotPossible = 99;
+    const auto in_a_node = [&](StandIn &one, const std::filesystem::path &over) {
+        one.fork_to([&] {
+            const auto other = scratch.path / "other";
+            if (unshare(CLONE_NEWNS) != 0 ||
+                mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+                mount("none", "/run", "tmpfs", 0, nullptr) != 0 || mkdir("/run/singularity", 0755) != 0 ||
+                mount(scratch.path.c_str(), "/run/singularity", nullptr, MS_BIND, nullptr) != 0 ||
+                mount(SINGULARITY_COMMAND, srun.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
+                (!over.empty() && mount(other.c_str(), over.c_str(), nullptr, MS_BIND, nullptr) != 0) ||
+                chdir((scratch.path / "work").c_str()) != 0)
+                return kNotPossible;
+            execl(srun.c_str(), "anything", "-c", "pwd -P; ls; echo $WORD $0; exit 5", nullptr);
+            return kNotPossible;
+        });
+    };
+    setenv("WORD", "said", 1);
+    StandIn same;
+    in_a_node(same, {});
+    if (const int status = end_of(runner, same); WIFEXITED(status) && WEXITSTATUS(status) == kNotPossible)
+        test::skip("mounts cannot be made here");
+    expect_exit(runner, same, 5);
+    expect_equal(content(same.out),
+                 std::filesystem::canonical(scratch.path / "work").native() + "\nsaid anything\n");
+    // A directory that has this name only in the node.
+    StandIn hidden;
+    in_a_node(hidden, scratch.path / "work");
+    expect_exit(runner, hidden, 5);
+    expect_contains(content(hidden.out), "of the node\nsaid anything\n");
+    unsetenv("WORD");
+}
+
+} // namespace
+
+int main() {
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(streams_pass_as_they_are),
+        cmocka_unit_test(ends_as_the_command_does),
+        cmocka_unit_test(signals_reach_the_command),
+        cmocka_unit_test(signals_before_the_beginning_come_after_it),
+        cmocka_unit_test(stops_and_goes_on_with_the_command),
+        cmocka_unit_test(the_command_has_what_its_stand_in_has),
+        cmocka_unit_test(closed_streams_are_empty),
+        cmocka_unit_test(large_environments_pass_and_are_adapted),
+        cmocka_unit_test(what_cannot_be_run_is_said),
+        cmocka_unit_test(nobody_there_is_said_after_a_time),
+        cmocka_unit_test(who_waits_for_a_door_can_be_ended),
+        cmocka_unit_test(a_pause_sends_away_who_has_not_begun),
+        cmocka_unit_test(a_pause_lets_commands_end),
+        cmocka_unit_test(ends_of_steps_are_withheld),
+        cmocka_unit_test(a_killed_stand_in_takes_its_command_along),
+        cmocka_unit_test(the_end_is_everybodys),
+        cmocka_unit_test(connections_have_a_limit),
+        cmocka_unit_test(what_is_no_request_is_refused),
+        cmocka_unit_test(the_installed_program_stands_for_what_it_hides),
+    };
+    return cmocka_run_group_tests_name("commands", tests, nullptr, nullptr);
+}
