@@ -20,6 +20,7 @@ struct Given {
     std::optional<std::string> elastic;
     std::optional<std::string> checkpoint_every;
     std::optional<std::string> store;
+    bool save_script = false;
     bool off = false;
 };
 
@@ -53,7 +54,8 @@ Expected<Request> request_of(const Given &options) {
     auto range = parse_elastic_range(options.elastic.value_or(""), limits);
     if (!range)
         return propagate(range);
-    Request out{*range, std::chrono::floor<std::chrono::seconds>(elastic.checkpoint_every), {}};
+    Request out{
+        *range, std::chrono::floor<std::chrono::seconds>(elastic.checkpoint_every), {}, options.save_script};
     if (options.checkpoint_every) {
         auto every = parse_checkpoint_every(*options.checkpoint_every, elastic.checkpoint_every_least);
         if (!every)
@@ -93,6 +95,10 @@ int on_store(int /*value*/, const char *argument, int /*remote*/) {
     return on_option([&](Given &options) { options.store = text_of(argument); });
 }
 
+int on_save_script(int /*value*/, const char * /*argument*/, int /*remote*/) {
+    return on_option([](Given &options) { options.save_script = true; });
+}
+
 // As struct spank_option has them; value: what stands for the argument in --help, nullptr: it takes none.
 struct OptionRow {
     const char *name;
@@ -117,6 +123,11 @@ constexpr OptionRow kOptions[] = {
      "[singularity] keep an elastic job's checkpoints in this store of the cluster "
      "(store.others in singularity.yaml)",
      on_store},
+    {"singularity-save-script", nullptr, 0,
+     "[singularity] save an elastic job's batch script itself, with all that it has started, and go on in "
+     "its "
+     "line; for scripts that do the work without srun",
+     on_save_script},
 };
 
 int register_option(spank_t spank, const OptionRow &row) {
@@ -143,6 +154,9 @@ Expected<void> resolve_options() {
     const Given &options = given();
     if (options.off)
         return {};
+    if (options.save_script && !options.elastic)
+        return failure("accept", "--singularity-save-script",
+                       "only elastic jobs are saved; add --singularity-elastic, or leave it out", EINVAL);
     for (const auto &[name, value] :
          {std::pair("accept --singularity-checkpoint-every", &options.checkpoint_every),
           std::pair("accept --singularity-store", &options.store)})

@@ -15,6 +15,7 @@ struct Request {
     ElasticRange range;
     std::chrono::seconds checkpoint_every; // 0: never
     std::string store;                     // its directory; empty: that of who has not chosen
+    bool save_script = false;              // the batch script is saved as steps are, and not run again
 };
 
 // With Slurm, in any context; an spank_err_t.

@@ -85,6 +85,14 @@ int set_variable(spank_t spank, const char *name, const std::string &value) {
     return set;
 }
 
+// How often, and where.
+int set_how_to_save(spank_t spank, const Request &request) {
+    const auto every = std::to_string(request.checkpoint_every.count());
+    if (const int set = set_variable(spank, task::kEveryVariable, every); set != ESPANK_SUCCESS)
+        return set;
+    return set_variable(spank, task::kStoreVariable, request.store);
+}
+
 // The wrapper gets the program and its arguments behind its own name; or, where Slurm has no call for that,
 // it takes the place of the program's name, which is put into the environment.
 int put_in_front(spank_t spank, const char *wrapper) {
@@ -152,9 +160,10 @@ int task_init(spank_t spank) noexcept {
         // srun has it from the batch script, in whose environment it is.
         if (switched_off())
             spank_unsetenv(spank, kElasticVariable);
-        if (!requested())
+        const auto &request = requested();
+        if (!request)
             return ESPANK_SUCCESS;
-        if (const int set = set_variable(spank, kElasticVariable, to_string(requested()->range));
+        if (const int set = set_variable(spank, kElasticVariable, to_string(request->range));
             set != ESPANK_SUCCESS)
             return set;
         std::uint32_t step = 0;
@@ -163,7 +172,11 @@ int task_init(spank_t spank) noexcept {
             return got;
         }
         if (step == SLURM_BATCH_SCRIPT) {
-            if (const int set = set_variable(spank, task::kScriptVariable, "yes"); set != ESPANK_SUCCESS)
+            const auto *const how = request->save_script ? task::kSavedScript : task::kScriptAgain;
+            if (const int set = set_variable(spank, task::kScriptVariable, how); set != ESPANK_SUCCESS)
+                return set;
+            if (const int set = request->save_script ? set_how_to_save(spank, *request) : ESPANK_SUCCESS;
+                set != ESPANK_SUCCESS)
                 return set;
             return put_in_front(spank, SINGULARITY_TASK);
         }
@@ -183,12 +196,7 @@ int task_init(spank_t spank) noexcept {
         }
         if (const int set = set_variable(spank, task::kHostsVariable, hosts); set != ESPANK_SUCCESS)
             return set;
-        if (const int set = set_variable(spank, task::kEveryVariable,
-                                         std::to_string(requested()->checkpoint_every.count()));
-            set != ESPANK_SUCCESS)
-            return set;
-        if (const int set = set_variable(spank, task::kStoreVariable, requested()->store);
-            set != ESPANK_SUCCESS)
+        if (const int set = set_how_to_save(spank, *request); set != ESPANK_SUCCESS)
             return set;
         return put_in_front(spank, SINGULARITY_TASK);
     }));

@@ -1,6 +1,6 @@
 # Finds the installed Slurm's public headers. Sets SLURM_FOUND, SLURM_RELEASE (e.g. 24.11.5), SLURM_INCLUDE_DIR and
-# SINGULARITY_SLURM_PLUGINDIR, where the plugins are installed; and SLURM_LIBRARY, libslurm, which plugins do not link: their
-# symbols come from the program that loads them.
+# SINGULARITY_SLURM_PLUGINDIR, where the plugins are installed; SINGULARITY_SLURM_BINDIR, where srun is; and SLURM_LIBRARY, libslurm,
+# which plugins do not link: their symbols come from the program that loads them.
 # SPDX-License-Identifier: GPL-2.0-or-later
 
 find_path(SLURM_INCLUDE_DIR slurm/slurm_version.h)
@@ -28,6 +28,14 @@ if(SLURM_INCLUDE_DIR)
     if(NOT SINGULARITY_SLURM_PLUGINDIR)
         set(SINGULARITY_SLURM_PLUGINDIR ${CMAKE_INSTALL_FULL_LIBDIR}/slurm)
     endif()
+    # The nodes' own: of the machine that builds only where it has them.
+    find_program(SINGULARITY_SRUN srun NO_CACHE)
+    if(SINGULARITY_SRUN)
+        get_filename_component(srun_directory ${SINGULARITY_SRUN} DIRECTORY)
+    else()
+        set(srun_directory ${CMAKE_INSTALL_FULL_BINDIR})
+    endif()
+    set(SINGULARITY_SLURM_BINDIR ${srun_directory} CACHE PATH "where Slurm's commands are installed")
     message(STATUS "Slurm ${SLURM_RELEASE}, plugins go to ${SINGULARITY_SLURM_PLUGINDIR}")
 else()
     message(STATUS "No Slurm headers (package libslurm-dev): the Slurm plugins are not built")

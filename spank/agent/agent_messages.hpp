@@ -53,6 +53,11 @@ enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the
     hold_script,  // -> script_fate, when it is known: the batch script of the job in whose cgroup the sender
                   // is stands still
     script_fate,
+    open_door,     // -> door: with a socket that listens, for the commands of the sender's batch script
+    watch_saves,   // -> save_begins, when that script is to be saved: its commands are to come to rest
+    commands_rest, // -> done, when the save is over: none of its commands runs, and none can be begun
+    door,
+    save_begins,
 };
 
 struct Create {
@@ -363,6 +368,30 @@ struct ScriptFate {
     bool runs_again =
         false; // from its beginning; the steps that it waits for go on then. Else it is to hear the signal
     static void fields(auto &self, auto &visit) { visit(self.runs_again); }
+};
+
+// A batch script that runs in a virtual node, and Slurm's commands in it (../commands).
+struct OpenDoor {
+    static constexpr auto kType = Message::open_door;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+struct Door {
+    static constexpr auto kType = Message::door;
+    std::vector<std::string> commands; // paths that may be run for the script
+    static void fields(auto &self, auto &visit) { visit(self.commands); }
+};
+struct WatchSaves {
+    static constexpr auto kType = Message::watch_saves;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+struct SaveBegins {
+    static constexpr auto kType = Message::save_begins;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+struct CommandsRest {
+    static constexpr auto kType = Message::commands_rest;
+    std::string trouble; // why they do not, and the script cannot be saved now; empty: they do
+    static void fields(auto &self, auto &visit) { visit(self.trouble); }
 };
 
 } // namespace singularity::agent

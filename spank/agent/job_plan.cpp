@@ -6,6 +6,7 @@
 #include "node/record.hpp"
 #include "peers/handshake.hpp"
 #include "peers/tcp.hpp"
+#include "slurm_cgroup.hpp"
 
 #include <algorithm>
 #include <array>
@@ -101,12 +102,14 @@ Expected<void> check_job_name(std::string_view name, std::uint32_t uid) {
     } else if (name.starts_with(of_step)) {
         const auto numbers = name.substr(of_step.size());
         const auto middle = std::min(numbers.find('-'), numbers.size());
+        const auto step = numbers.substr(std::min(middle + 1, numbers.size()));
         good = numbers.size() <= kStepDigits && is_all(numbers.substr(0, middle), kDecimal) &&
-               is_all(numbers.substr(std::min(middle + 1, numbers.size())), kDecimal);
+               (step == kBatchStep || is_all(step, kDecimal));
     }
     if (!good)
         return failure("use the job", quote(name),
-                       fmt::format("names of uid {}'s jobs are {}HHHHHH, and {}JOB-STEP", uid, own, of_step),
+                       fmt::format("names of uid {}'s jobs are {}HHHHHH, {}JOB-STEP and {}JOB-{}", uid, own,
+                                   of_step, of_step, kBatchStep),
                        EINVAL);
     return {};
 }

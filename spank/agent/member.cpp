@@ -7,6 +7,8 @@
 #include "job_plan.hpp"
 #include "log.hpp"
 #include "peers/faults.hpp"
+#include "slurm_cgroup.hpp"
+#include "slurm_commands.hpp"
 #include "store_here.hpp"
 
 #include <algorithm>
@@ -227,6 +229,10 @@ node::Spec Member::spec_of(const wire::JobNode &one) const {
     spec.devices = one.devices();
     spec.backend = record_.connect().backend();
     spec.job = job();
+    if (is_script(record_.prepare().step())) {
+        spec.commands = slurm_commands();
+        spec.stand_in = setting_->libraries.stand_in();
+    }
     for (const auto &other : record_.connect().nodes())
         if (other.number() != one.number())
             spec.neighbours.push_back({.name = hostname_of(other),

@@ -2,6 +2,7 @@
 // A host's part of a checkpoint of a job: its nodes do the same step, all at once.
 #include "job_save.hpp"
 #include "member.hpp"
+#include "slurm_cgroup.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -89,6 +90,11 @@ void Member::save(const wire::SaveJob &request, const Answer &answer) {
     if (step == wire::SaveJob::BEGIN)
         if (auto good = no_rank_has_failed(); !good)
             return answer(fault(good.error()));
+    const bool of_script = is_script(record_.prepare().step());
+    if (of_script && step == wire::SaveJob::BEGIN)
+        return rest_and_save(request, answer);
+    if (of_script && (step == wire::SaveJob::RESUME || step == wire::SaveJob::LET_GO))
+        nodes_->let_commands_go(step_key());
     // The job's packets go nowhere from before its first node is saved until all of them run again.
     if (step != wire::SaveJob::HOLD && step != wire::SaveJob::RESUME && step != wire::SaveJob::LET_GO)
         return save_nodes(request, answer);
@@ -98,6 +104,20 @@ void Member::save(const wire::SaveJob &request, const Answer &answer) {
                     return answer(fault(cut.error()));
                 self->save_nodes(request, answer);
             });
+}
+
+StepKey Member::step_key() const {
+    return {.uid = record_.prepare().user().uid(), .step = record_.prepare().step()};
+}
+
+// What runs outside of the node for a batch script is not in its image.
+void Member::rest_and_save(const wire::SaveJob &request, const Answer &answer) {
+    nodes_->rest_commands(step_key(),
+                          [self = shared_from_this(), request, answer](const Expected<void> &rest) {
+                              if (!rest)
+                                  return answer(fault(rest.error()));
+                              self->save_nodes(request, answer);
+                          });
 }
 
 void Member::save_nodes(const wire::SaveJob &request, const Answer &answer) {

@@ -72,8 +72,8 @@ std::size_t memory_of(const peers::wire::Program &program) {
 }
 
 std::size_t memory_of(const node::Spec &spec) {
-    return of_strings(spec.environment) + of_strings(spec.sockets) + spec.backend.size() +
-           (spec.groups.size() * sizeof(spec.groups.front()));
+    return of_strings(spec.environment) + of_strings(spec.sockets) + of_strings(spec.commands) +
+           spec.stand_in.size() + spec.backend.size() + (spec.groups.size() * sizeof(spec.groups.front()));
 }
 
 } // namespace singularity::agent

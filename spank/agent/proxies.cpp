@@ -2,9 +2,10 @@
 #include "proxies.hpp"
 
 #include "common/exec.hpp"
-#include "common/unix_socket.hpp"
+#include "device_variables.hpp"
 #include "log.hpp"
 #include "node/cgroups.hpp"
+#include "node_socket.hpp"
 
 #include <algorithm>
 #include <array>
@@ -52,24 +53,6 @@ std::string driver_of(const ProxyPlan &plan) {
     if (wish == "software" || (wish.empty() && access("/dev/nvidiactl", F_OK) != 0))
         return plan.libraries.software_gpu();
     return wish.empty() || wish == "nvidia" ? kNvidia : wish;
-}
-
-// In a directory in which only root makes files. Its owner and root may connect.
-Expected<UniqueFd> listen_for_proxy(const std::filesystem::path &folder, std::uint32_t number, int backlog,
-                                    uid_t owner, gid_t group) {
-    // Through a descriptor: the path of a state directory may be longer than a socket's address.
-    const auto directory = open_file(folder, O_PATH | O_DIRECTORY | O_NOFOLLOW);
-    if (!directory)
-        return std::unexpected(directory.error());
-    const auto path = folder / node::device_socket(number);
-    const auto name = path.filename();
-    auto socket =
-        listen_unix(fmt::format("/proc/self/fd/{}/{}", directory->get(), name.native()), 0600, backlog);
-    if (!socket)
-        return std::unexpected(errno_error("listen on", path.native(), socket.error().code));
-    if (fchownat(directory->get(), name.c_str(), owner, group, AT_SYMLINK_NOFOLLOW) != 0)
-        return std::unexpected(errno_error("set the owner of", path.native()));
-    return socket;
 }
 
 // What a proxy writes its log to. With the file itself its user, whose process it is, could fill the host's
@@ -247,8 +230,9 @@ std::vector<std::string> device_environment(const Libraries &libraries, std::uin
     for (std::uint32_t device = 0; device < devices; ++device)
         sockets +=
             fmt::format("{}/run/singularity/devices/{}", device == 0 ? "" : ":", node::device_socket(device));
-    return {"SINGULARITY_PROXY_SOCKETS=" + sockets, "LD_AUDIT=" + libraries.redirect().native(),
-            "SINGULARITY_REDIRECT_TO=" + libraries.client().native()};
+    return {fmt::format("{}={}", kSocketsVariable, sockets),
+            fmt::format("{}={}", kAuditVariable, libraries.redirect().native()),
+            fmt::format("{}={}", kRedirectVariable, libraries.client().native())};
 }
 
 Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
@@ -264,9 +248,10 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
         auto ready = make_pipe();
         if (!ready)
             return propagate(ready);
-        const auto control = listen_for_proxy(plan.room.control(), number, kControlBacklog, 0, 0);
-        const auto socket =
-            listen_for_proxy(plan.room.devices(), number, kClientBacklog, plan.spec.uid, plan.spec.gid);
+        const auto name = node::device_socket(number);
+        const auto control = listen_in_node(plan.room.control(), name, kControlBacklog, {});
+        const auto socket = listen_in_node(plan.room.devices(), name, kClientBacklog,
+                                           {.uid = plan.spec.uid, .gid = plan.spec.gid});
         if (!control || !socket)
             return std::unexpected(control ? socket.error() : control.error());
         auto log = make_log_pipe(plan.room, number);

@@ -69,6 +69,8 @@ Expected<void> Sender::may_make(const node::Spec &spec) const {
             return refuse(fmt::format("uid {} is not in group {}", uid_, group));
     if (!spec.sockets.empty())
         return refuse("only root exposes sockets of the host in it");
+    if (!spec.commands.empty() || !spec.stand_in.empty())
+        return refuse("only agents put stand-ins for commands into it");
     if (!spec.job.empty() || !spec.neighbours.empty())
         return refuse("only agents make nodes of a job");
     if (!spec.name.starts_with(prefix()))

@@ -175,6 +175,7 @@ int Server::poll_timeout() const {
     for (const auto &script : scripts_) {
         consider(script.ask_again);
         consider(script.left);
+        consider(script.saves.until);
         if (script.errand)
             consider(script.errand->deadline());
     }

@@ -112,6 +112,10 @@ bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet)
     case Message::begin_script:
     case Message::hold_script:
         return handle_script(client, packet, static_cast<Message>(header->type), asker);
+    case Message::open_door:
+    case Message::watch_saves:
+    case Message::commands_rest:
+        return handle_commands(client, packet, static_cast<Message>(header->type), asker);
     default:
         return handle_job(client, packet, static_cast<Message>(header->type), asker);
     }

@@ -75,6 +75,7 @@ bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Pa
                         .errand = {},
                         .ask_again = {},
                         .runs_again = false,
+                        .saves = {},
                         .left = {},
                         .begins = false,
                         .was_begun = false,
@@ -101,6 +102,7 @@ void Server::look_at_scripts() {
 }
 
 void Server::look_at_script(Script &script) {
+    look_at_saves(script);
     const auto client = script.client.lock();
     if ((!client || client->gone) && !script.left) {
         script.left = Deadline::after(kScriptEndPatience);
@@ -225,11 +227,16 @@ void Server::forget(const Script &script) {
         kLog.error("{}", worker.error().message());
 }
 
-bool Server::script_rests(const StepKey &key, bool stop) {
+Server::Script *Server::find_script(const StepKey &key) {
     const auto job = job_of_step(key.step);
     const auto script = std::ranges::find_if(
         scripts_, [&](const auto &one) { return job && one.uid == key.uid && one.job == *job && !one.left; });
-    if (script == scripts_.end())
+    return script == scripts_.end() ? nullptr : &*script;
+}
+
+bool Server::script_rests(const StepKey &key, bool stop) {
+    Script *const script = find_script(key);
+    if (script == nullptr)
         return false;
     script->stop = script->stop || stop;
     if (script->stop)

@@ -83,7 +83,9 @@ void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, 
     const auto place = client->sender.slurm_cgroup(*cgroups);
     if (!place)
         return asker.refuse(place.error());
-    const StepKey key{.uid = client->sender.uid(), .step = step_of(*place)};
+    const auto script = script_of(*place);
+    const StepKey key{.uid = client->sender.uid(),
+                      .step = script == 0 ? step_of(*place) : step_of_script(script)};
     if (key.step.empty())
         return asker.refuse(
             {"join", "a step",
@@ -262,7 +264,8 @@ void Server::begin_first(Step &step, const Error &why) {
 
 void Server::begin_anew(Step &step, const Error &why) {
     kLog.info("step {} of uid {} begins anew: {}", step.name(), step.user().uid, why.message());
-    start_step(step, fmt::format("the step begins anew: {}", why.message()));
+    start_step(step, fmt::format("the {} begins anew: {}", is_script(step.name()) ? "batch script" : "step",
+                                 why.message()));
 }
 
 bool Server::handle_step(const std::shared_ptr<Client> &client, node::Packet &packet, Message type,

@@ -66,7 +66,14 @@ std::string step_of(const SlurmCgroup &place) {
     return is_step ? fmt::format("{}.{}", place.job, place.step) : std::string();
 }
 
-std::uint32_t script_of(const SlurmCgroup &place) { return place.step == "batch" ? place.job : 0; }
+std::uint32_t script_of(const SlurmCgroup &place) { return place.step == kBatchStep ? place.job : 0; }
+
+std::string step_of_script(std::uint32_t job) { return fmt::format("{}.{}", job, kBatchStep); }
+
+bool is_script(std::string_view step) {
+    const auto dot = step.find('.');
+    return dot != std::string_view::npos && step.substr(dot + 1) == kBatchStep;
+}
 
 std::string cgroups_of_step(std::string_view text) {
     std::string out;

@@ -21,6 +21,10 @@ struct SlurmCgroup {
 [[nodiscard]] std::string step_of(const SlurmCgroup &place);
 // 4711, if it is of a batch script; 0: of none.
 [[nodiscard]] std::uint32_t script_of(const SlurmCgroup &place);
+inline constexpr std::string_view kBatchStep = "batch";
+// "4711.batch", for job 4711: what a batch script is called that is a step like others, in a node of its own.
+[[nodiscard]] std::string step_of_script(std::uint32_t job);
+[[nodiscard]] bool is_script(std::string_view step);
 // The same text with the cgroups of the step where it has those of one of its tasks. In the unified hierarchy
 // processes cannot be there: that of the task stays.
 [[nodiscard]] std::string cgroups_of_step(std::string_view text);

@@ -15,7 +15,7 @@ namespace singularity::agent {
 
 namespace {
 
-constexpr std::size_t kNewsLimit = 16; // lines; the agent's log has them all
+constexpr std::size_t kLinesLimit = 16; // lines; the agent's log has them all
 
 } // namespace
 
@@ -137,7 +137,7 @@ void Step::tell_waiters() {
 }
 
 void Step::say(std::string line) {
-    if (news_.size() < kNewsLimit)
+    if (news_.size() < kLinesLimit)
         news_.push_back(std::move(line));
     tell_news();
 }

@@ -12,6 +12,7 @@ struct Libraries {
     [[nodiscard]] std::filesystem::path init() const { return directory / "singularity-init"; }
     [[nodiscard]] std::filesystem::path worker() const { return directory / "singularity-worker"; }
     [[nodiscard]] std::filesystem::path task() const { return directory / "singularity-task"; }
+    [[nodiscard]] std::filesystem::path stand_in() const { return directory / "singularity-command"; }
     [[nodiscard]] std::filesystem::path slurm() const { return directory / "singularity-slurm"; }
     [[nodiscard]] std::filesystem::path network() const { return directory / "singularity-network"; }
     [[nodiscard]] std::filesystem::path proxyd() const { return directory / "singularity-proxyd"; }

@@ -26,6 +26,7 @@ namespace {
 constexpr std::size_t kNameLimit = 64;     // as of a hostname, which it becomes by default
 constexpr std::size_t kGroupLimit = 65536; // NGROUPS_MAX
 constexpr std::size_t kSocketLimit = 64;
+constexpr std::size_t kCommandLimit = 64;
 // A specification has come in a packet; what is added to it is small: three descriptors of each task.
 constexpr std::size_t kRecordLimit = 2 * kPacketLimit;
 
@@ -153,6 +154,11 @@ Expected<void> check_spec(const Spec &spec) {
         if (!is_name(neighbour.name) || !parse_address(neighbour.address + "/32"))
             return refuse(fmt::format("its neighbour {} at {} is none", quote(neighbour.name),
                                       quote(neighbour.address)));
+    if (spec.commands.size() > kCommandLimit)
+        return refuse(fmt::format("{} commands; at most {}", spec.commands.size(), kCommandLimit));
+    for (const auto &command : spec.commands)
+        if (!command.starts_with('/'))
+            return refuse(fmt::format("its command {} is no absolute path", quote(command)));
     for (const auto &entry : spec.environment)
         if (entry.find('=') == std::string::npos || entry.front() == '=')
             return refuse(fmt::format("{} in its environment is not NAME=VALUE", quote(entry)));
@@ -182,6 +188,12 @@ Expected<void> Room::prepare(const Spec &spec) const {
     for (std::size_t i = 0; i < spec.sockets.size(); ++i)
         if (auto made = write_file(run() / "sockets" / std::to_string(i), "", 0644); !made) // mount points
             return made;
+    // Where the stand-in lies over a command, there must be one: a node may come from another host.
+    for (const auto &command : spec.commands)
+        for (const auto &path : {command, spec.stand_in})
+            if (access(path.c_str(), X_OK) != 0)
+                return std::unexpected(
+                    errno_error("take a stand-in for Slurm's commands into the node:", path));
     return write_file(hosts(), hosts_text(spec), 0644);
 }
 
@@ -232,6 +244,8 @@ std::vector<ExternalMount> Room::external_mounts(const Spec &spec) const {
     for (std::size_t i = 0; i < spec.sockets.size(); ++i)
         out.push_back({fmt::format("singularity-socket-{}", i), fmt::format("/run/singularity/sockets/{}", i),
                        spec.sockets[i]});
+    for (std::size_t i = 0; i < spec.commands.size(); ++i)
+        out.push_back({fmt::format("singularity-command-{}", i), spec.commands[i], spec.stand_in});
     return out;
 }
 

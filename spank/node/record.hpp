@@ -43,9 +43,12 @@ struct Spec {
     std::uint32_t every = 0; // seconds between checkpoints that nobody asks for; 0: none
     std::string job;         // whose network it is connected to, and who reads all its output; empty: none
     std::vector<Neighbour> neighbours;
+    std::vector<std::string> commands; // programs that do not work in a node: over each lies the stand-in
+    std::string stand_in;              // its path
     static void fields(auto &self, auto &visit) {
         visit(self.name, self.hostname, self.address, self.uid, self.gid, self.groups, self.sockets,
-              self.environment, self.tied, self.devices, self.backend, self.every, self.job, self.neighbours);
+              self.environment, self.tied, self.devices, self.backend, self.every, self.job, self.neighbours,
+              self.commands, self.stand_in);
     }
 };
 // Where a node's tasks find a device's socket.
@@ -109,6 +112,7 @@ class Room {
         return path_ / ("log." + std::to_string(task));
     }
     [[nodiscard]] std::filesystem::path devices() const { return run() / "devices"; }
+    static constexpr const char *kDoor = "commands.sock"; // in run(): where stand-ins ask for their commands
     // There while a worker is at the node; else it has died.
     [[nodiscard]] std::filesystem::path mark() const { return path_ / "worker"; }
     // Root's alone: sockets on which proxies are asked for device images.

@@ -3,6 +3,7 @@
 // the batch script, as the SPANK plugin has told it to.
 #include "agent/agent_messages.hpp"
 #include "common/guarded_main.hpp"
+#include "saved_script.hpp"
 #include "script.hpp"
 #include "script_environment.hpp"
 #include "step_request.hpp"
@@ -15,6 +16,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sys/resource.h>
@@ -60,13 +62,17 @@ int run(int argc, char **argv) {
     if (command.empty())
         return give_up(
             {"run", "a task", "usage: singularity-task PROGRAM [ARGUMENT...]; srun starts it", EINVAL});
-    if (std::getenv(task::kScriptVariable) != nullptr) {
+    if (const char *const how = std::getenv(task::kScriptVariable); how != nullptr) {
+        const bool saved = std::string_view(how) == task::kSavedScript;
         unsetenv(task::kScriptVariable);
-        if (auto fitted = task::fit_environment(); !fitted)
+        const auto fitted = task::fit_environment();
+        if (!fitted)
             std::cerr << "singularity-task: the batch script's environment stays as at submission, whatever "
                          "GPUs the job has now: "
                       << fitted.error().message() << '\n';
-        const auto status = task::run_script(singularity::agent::kDefaultSocket, command);
+        const auto status =
+            saved ? task::run_saved_script(singularity::agent::kDefaultSocket, fitted.value_or(0), command)
+                  : task::run_script(singularity::agent::kDefaultSocket, command);
         return status ? end_as(*status) : give_up(status.error());
     }
     std::vector<std::string> environment;

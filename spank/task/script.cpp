@@ -226,6 +226,8 @@ Expected<bool> begin_outputs(std::uint32_t restarts) {
     return begun;
 }
 
+} // namespace
+
 // Of a job that has said nothing, which the job_submit plugin lets append. The files that the script's sruns
 // write (-o) begin anew with the script's own, and go on with it.
 Expected<void> see_to_outputs(std::uint32_t restarts) {
@@ -242,8 +244,6 @@ Expected<void> see_to_outputs(std::uint32_t restarts) {
         unsetenv(kOpenMode);
     return {};
 }
-
-} // namespace
 
 Expected<int> run_script(const std::filesystem::path &socket, const std::vector<std::string> &command) {
     sigset_t before;
@@ -264,7 +264,7 @@ Expected<int> run_script(const std::filesystem::path &socket, const std::vector<
     if (pid < 0)
         return std::unexpected(errno_error("start", command[0]));
     if (pid == 0) {
-        setenv(kOfScriptVariable, "yes", 1);
+        setenv(kOfScriptVariable, kScriptAgain, 1);
         static_cast<void>(std::signal(SIGPIPE, SIG_DFL));
         sigprocmask(SIG_SETMASK, &before, nullptr);
         auto words = command;

@@ -6,6 +6,7 @@
 
 #include "common/error.hpp"
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -15,5 +16,8 @@ namespace singularity::task {
 // The script's wait status, or that of one that has ended well if it is to be run again.
 [[nodiscard]] Expected<int> run_script(const std::filesystem::path &socket,
                                        const std::vector<std::string> &command);
+
+// In the first run of a job that has not said what becomes of its output files, they begin anew.
+[[nodiscard]] Expected<void> see_to_outputs(std::uint32_t restarts);
 
 } // namespace singularity::task

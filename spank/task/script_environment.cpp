@@ -44,7 +44,7 @@ Expected<std::uint32_t> gpus_of_job() {
 
 } // namespace
 
-Expected<void> fit_environment() {
+Expected<std::uint32_t> fit_environment() {
     std::vector<std::string> environment;
     for (char **entry = environ; *entry != nullptr; ++entry)
         environment.emplace_back(*entry);
@@ -61,7 +61,7 @@ Expected<void> fit_environment() {
         else if (setenv(change.name.c_str(), change.value->c_str(), 1) != 0)
             return std::unexpected(errno_error("set", change.name));
     }
-    return {};
+    return gpus;
 }
 
 } // namespace singularity::task

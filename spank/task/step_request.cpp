@@ -89,7 +89,45 @@ Expected<void> add_devices(StepRequest &request, const std::vector<std::string> 
     return {};
 }
 
+// What is the same for steps and scripts.
+Expected<void> add_job(StepRequest &out, const std::vector<std::string> &environment) {
+    if (const auto cluster = value_of(environment, "SLURM_CLUSTER_NAME"))
+        out.join.cluster = *cluster;
+    if (const auto store = value_of(environment, kStoreVariable))
+        out.join.store = *store;
+    if (const auto identity = value_of(environment, kIdentityVariable)) {
+        if (!is_identity(*identity))
+            return refuse(
+                fmt::format("{}={} is not what the job_submit plugin writes, {} hexadecimal digits: "
+                            "leave it as Slurm sets it",
+                            kIdentityVariable, *identity, 2 * kIdentityBytes));
+        out.join.identity = *identity;
+    }
+    for (const auto &[name, into] :
+         {std::pair("SLURM_RESTART_COUNT", &out.join.restarts), std::pair(kEveryVariable, &out.join.every)})
+        if (const auto text = value_of(environment, name)) {
+            const auto given = number(environment, name);
+            if (!given)
+                return std::unexpected(given.error());
+            *into = *given;
+        }
+    return add_devices(out, environment);
+}
+
 } // namespace
+
+Expected<StepRequest> script_request(const std::vector<std::string> &environment) {
+    StepRequest out;
+    const auto host = value_of(environment, "SLURMD_NODENAME");
+    if (!host)
+        return refuse("SLURMD_NODENAME is not set: only Slurm starts batch scripts");
+    out.join.hosts = {std::string(*host)};
+    out.join.ranks = out.join.ranks_here = 1;
+    out.join.of_script = true; // it is one, and is run again as what one has begun
+    if (auto added = add_job(out, environment); !added)
+        return propagate(added);
+    return out;
+}
 
 Expected<StepRequest> step_request(const std::vector<std::string> &environment) {
     StepRequest out;
@@ -117,28 +155,15 @@ Expected<StepRequest> step_request(const std::vector<std::string> &environment) 
     out.join.rank = *rank;
     out.join.node = *node;
     out.join.of_script = value_of(environment, kOfScriptVariable).has_value();
-    if (const auto cluster = value_of(environment, "SLURM_CLUSTER_NAME"))
-        out.join.cluster = *cluster;
-    if (const auto store = value_of(environment, kStoreVariable))
-        out.join.store = *store;
-    if (const auto identity = value_of(environment, kIdentityVariable)) {
-        if (!is_identity(*identity))
-            return refuse(
-                fmt::format("{}={} is not what the job_submit plugin writes, {} hexadecimal digits: "
-                            "leave it as Slurm sets it",
-                            kIdentityVariable, *identity, 2 * kIdentityBytes));
-        out.join.identity = *identity;
-    }
-    for (const auto &[name, into] :
-         {std::pair("SLURM_RESTART_COUNT", &out.join.restarts), std::pair(kEveryVariable, &out.join.every)})
-        if (const auto text = value_of(environment, name)) {
-            const auto given = number(environment, name);
-            if (!given)
-                return std::unexpected(given.error());
-            *into = *given;
-        }
-    if (auto added = add_devices(out, environment); !added)
+    if (auto added = add_job(out, environment); !added)
         return propagate(added);
+    // Its script goes on where it was saved, and has begun this step since then.
+    if (value_of(environment, kOfScriptVariable) == kSavedScript) {
+        out.join.of_script = false;
+        out.join.restarts = 0;
+        out.join.every = 0;
+        out.join.identity.clear();
+    }
     return out;
 }
 

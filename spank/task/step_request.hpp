@@ -17,6 +17,9 @@ struct StepRequest {
     std::string visible_devices;
 };
 
+// The same of a batch script, which is the only task of a step of its own on this host.
+[[nodiscard]] Expected<StepRequest> script_request(const std::vector<std::string> &environment);
+
 // environment: NAME=VALUE, as Slurm has made it (srun(1)). An error says what of the
 // step cannot be kept in virtual nodes, and which option of srun changes that.
 [[nodiscard]] Expected<StepRequest> step_request(const std::vector<std::string> &environment);

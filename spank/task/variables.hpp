@@ -10,11 +10,13 @@ inline constexpr const char *kHostsVariable = "SINGULARITY_STEP_HOSTS";
 inline constexpr const char *kEveryVariable = "SINGULARITY_STEP_EVERY";
 // The store in which it is saved; empty, or not set: the site's.
 inline constexpr const char *kStoreVariable = "SINGULARITY_STEP_STORE";
-// A batch script has begun the step. It comes by way of srun, which takes away what is not SLURM_* where
-// --export=NONE says so.
+// A batch script has begun the step, and what becomes of that script when its job runs again. It comes by way
+// of srun, which takes away what is not SLURM_* where --export=NONE says so.
 inline constexpr const char *kOfScriptVariable = "SLURM_SINGULARITY_OF_SCRIPT";
-// It is no task of a step, but the batch script.
+// It is no task of a step, but the batch script; and again what becomes of it.
 inline constexpr const char *kScriptVariable = "SINGULARITY_SCRIPT";
+inline constexpr const char *kScriptAgain = "again"; // it runs from its first line
+inline constexpr const char *kSavedScript = "saved"; // it goes on where it was saved
 // Where Slurm cannot put the wrapper in front of the program (before 23.11), it stands in place of the
 // program's name, which is here.
 inline constexpr const char *kProgramVariable = "SINGULARITY_STEP_PROGRAM";

@@ -43,9 +43,10 @@ Expected<Client> reach(const std::filesystem::path &socket) {
 
 class Rank {
   public:
-    Rank(std::filesystem::path socket, Client client, agent::JoinStep request, UniqueFd signals)
+    Rank(std::filesystem::path socket, Client client, agent::JoinStep request, UniqueFd signals,
+         Companion *beside)
         : socket_(std::move(socket)), client_(std::move(client)), request_(std::move(request)),
-          signals_(std::move(signals)) {}
+          signals_(std::move(signals)), beside_(beside) {}
 
     // Whether it is on a terminal of its own, of which the other end comes back.
     Expected<UniqueFd> start(const std::vector<int> &streams) {
@@ -79,9 +80,13 @@ class Rank {
             }
             std::vector<pollfd> others{{.fd = client_.fd(), .events = POLLIN, .revents = 0},
                                        {.fd = signals_.get(), .events = POLLIN, .revents = 0}};
-            if (!spank::pump_and_poll(pumps, others, -1))
+            if (beside_ != nullptr)
+                beside_->watch(others);
+            if (!spank::pump_and_poll(pumps, others, patience()))
                 return std::unexpected(errno_error("wait for", "the rank"));
             forward(terminal);
+            if (beside_ != nullptr)
+                beside_->work();
             auto ended = client_.take<agent::RankEnded>(*waited);
             if (!ended) {
                 waited = propagate(ended);
@@ -140,16 +145,20 @@ class Rank {
                 return end_by(SIGTERM);
             if (deadline.expired())
                 return std::unexpected(timeout_error(deadline, "the agent to start the rank"));
-            std::array<pollfd, 2> watched{{{.fd = client_.fd(), .events = POLLIN, .revents = 0},
-                                           {.fd = signals_.get(), .events = POLLIN, .revents = 0}}};
-            if (poll(watched.data(), watched.size(), deadline.poll_timeout()) < 0 && errno != EINTR)
+            std::vector<pollfd> watched{{.fd = client_.fd(), .events = POLLIN, .revents = 0},
+                                        {.fd = signals_.get(), .events = POLLIN, .revents = 0}};
+            if (beside_ != nullptr)
+                beside_->watch(watched);
+            if (poll(watched.data(), watched.size(), patience(deadline)) < 0 && errno != EINTR)
                 return std::unexpected(errno_error("wait for", "the rank"));
+            if (beside_ != nullptr)
+                beside_->work();
             signalfd_siginfo info{};
             if (read(signals_.get(), &info, sizeof(info)) != sizeof(info) || !is_for_program(info))
                 continue;
             if (info.ssi_signo == SIGTERM && !told_to_end_) {
                 // Others may run already, and what they have done is saved only with all of them.
-                told_to_end_ = true;
+                hear_of_end();
                 deadline = Deadline::after(kTogetherPatience);
             } else if (ends_program(static_cast<int>(info.ssi_signo))) {
                 return end_by(static_cast<int>(info.ssi_signo));
@@ -190,12 +199,27 @@ class Rank {
     void forward(const UniqueFd &terminal) {
         signalfd_siginfo info{};
         while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
-            told_to_end_ = told_to_end_ || info.ssi_signo == SIGTERM;
+            if (info.ssi_signo == SIGTERM)
+                hear_of_end();
             if (is_for_program(info))
                 send(static_cast<int>(info.ssi_signo));
             else if (info.ssi_signo == SIGWINCH)
                 spank::pass_window_size(terminal);
         }
+    }
+
+    void hear_of_end() {
+        told_to_end_ = true;
+        if (beside_ != nullptr)
+            beside_->told_to_end();
+    }
+
+    // For poll(2). A rank that runs is waited for without end.
+    [[nodiscard]] int patience(std::optional<Deadline> until = std::nullopt) const {
+        const auto other = beside_ != nullptr ? beside_->next_deadline() : std::optional<Deadline>();
+        if (other && (!until || other->when() < until->when()))
+            until = other;
+        return until ? until->poll_timeout() : -1;
     }
 
     // A rank that has ended meanwhile wants no signal: the answer is of no interest.
@@ -205,6 +229,7 @@ class Rank {
     Client client_;
     agent::JoinStep request_;
     UniqueFd signals_;
+    Companion *beside_;
     bool told_to_end_ = false;
     std::vector<int> early_; // signals that came before the rank ran
     int ended_by_ = 0;       // signal, and so the status that wait(2) has of it
@@ -213,7 +238,7 @@ class Rank {
 } // namespace
 
 Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep request,
-                       const std::vector<std::string> &command) {
+                       const std::vector<std::string> &command, Companion *beside) {
     auto program = spank::describe_program(command);
     if (!program)
         return propagate(program);
@@ -237,11 +262,13 @@ Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep requ
     auto client = reach(socket);
     if (!client)
         return propagate(client);
-    Rank rank(socket, std::move(*client), std::move(request), std::move(*signals));
+    Rank rank(socket, std::move(*client), std::move(request), std::move(*signals), beside);
     auto other = rank.start(pipes.given());
     if (!other)
         return rank.ended_by() != 0 ? Expected<int>(rank.ended_by()) : propagate(other);
     pipes.have_been_given();
+    if (beside != nullptr)
+        beside->runs();
     std::optional<spank::RawTerminal> raw;
     if (*other) {
         raw.emplace();

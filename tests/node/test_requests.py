@@ -10,8 +10,8 @@ import struct
 import subprocess
 
 import pytest
-from virtualnode import (ALICE, BOB, CREATE, DESTROY, KEPT, LIST, LOG, PACKET_LIMIT, PATIENCE, SEALS, START, WAIT, Agent, Refused, elsewhere,
-                         memfd, spec, task, text, texts, wait_for)
+from virtualnode import (ALICE, BOB, COMMANDS_REST, CREATE, DESTROY, KEPT, LIST, LOG, OPEN_DOOR, PACKET_LIMIT, PATIENCE, SEALS, START, WAIT,
+                         WATCH_SAVES, Agent, Refused, elsewhere, memfd, spec, task, text, texts, wait_for)
 
 
 def test_only_root_makes_nodes_of_others(agent):
@@ -24,7 +24,8 @@ def test_only_root_makes_nodes_of_others(agent):
 
 @pytest.mark.parametrize("what, why", [
     ({"gid": 0}, "not in group 0"), ({"gid": BOB}, "not in group 1002"), ({"groups": [ALICE, 4]}, "not in group 4"),
-    ({"sockets": ["/run/x"]}, "only root"), ({"name": "job-1"}, "begin with 'u1001-'"), ({"name": "u1002-x"}, "begin with 'u1001-'")])
+    ({"sockets": ["/run/x"]}, "only root"), ({"commands": ["/usr/bin/su"]}, "only agents"), ({"stand_in": "/tmp/x"}, "only agents"),
+    ({"name": "job-1"}, "begin with 'u1001-'"), ({"name": "u1002-x"}, "begin with 'u1001-'")])
 def test_what_a_user_may_not_have(agent, what, why):
     with agent.connect(ALICE) as connection, pytest.raises(Refused, match=why):
         connection.create(**{"uid": ALICE, "gid": ALICE, **what})
@@ -38,6 +39,13 @@ def test_specifications_are_checked(agent, what):
     with agent.connect() as connection, pytest.raises(Refused) as refused:
         connection.create(**{"uid": ALICE, "gid": ALICE, **what})
     assert refused.value.code == 22
+
+
+@pytest.mark.parametrize("kind", [OPEN_DOOR, WATCH_SAVES, COMMANDS_REST])
+def test_who_is_no_batch_script_has_no_commands(agent, kind):
+    for uid in (ALICE, 0):
+        with agent.connect(uid) as connection, pytest.raises(Refused, match="it has not begun"):
+            connection.ask(kind, text("") if kind == COMMANDS_REST else b"")
 
 
 def test_another_user_is_refused(agent):

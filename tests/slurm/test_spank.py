@@ -31,6 +31,7 @@ def test_help_shows_the_option(ours, command):
     shown = ours.slurm(command, "--help")
     assert "--singularity-elastic" in shown and "MIN-MAX" in shown and "[singularity]" in shown
     assert "--singularity-checkpoint-every" in shown and "--singularity-off" in shown and "--singularity-store" in shown
+    assert "--singularity-save-script" in shown
 
 
 @pytest.mark.parametrize("option, shown", [("--singularity-elastic=2-8", "2-8"), ("--singularity-elastic", "1-requested")])

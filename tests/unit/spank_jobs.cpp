@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -36,14 +37,36 @@ void test_names_of_jobs(void ** /*state*/) {
     assert_string_equal(job_name(1000, kVni).c_str(), "u1000-j12ab34");
     assert_string_equal(job_name(0, 1).c_str(), "u0-j000001");
     assert_true(check_job_name("u1000-j12ab34", 1000).has_value());
-    for (const char *bad :
-         {"", "u1000-j", "u1000-j12ab3", "u1000-j12ab345", "u1001-j12ab34", "u1000-j12AB34", "u1000-j../..",
-          "../u1000-j12ab34", "u1000-s", "u1000-s47", "u1000-s47-", "u1000-s-0", "u1000-s47-0-0",
-          "u1000-s47-0/..", "u1001-s47-0", "u1000-s47-0000000000000000000"})
+    for (const char *bad : {"",
+                            "u1000-j",
+                            "u1000-j12ab3",
+                            "u1000-j12ab345",
+                            "u1001-j12ab34",
+                            "u1000-j12AB34",
+                            "u1000-j../..",
+                            "../u1000-j12ab34",
+                            "u1000-s",
+                            "u1000-s47",
+                            "u1000-s47-",
+                            "u1000-s-0",
+                            "u1000-s47-0-0",
+                            "u1000-s47-0/..",
+                            "u1001-s47-0",
+                            "u1000-s47-batch0",
+                            "u1000-s47-batch/..",
+                            "u1000-s-batch",
+                            "u1000-sbatch",
+                            "u1000-sx-batch",
+                            "u1001-s47-batch",
+                            "u1000-s47-0000000000000000000"})
         assert_false(check_job_name(bad, 1000).has_value());
     assert_string_equal(job_name_of_step(1000, "4711.0").c_str(), "u1000-s4711-0");
     assert_true(check_job_name("u1000-s4711-0", 1000).has_value());
     assert_true(check_job_name("u1000-s4294967295-4294967295", 1000).has_value());
+    assert_string_equal(job_name_of_step(1000, "4711.batch").c_str(), "u1000-s4711-batch");
+    assert_true(check_job_name("u1000-s4711-batch", 1000).has_value());
+    assert_true(check_job_name("u1000-s4294967295-batch", 1000).has_value());
+    assert_non_null(std::strstr(check_job_name("", 1000).error().message().c_str(), "u1000-sJOB-batch"));
 }
 
 struct Share {

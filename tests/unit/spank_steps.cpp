@@ -30,6 +30,7 @@ using singularity::agent::Asker;
 using singularity::agent::cgroups_of_step;
 using singularity::agent::JoinStep;
 using singularity::agent::Step;
+using singularity::task::script_request;
 using singularity::task::step_request;
 using singularity::test::expect_contains;
 using singularity::test::expect_equal;
@@ -86,6 +87,10 @@ void a_script_is_known_by_its_cgroups(void **) {
     assert_int_equal(script_of("0::/slurmstepd.scope/job_99999999999/step_batch\n"), 0);
     assert_int_equal(script_of("0::/slurmstepd.scope/job_0/step_batch\n"), 0);
     assert_int_equal(script_of(""), 0);
+    expect_equal(singularity::agent::step_of_script(4294967295), "4294967295.batch");
+    assert_true(singularity::agent::is_script("47.batch"));
+    for (const char *const other : {"", "batch", "47", "47.", "47.0", "47.batch0", "47.0.batch"})
+        assert_false(singularity::agent::is_script(other));
 }
 
 void what_is_the_steps_is_not_one_tasks(void **) {
@@ -143,6 +148,56 @@ void a_task_says_what_slurm_has_told_it(void **) {
     spread[1] = "SLURM_STEP_TASKS_PER_NODE=2(x3),1";
     assert_int_equal(step_request(spread)->join.ranks_here, 2);
     assert_int_equal(step_request(spread)->join.ranks, 7);
+}
+
+// One rank on its own host, whatever the allocation has beside it.
+void a_script_that_is_saved_asks_as_a_step_of_one_task(void **) {
+    const std::vector<std::string> environment{"SLURMD_NODENAME=n1",
+                                               "SLURM_JOB_NUM_NODES=2",
+                                               "SLURM_TASKS_PER_NODE=3(x2)",
+                                               "SLURM_GPUS_ON_NODE=2",
+                                               "CUDA_VISIBLE_DEVICES=0,1",
+                                               "SLURM_RESTART_COUNT=3",
+                                               "SLURM_CLUSTER_NAME=c",
+                                               "SINGULARITY_STEP_EVERY=1800",
+                                               "SINGULARITY_STEP_STORE=/shared/fast",
+                                               "SLURM_SINGULARITY_JOB=0123456789abcdef0123456789abcdef"};
+    const auto request = script_request(environment);
+    assert_true(request.has_value());
+    assert_true(request->join.hosts == std::vector<std::string>({"n1"}));
+    assert_int_equal(request->join.node, 0);
+    assert_int_equal(request->join.rank, 0);
+    assert_int_equal(request->join.ranks_here, 1);
+    assert_int_equal(request->join.ranks, 1);
+    assert_int_equal(request->join.devices, 2);
+    assert_int_equal(request->join.restarts, 3);
+    assert_int_equal(request->join.every, 1800);
+    assert_true(request->join.of_script);
+    expect_equal(request->join.store, "/shared/fast");
+    expect_equal(request->join.cluster, "c");
+    expect_equal(request->join.identity, "0123456789abcdef0123456789abcdef");
+    expect_contains(script_request({"HOME=/"}).error().message(), "SLURMD_NODENAME is not set");
+    auto bad = environment;
+    bad.emplace_back("SLURM_SINGULARITY_JOB=x");
+    bad.erase(bad.end() - 2);
+    expect_contains(script_request(bad).error().message(), "SLURM_SINGULARITY_JOB=x is not what");
+}
+
+// It goes on in its line, and begins such a step once: the step is neither restored nor saved by itself.
+void a_step_of_a_script_that_is_saved_begins_once(void **) {
+    auto environment = good();
+    environment.insert(environment.end(), {"SLURM_RESTART_COUNT=2", "SINGULARITY_STEP_EVERY=1800",
+                                           "SLURM_SINGULARITY_JOB=0123456789abcdef0123456789abcdef",
+                                           "SLURM_SINGULARITY_OF_SCRIPT=again"});
+    assert_true(step_request(environment)->join.of_script);
+    assert_int_equal(step_request(environment)->join.restarts, 2);
+    environment.back() = "SLURM_SINGULARITY_OF_SCRIPT=saved";
+    const auto request = step_request(environment);
+    assert_true(request.has_value());
+    assert_false(request->join.of_script);
+    assert_int_equal(request->join.restarts, 0);
+    assert_int_equal(request->join.every, 0);
+    expect_equal(request->join.identity, "");
 }
 
 void a_task_with_gpus_of_its_own_sees_those_of_its_place(void **) {
@@ -507,6 +562,8 @@ int main() {
         cmocka_unit_test(a_saved_step_ends_without_a_word),
         cmocka_unit_test(slurms_words_are_understood),
         cmocka_unit_test(a_task_says_what_slurm_has_told_it),
+        cmocka_unit_test(a_script_that_is_saved_asks_as_a_step_of_one_task),
+        cmocka_unit_test(a_step_of_a_script_that_is_saved_begins_once),
         cmocka_unit_test(a_task_with_gpus_of_its_own_sees_those_of_its_place),
         cmocka_unit_test(what_cannot_be_is_refused_with_the_way_out),
         cmocka_unit_test(tasks_must_agree),

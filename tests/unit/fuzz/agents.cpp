@@ -5,6 +5,7 @@
 #include "agent/job_plan.hpp"
 #include "agent/slurm_cgroup.hpp"
 #include "agent/worker_messages.hpp"
+#include "commands/command_messages.hpp"
 #include "common/unique_fd.hpp"
 #include "network/messages.hpp"
 #include "node/cgroups.hpp"
@@ -91,6 +92,8 @@ node::Spec good_spec() {
     out.backend = "software";
     out.job = "u1000-j12ab34";
     out.neighbours = {{.name = "n2", .address = "10.64.1.2"}};
+    out.commands = {"/usr/bin/srun"};
+    out.stand_in = "/usr/lib/singularity/singularity-command";
     return out;
 }
 
@@ -367,6 +370,8 @@ bool reads_cgroup(std::string_view bytes) {
     const auto step = agent::step_of(place);
     expect(step.empty() || place.job != 0, "a step is of a job");
     expect(agent::script_of(place) == 0 || step.empty(), "a batch script is no step of srun's");
+    if (const auto script = agent::script_of(place); script != 0)
+        expect(agent::is_script(agent::step_of_script(script)), "a script is known by the name of its step");
     static_cast<void>(agent::cgroups_of_step(bytes));
     return place.job != 0;
 }
@@ -459,8 +464,8 @@ std::vector<Parser> parsers() {
         add_packets<Create, Start, Signal, Wait, Attach, Tie, List, Log, Destroy, Created, Started, Done,
                     Ended, Lent, Nodes, Failed, Checkpoint, Restore, Progress, Imaged, RunJob, JobMade,
                     FollowJob, JobNews, ListJobs, Jobs, SignalJob, DestroyJob, TieJob, CutJob, JoinStep,
-                    Joined, WaitRank, RankEnded, SignalRank, BeginScript, HoldScript, ScriptFate>(all,
-                                                                                                  "agent");
+                    Joined, WaitRank, RankEnded, SignalRank, BeginScript, HoldScript, ScriptFate, OpenDoor,
+                    Door, WatchSaves, SaveBegins, CommandsRest>(all, "agent");
         add_packets<WorkSave, WorkRestore, WorkRecover, WorkGiven, WorkGo, WorkKeep, WorkFound, WorkBorn,
                     WorkRunning, WorkFinished, WorkFailed, WorkStepped, WorkRound, WorkReports, WorkStep,
                     WorkPart, WorkSaveJob, WorkBegun, WorkParts, WorkSettleJob, WorkKeepEnd, WorkForget,
@@ -478,6 +483,8 @@ std::vector<Parser> parsers() {
                     InitLent, InitFailed, InitEnded, InitHello>(all, "init");
         add_packets<Elsewhere>(all, "packet");
     }
+    add_packets<commands::Run, commands::Signal, commands::Begun, commands::Ended, commands::Again,
+                commands::Refused>(all, "commands");
     all.front().good.push_back(node::encode(agent::Create{.spec = good_spec()}, kToken));
 
     node::Record record;
@@ -506,7 +513,9 @@ std::vector<Parser> parsers() {
         {.name = "findings", .reads = &reads_message<wire::Findings>, .good = {"\x12\x05MUNGE"}},
         {.name = "frames", .reads = &reads_frames, .good = {peers::framed(hello) + peers::framed("b")}},
         {.name = "address", .reads = &reads_address, .good = {"10.64.1.1/24", "10.0.0.1"}},
-        {.name = "job-name", .reads = &reads_job_name, .good = {"u1000-j12ab34", "u1000-s4711-0"}},
+        {.name = "job-name",
+         .reads = &reads_job_name,
+         .good = {"u1000-j12ab34", "u1000-s4711-0", "u1000-s4711-batch"}},
         {.name = "cgroup",
          .reads = &reads_cgroup,
          .good = {"9:memory:/slurm/uid_1000/job_4711/step_0/task_0\n",

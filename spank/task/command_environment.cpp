@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "command_environment.hpp"
+
+#include "agent/device_variables.hpp"
+#include "allocation.hpp"
+#include "environment.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace singularity::task {
+
+namespace {
+
+// What sbatch(1) says of these: they tell of the allocation, or of the run.
+constexpr std::array<std::string_view, 22> kOfRun{
+    "SLURM_CPUS_ON_NODE",    "SLURM_GPUS_ON_NODE",   "SLURM_JOB_CPUS_PER_NODE",
+    "SLURM_JOB_END_TIME",    "SLURM_JOB_GPUS",       "SLURM_JOB_NODELIST",
+    "SLURM_JOB_NUM_NODES",   "SLURM_JOB_PARTITION",  "SLURM_JOB_QOS",
+    "SLURM_JOB_RESERVATION", "SLURM_JOB_START_TIME", "SLURM_NNODES",
+    "SLURM_NODELIST",        "SLURM_NODE_ALIASES",   "SLURM_RESTART_COUNT",
+    "SLURM_TASKS_PER_NODE",  "SLURM_TASK_PID",       "SLURM_TOPOLOGY_ADDR",
+    "SLURMD_NODENAME",       "CUDA_VISIBLE_DEVICES", "SLURM_TOPOLOGY_ADDR_PATTERN",
+    "GPU_DEVICE_ORDINAL"};
+
+constexpr std::string_view kRestarts = "SLURM_RESTART_COUNT";
+
+void set(std::vector<std::string> &environment, std::string_view name,
+         std::optional<std::string_view> value) {
+    const auto found = std::ranges::find_if(environment, [&](std::string_view entry) {
+        return entry.starts_with(name) && entry.substr(name.size()).starts_with('=');
+    });
+    if (!value) {
+        if (found != environment.end())
+            environment.erase(found);
+        return;
+    }
+    auto entry = fmt::format("{}={}", name, *value);
+    if (found == environment.end())
+        environment.push_back(std::move(entry));
+    else
+        *found = std::move(entry);
+}
+
+} // namespace
+
+void adapt_environment(std::vector<std::string> &environment, const std::vector<std::string> &own, bool moved,
+                       std::uint32_t gpus) {
+    for (const auto *const name : agent::kDeviceVariables)
+        set(environment, name, std::nullopt);
+    if (!moved)
+        return;
+    // What the script has taken away stays away.
+    for (const auto name : kOfRun)
+        if (value_of(environment, name))
+            set(environment, name, value_of(own, name));
+    set(environment, kRestarts, value_of(own, kRestarts)); // which the first run has not
+    if (asks_for_gpus(environment) && gpus == 0)
+        return;
+    for (const auto &change : fit_to_allocation(environment, gpus))
+        set(environment, change.name, change.value);
+}
+
+} // namespace singularity::task

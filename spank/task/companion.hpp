@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What a wrapper does beside looking after its rank, in the same poll loop.
+#pragma once
+
+#include "common/deadline.hpp"
+
+#include <optional>
+#include <vector>
+
+#include <poll.h>
+
+namespace singularity::task {
+
+class Companion {
+  public:
+    virtual ~Companion() = default;
+    virtual void watch(std::vector<pollfd> &fds) const = 0;
+    [[nodiscard]] virtual std::optional<Deadline> next_deadline() const = 0;
+    // All that can be done without waiting.
+    virtual void work() = 0;
+    // The rank runs.
+    virtual void runs() = 0;
+    // Slurm has told the task to end.
+    virtual void told_to_end() = 0;
+};
+
+} // namespace singularity::task

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A batch script that is saved: it runs in a virtual node, as the only rank of a step of its own. Slurm's
+// commands in it are run by this process, outside of the node.
+#pragma once
+
+#include "common/error.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace singularity::task {
+
+// The script's wait status; SIGTERM for one that has been saved and goes on another time. gpus: its job's, 0:
+// nobody has asked.
+[[nodiscard]] Expected<int> run_saved_script(const std::filesystem::path &socket, std::uint32_t gpus,
+                                             const std::vector<std::string> &command);
+
+} // namespace singularity::task

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Batch scripts that are saved themselves (--singularity-save-script), with what they have started without srun."""
+
+import re
+
+import pytest
+from conftest import elastic_up
+from elastic import ELASTIC, PATIENCE, TIME_TO_SAVE, assert_clean
+from test_lifecycle import output, requeue, script
+from test_lifecycle_moves import SOON
+from virtualcluster.errors import wait_for
+
+STEPS = 40
+
+
+@pytest.fixture(scope="module")
+def cluster(release):
+    with elastic_up(release, SOON + "  check_after: 1s\n", nodes=2, conf=TIME_TO_SAVE) as made:
+        yield made
+        assert_clean(made)
+
+
+def submit(cluster, *lines, options=("-N1", "-n1")):
+    return cluster.submit(ELASTIC, "--singularity-save-script", *options, script=script(*lines))
+
+
+def lines(cluster, job):
+    """The job's output without what Slurm says itself, as on any requeue."""
+    return [line for line in output(cluster, job).splitlines() if not line.startswith(("slurmstepd-", "srun: "))]
+
+
+def wait_output(cluster, job, pattern):
+    wait_for(lambda: re.search(pattern, output(cluster, job), re.MULTILINE), PATIENCE,
+             f"{pattern!r} in the output of job {job}")
+
+
+def node_of(cluster, job):
+    return cluster.slurm("squeue", "-h", "-j", str(job), "-o", "%N")
+
+
+def disturb(cluster, job, how):
+    """Requeues it, or has it go on on the other node, and waits until it runs there again."""
+    before, runs = node_of(cluster, job), int(cluster.job(job)["Restarts"])
+    if how == "requeued":
+        requeue(cluster, job)
+    else:
+        cluster.slurm("singularityctl", "migrate", str(job))
+    wait_for(lambda: cluster.job(job)["JobState"] == "RUNNING" and int(cluster.job(job)["Restarts"]) > runs, PATIENCE,
+             f"job {job} to run again")
+    assert how == "requeued" or node_of(cluster, job) != before
+
+
+# What a second run of the script would show: mkdir fails, lines come twice. A shell's state goes on: variables, options, a
+# trap, a descriptor, a process in the background, a pipe, a here-document that is being read.
+SHELL = (
+    "set -eu",
+    "mkdir /shared/run-$SLURM_JOB_ID",
+    "trap 'echo ended with $?' EXIT",
+    "exec 7>/shared/run-$SLURM_JOB_ID/seven",
+    "mine=42",
+    "(until [ -e /shared/go-$SLURM_JOB_ID ]; do sleep 0.1; done; echo from behind; exit 3) & behind=$!",
+    f"python3 -c 'import time\nfor n in range({STEPS}): print(\"step\", n, flush=True); time.sleep(0.25)' | tee /shared/run-$SLURM_JOB_ID/tee",
+    "while read -r word; do echo \"$word $mine\"; done <<< $'alpha\\nbeta'",
+    "echo seven >&7",
+    "touch /shared/go-$SLURM_JOB_ID",
+    "wait $behind || echo behind ended with $?",
+    "echo \"run ${SLURM_RESTART_COUNT:-0} as $0\"",
+)
+
+
+@pytest.mark.parametrize("how", [(), ("requeued",), ("requeued", "moved")], ids=["undisturbed", "requeued", "moved"])
+def test_a_script_without_srun_goes_on_in_its_line(cluster, how):
+    job = submit(cluster, *SHELL)
+    for turn, what in enumerate(how):
+        wait_output(cluster, job, f"^step {5 + 10 * turn}$")
+        disturb(cluster, job, what)
+    cluster.wait_job(job)
+    shown = lines(cluster, job)
+    steps = [f"step {n}" for n in range(STEPS)]
+    assert shown[:-6] == steps, output(cluster, job)
+    assert sorted(shown[-6:]) == sorted(["alpha 42", "beta 42", "from behind", "behind ended with 3", shown[-2], "ended with 0"])
+    assert re.fullmatch(r"run 0 as .*/slurm_script", shown[-2])
+    for name, text in (("tee", "\n".join(steps) + "\n"), ("seven", "seven\n")):
+        assert cluster.controller.run(["cat", f"/shared/run-{job}/{name}"]).stdout == text
+
+
+def test_slurms_commands_work_in_the_script(cluster):
+    job = submit(cluster,
+                 "squeue -h -j $SLURM_JOB_ID -o 'state %T'",
+                 "echo in | srun --input=0 sh -c 'read word; echo $word out $SLURM_JOB_ID; exit 5'; echo srun $?",
+                 "(srun sleep 1000 & pid=$!; sleep 2; kill -INT $pid; sleep 0.2; kill -INT $pid; wait $pid; echo interrupted $?) 2>/dev/null",
+                 "sbatch --version | cut -d' ' -f1",
+                 "for n in 1 2 3 4 5 6; do scontrol show job $SLURM_JOB_ID | grep -c JobState & done; wait")
+    cluster.wait_job(job)
+    shown = lines(cluster, job)
+    assert shown[:3] == ["state RUNNING", f"in out {job}", "srun 5"], output(cluster, job)
+    assert "interrupted 130" in shown
+    assert "slurm-wlm" in shown and shown[-6:] == ["1"] * 6
+
+
+def test_a_script_that_waits_for_a_step_is_not_saved_and_says_so(cluster):
+    job = submit(cluster, "echo begins", "srun sh -c 'echo step; until [ -e /shared/step-ends ]; do sleep 0.1; done'", "echo goes on")
+    wait_output(cluster, job, "^step$")
+    requeue(cluster, job)
+    wait_for(lambda: output(cluster, job).count("begins\n") == 2, PATIENCE, "the script to begin anew")
+    assert "waits for srun" in output(cluster, job)
+    assert "goes on" not in output(cluster, job)
+    cluster.controller.run("touch /shared/step-ends")
+    cluster.wait_job(job)
+    assert output(cluster, job).count("goes on\n") == 1
+
+
+def test_commands_go_on_working_after_a_restore(cluster):
+    job = submit(cluster, "echo begins", "until [ -e /shared/more ]; do sleep 0.1; done",
+                 "squeue -h -j $SLURM_JOB_ID -o 'state %T'", "srun -n1 sh -c 'echo restarts $SLURM_RESTART_COUNT'", "echo over")
+    wait_output(cluster, job, "^begins$")
+    requeue(cluster, job)
+    wait_for(lambda: cluster.job(job)["JobState"] == "RUNNING" and cluster.job(job)["Restarts"] == "1", PATIENCE, "the second run")
+    cluster.controller.run("touch /shared/more")
+    cluster.wait_job(job)
+    assert lines(cluster, job) == ["begins", "state RUNNING", "restarts 1", "over"]
+
+
+def test_only_elastic_jobs_have_their_scripts_saved(cluster):
+    refused = cluster.controller.run(["sbatch", "--singularity-save-script", "--wrap", "true"], user="alice", check=False)
+    assert refused.returncode != 0 and "add --singularity-elastic" in refused.stderr
