@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Batch scripts that run in a virtual node. Slurm's commands in it run outside, as children of the script's
 // wrapper: before the script is saved, the wrapper sees to it that none is left.
+#include "common/text.hpp"
 #include "job_save.hpp"
 #include "node_socket.hpp"
 #include "server.hpp"
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,6 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kRestPatience = 60s; // longer than wrappers wait for a command
 constexpr int kDoorBacklog = 128;
+constexpr std::size_t kWordsLimit = 500; // of a wrapper, which is a user's process
 
 } // namespace
 
@@ -59,7 +62,9 @@ bool Server::handle_commands(const std::shared_ptr<Client> &client, const node::
     }
     saves.resting = asker;
     then(rest->trouble.empty() ? Expected<void>()
-                               : failure("save", "the batch script", rest->trouble, JobSave::kUnsavable));
+                               : failure("save", "the batch script",
+                                         escaped(std::string_view(rest->trouble).substr(0, kWordsLimit)),
+                                         JobSave::kUnsavable));
     return true;
 }
 
