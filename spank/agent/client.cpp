@@ -86,6 +86,7 @@ Expected<std::optional<node::Packet>> Client::look(std::uint32_t token) {
         const auto header = node::header_of(packet.bytes);
         if (!header)
             return failure("understand", "the node agent", "it is of another release", EPROTO);
+        ++received_;
         early_.emplace(header->token, std::move(packet));
     }
 }

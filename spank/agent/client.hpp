@@ -88,6 +88,9 @@ class Client {
         return std::optional(std::move(*out));
     }
     [[nodiscard]] int fd() const { return socket_.get(); }
+    // Packets so far, of whatever request: who waits for several answers finds by it that looking for one has
+    // brought another, of which poll(2) says nothing any more.
+    [[nodiscard]] std::uint64_t received() const { return received_; }
 
   private:
     explicit Client(UniqueFd socket) : socket_(std::move(socket)) {}
@@ -112,6 +115,7 @@ class Client {
 
     UniqueFd socket_;
     std::uint32_t last_token_ = 0;
+    std::uint64_t received_ = 0;
     std::map<std::uint32_t, node::Packet> early_; // answers that came while another was waited for
 };
 

@@ -61,10 +61,10 @@ bool Server::handle_commands(const std::shared_ptr<Client> &client, const node::
         return true;
     }
     saves.resting = asker;
-    then(rest->trouble.empty() ? Expected<void>()
-                               : failure("save", "the batch script",
-                                         escaped(std::string_view(rest->trouble).substr(0, kWordsLimit)),
-                                         JobSave::kUnsavable));
+    then(rest->trouble.empty()
+             ? Expected<void>()
+             : failure("save", "the batch script",
+                       escaped(std::string_view(rest->trouble).substr(0, kWordsLimit)), JobSave::kUnsavable));
     return true;
 }
 

@@ -166,7 +166,17 @@ class ScriptSide : public Companion {
             door_ = ask(agent::OpenDoor{});
     }
 
+    [[nodiscard]] std::uint64_t received() const { return client_ ? client_->received() : 0; }
+
     void hear() {
+        std::uint64_t before = 0;
+        do {
+            before = received();
+            hear_all();
+        } while (received() != before);
+    }
+
+    void hear_all() {
         if (const auto stop = take<agent::ScriptFate>(begun_)) // it is saved, and to be stopped
             hold();
         if (const auto fate = take<agent::ScriptFate>(holding_)) {
