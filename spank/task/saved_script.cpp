@@ -132,6 +132,9 @@ class ScriptSide : public Companion {
             asked.reset();
             if (client_)
                 complain(answer.error().message());
+            // What becomes of the job is not known, and the script is not to wait for it.
+            if (client_ && &asked == &holding_ && runner_)
+                runner_->deliver();
             return std::nullopt;
         }
         if (*answer)
