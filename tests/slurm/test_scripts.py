@@ -88,7 +88,8 @@ def test_slurms_commands_work_in_the_script(cluster):
     job = submit(cluster,
                  "squeue -h -j $SLURM_JOB_ID -o 'state %T'",
                  "echo in | srun --input=0 sh -c 'read word; echo $word out $SLURM_JOB_ID; exit 5'; echo srun $?",
-                 "(srun sleep 1000 & pid=$!; sleep 2; kill -INT $pid; sleep 0.2; kill -INT $pid; wait $pid; echo interrupted $?) 2>/dev/null",
+                 "(srun sh -c 'touch /shared/runs-$SLURM_JOB_ID; exec sleep 1000' & pid=$!; "
+                 "until [ -e /shared/runs-$SLURM_JOB_ID ]; do sleep 0.1; done; kill -INT $pid; sleep 0.2; kill -INT $pid; wait $pid; echo interrupted $?) 2>/dev/null",
                  "sbatch --version | cut -d' ' -f1",
                  "for n in 1 2 3 4 5 6; do scontrol show job $SLURM_JOB_ID | grep -c JobState & done; wait")
     cluster.wait_job(job)
