@@ -338,6 +338,8 @@ void LiveNode::finish() {
     const Error ended{"use", record_.spec.name, "it has ended", ECHILD};
     end_check(std::unexpected(ended));
     drop_connection(ended);
+    for (const auto &one : std::exchange(held_signals_, {}))
+        one.asker.refuse(ended);
     tasks_.clear();
     pidfd_.reset();
     const auto removed = room_.remove();

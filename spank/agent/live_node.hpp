@@ -95,7 +95,8 @@ class LiveNode {
 
     // live_node_tasks.cpp
     void start(node::Program program, node::Descriptors descriptors, const Asker &asker);
-    // alone: not to the task's process group, but only to the process that was started.
+    // alone: not to the task's process group, but only to the process that was started. While the node is
+    // saved it waits, as for any process that is stopped.
     void signal(const Signal &request, const Asker &asker, bool alone = false);
     void wait(const Wait &request, const Asker &asker);
     void attach(std::uint32_t task, const Asker &asker);
@@ -162,6 +163,11 @@ class LiveNode {
         Wait request;
         Asker asker;
     };
+    struct HeldSignal {
+        Signal request;
+        Asker asker;
+        bool alone = false;
+    };
 
     // One that is over is still there until its worker has ended.
     struct Checking {
@@ -191,6 +197,7 @@ class LiveNode {
     void read_init();
     void look_at_pending();
     void take_hello(const node::InitHello &hello);
+    void send_held_signals();
     void take_end(const node::InitEnded &ended);
     void open_log(std::uint32_t task, int lent);
     void remove_log(std::uint32_t task) const;
@@ -276,6 +283,7 @@ class LiveNode {
     std::map<std::uint32_t, Pending> pending_;
     std::map<std::uint32_t, Task> tasks_;
     std::vector<Waiter> waiters_;
+    std::vector<HeldSignal> held_signals_; // until it runs
     std::vector<Asker> destroyers_;
 };
 

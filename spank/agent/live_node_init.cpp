@@ -148,6 +148,7 @@ void LiveNode::take_hello(const node::InitHello &hello) {
         waited.push_back(waiter.request.task);
     for (const auto task : waited)
         answer_waiters(task);
+    send_held_signals();
     answer_imager();
 }
 

@@ -144,6 +144,12 @@ void LiveNode::signal(const Signal &request, const Asker &asker, bool alone) {
     if (request.number < 0 || request.number >= NSIG)
         return asker.refuse(
             {"send", fmt::format("signal {}", request.number), "there is no such signal", EINVAL});
+    if (state_ == State::saving || state_ == State::joining) {
+        if (held_signals_.size() >= kWaiterLimit)
+            return asker.refuse({"send a signal to", on, "too many wait here already", ENOSPC});
+        held_signals_.push_back({.request = request, .asker = asker, .alone = alone});
+        return;
+    }
     ask(
         node::InitSignal{.task = request.task, .number = request.number, .alone = alone},
         [asker, on](const node::Packet &packet) {
@@ -153,6 +159,11 @@ void LiveNode::signal(const Signal &request, const Asker &asker, bool alone) {
                 asker.tell(Done{});
         },
         [asker](const Error &error) { asker.refuse(error); });
+}
+
+void LiveNode::send_held_signals() {
+    for (const auto &one : std::exchange(held_signals_, {}))
+        signal(one.request, one.asker, one.alone);
 }
 
 void LiveNode::wait(const Wait &request, const Asker &asker) {
