@@ -53,9 +53,9 @@ enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the
     hold_script,  // -> script_fate, when it is known: the batch script of the job in whose cgroup the sender
                   // is stands still
     script_fate,
-    open_door,     // -> door: with a socket that listens, for the commands of the sender's batch script
-    watch_saves,   // -> save_begins, when that script is to be saved: its commands are to come to rest
-    commands_rest, // -> done, when the save is over: none of its commands runs, and none can be begun
+    open_door,     // -> door: with a socket that listens, for commands in the nodes of the sender's step here
+    watch_saves,   // -> save_begins, when that step is to be saved: its commands are to come to rest
+    commands_rest, // -> done, when the save is over: none of the sender's commands runs, none can be begun
     door,
     save_begins,
 };
@@ -370,14 +370,14 @@ struct ScriptFate {
     static void fields(auto &self, auto &visit) { visit(self.runs_again); }
 };
 
-// A batch script that runs in a virtual node, and Slurm's commands in it (../commands).
+// Slurm's commands in a step's nodes (../commands), which wrappers run outside of them.
 struct OpenDoor {
     static constexpr auto kType = Message::open_door;
     static void fields(auto & /*self*/, auto & /*visit*/) {}
 };
 struct Door {
     static constexpr auto kType = Message::door;
-    std::vector<std::string> commands; // paths that may be run for the script
+    std::vector<std::string> commands; // paths that may be run
     static void fields(auto &self, auto &visit) { visit(self.commands); }
 };
 struct WatchSaves {
@@ -390,7 +390,7 @@ struct SaveBegins {
 };
 struct CommandsRest {
     static constexpr auto kType = Message::commands_rest;
-    std::string trouble; // why they do not, and the script cannot be saved now; empty: they do
+    std::string trouble; // why they do not, and the step cannot be saved now; empty: they do
     static void fields(auto &self, auto &visit) { visit(self.trouble); }
 };
 

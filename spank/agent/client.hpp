@@ -88,8 +88,7 @@ class Client {
         return std::optional(std::move(*out));
     }
     [[nodiscard]] int fd() const { return socket_.get(); }
-    // Packets so far, of whatever request: who waits for several answers finds by it that looking for one has
-    // brought another, of which poll(2) says nothing any more.
+    // Packets so far, of whatever request.
     [[nodiscard]] std::uint64_t received() const { return received_; }
 
   private:

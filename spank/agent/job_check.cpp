@@ -22,7 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 namespace wire = peers::wire;
 
-constexpr auto kJobCheckPatience = 60s; // longer than nodes have
+constexpr auto kJobCheckPatience = 90s; // longer than commands and nodes have
 constexpr std::chrono::milliseconds kLongestCheckPause = 30min;
 constexpr unsigned kCheckTries = 5;
 

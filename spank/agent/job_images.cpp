@@ -3,6 +3,7 @@
 #include "job.hpp"
 #include "log.hpp"
 #include "metrics.hpp"
+#include "slurm_cgroup.hpp"
 
 #include <chrono>
 #include <ctime>
@@ -16,6 +17,8 @@ namespace {
 
 using namespace std::chrono_literals;
 namespace wire = peers::wire;
+
+constexpr const char *kNumberOfScript = "4294967291"; // SLURM_BATCH_SCRIPT of slurm.h
 
 Work work_of(bool periodic) { return periodic ? Work::periodic : Work::asked; }
 
@@ -116,28 +119,32 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
     saving_.reset();
     const auto checkpoint = record_.saving();
     record_.clear_saving();
+    const int code = outcome ? 0 : outcome.error().code;
     if (outcome) {
         record_.set_checkpoint(outcome->checkpoint);
         if (periodic)
             record_.set_periodic(outcome->checkpoint);
         record_.clear_unsavable();
     }
-    if (outcome || outcome.error().code == JobSave::kUnsavable) { // no check knows better
+    if (outcome || code == JobSave::kUnsavable) { // no check knows better
         record_.clear_unsavable_by_check();
         next_check_.reset();
+    } else if (code == JobSave::kWaits && !record_.unsavable()) {
+        record_.set_unsavable_by_check(true);
+        check_later();
     }
     if (!outcome) {
         counters().failed(saved_as_);
         kLog.error("{}", outcome.error().message());
         answer_comment(
-            outcome.error().code == JobSave::kUnsavable
+            JobSave::is_unsavable(code)
                 ? std::string("not saved: the job's output says why")
                 : fmt::format("not saved: the node agent's log on {} says why", hosts_->own_host()));
         if (const auto imager = std::exchange(imager_, std::nullopt))
             imager->refuse(outcome.error());
-        if (outcome.error().code == ENOTRECOVERABLE)
+        if (code == ENOTRECOVERABLE)
             return end(outcome.error().message());
-        if (outcome.error().code == JobSave::kUnsavable)
+        if (JobSave::is_unsavable(code))
             cannot_be_saved(outcome.error());
         static_cast<void>(write());
         if (yield_ == Yield::saving)
@@ -192,7 +199,9 @@ void Job::cannot_be_saved(const Error &why) {
 // For who compares how fast it is on how many GPUs: of two such notes of one step with the same lines, the
 // operations and the time between them.
 std::string Job::work_done() const {
-    const auto step = record_.step().substr(record_.step().find('.') + 1);
+    // A script's is Slurm's own number for it.
+    const auto step =
+        is_script(record_.step()) ? kNumberOfScript : record_.step().substr(record_.step().find('.') + 1);
     const auto &[issued, when] = last_stop_;
     return issued.operations == 0
                ? std::string("work=")

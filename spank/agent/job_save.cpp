@@ -24,7 +24,7 @@ namespace wire = peers::wire;
 constexpr auto kPreparePatience = 660s; // longer than workers have
 constexpr auto kBarrierPatience = 60s;  // a rank may be in a kernel, or its program in something else
 constexpr auto kRoundPatience = 1000ms;
-constexpr auto kHoldPatience = 1300s;
+constexpr auto kHoldPatience = 1300s; // longer than commands and workers have
 constexpr auto kStorePatience = 3700s;
 constexpr auto kLetGoPatience = 700s;
 constexpr auto kMargin = 30s;
@@ -310,7 +310,7 @@ void JobSave::fail(Error error) {
     }
     let_go([self = shared_from_this(), error] {
         // What cannot be saved now cannot be saved in a moment either.
-        if (self->attempt_ >= kAttempts || error.code == kUnsavable || error.code == kRankHasFailed)
+        if (self->attempt_ >= kAttempts || is_unsavable(error.code) || error.code == kRankHasFailed)
             return self->end(std::unexpected(error));
         kLog.info("{}: {}; once more", self->plan_.begin.job, error.message());
         self->again_ = Deadline::after(kBetweenAttempts);

@@ -33,9 +33,11 @@ namespace singularity::agent {
 class JobSave : public std::enable_shared_from_this<JobSave> {
   public:
     // Codes of errors after which there is no other attempt: a rank has failed, so that the job ends; what a
-    // program holds cannot be saved, as long as it holds it.
+    // program holds cannot be saved, as long as it holds it; a program waits for one of Slurm's commands.
     static constexpr int kRankHasFailed = ESHUTDOWN;
     static constexpr int kUnsavable = EOPNOTSUPP;
+    static constexpr int kWaits = EINPROGRESS;
+    [[nodiscard]] static bool is_unsavable(int code) { return code == kUnsavable || code == kWaits; }
 
     struct Plan {
         Libraries libraries;

@@ -7,7 +7,6 @@
 #include "job_plan.hpp"
 #include "log.hpp"
 #include "peers/faults.hpp"
-#include "slurm_cgroup.hpp"
 #include "slurm_commands.hpp"
 #include "store_here.hpp"
 
@@ -229,7 +228,7 @@ node::Spec Member::spec_of(const wire::JobNode &one) const {
     spec.devices = one.devices();
     spec.backend = record_.connect().backend();
     spec.job = job();
-    if (is_script(record_.prepare().step())) {
+    if (step_) {
         spec.commands = slurm_commands();
         spec.stand_in = setting_->libraries.stand_in();
     }
@@ -582,6 +581,9 @@ void Member::end(const std::string &trouble, Answer answer, const StepFinish &ho
     if (ending_)
         return;
     ending_ = true;
+    if (step_)
+        for (const auto what : {Doors::For::save, Doors::For::check})
+            step_->doors().let_go(what);
     ending_nodes_ = 1; // until they are counted
     if (following_)
         std::exchange(following_, std::nullopt)->answer(fault({"follow", job(), "it ends", ECHILD}));
@@ -641,6 +643,7 @@ std::optional<Deadline> Member::next_deadline() const {
 
 void Member::handle() {
     network_.handle();
+    look_at_saving();
     look_at_following();
     if (ending_ || !heard_.expired())
         return;

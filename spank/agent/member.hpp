@@ -45,10 +45,6 @@ class NodeKeeper {
     virtual void restore_node(Restoring restoring, const Asker &asker) = 0;
     // Whether nothing of the batch script of this step's job can run on. stop: it is to be stopped for that.
     [[nodiscard]] virtual bool script_rests(const StepKey &key, bool stop) = 0;
-    // A batch script in a node is to be saved: told when none of its commands runs, or why they do not rest.
-    // They rest until it is let go.
-    virtual void rest_commands(const StepKey &key, std::function<void(Expected<void>)> then) = 0;
-    virtual void let_commands_go(const StepKey &key) = 0;
     // As of HostAsker.
     virtual void run_again(Rerun rerun) = 0;
     // Null if there is none. What is asked of it is done in the next round.
@@ -140,11 +136,13 @@ class Member : public std::enable_shared_from_this<Member> {
     void restored(const peers::wire::JobNode &one);
     // member_save.cpp
     void save(const peers::wire::SaveJob &request, const Answer &answer);
-    void rest_and_save(const peers::wire::SaveJob &request, const Answer &answer);
-    [[nodiscard]] StepKey step_key() const;
+    void rest_and_hold(const peers::wire::SaveJob &request, const Answer &answer);
+    void cut_and_save(const peers::wire::SaveJob &request, const Answer &answer);
+    void look_at_saving();
     [[nodiscard]] Expected<void> no_rank_has_failed() const;
     void save_nodes(const peers::wire::SaveJob &request, const Answer &answer);
     void check(const Answer &answer);
+    void look_at_nodes(const Answer &answer);
     [[nodiscard]] std::vector<char> ranks_of(const peers::wire::JobNode &one) const;
     [[nodiscard]] peers::wire::NewsOfJob news(const peers::wire::FollowJob &request);
     void look_at_following();
@@ -169,6 +167,7 @@ class Member : public std::enable_shared_from_this<Member> {
     std::optional<Following> following_;
     std::string trouble_;      // of its first node that has some
     bool told_to_end_ = false; // tasks here, and the coordinator knows
+    bool saving_ = false;      // for which Slurm's commands rest
     bool ending_ = false;
     bool gone_ = false;
     std::size_t ending_nodes_ = 0;

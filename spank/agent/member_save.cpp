@@ -2,7 +2,6 @@
 // A host's part of a checkpoint of a job: its nodes do the same step, all at once.
 #include "job_save.hpp"
 #include "member.hpp"
-#include "slurm_cgroup.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -90,15 +89,18 @@ void Member::save(const wire::SaveJob &request, const Answer &answer) {
     if (step == wire::SaveJob::BEGIN)
         if (auto good = no_rank_has_failed(); !good)
             return answer(fault(good.error()));
-    const bool of_script = is_script(record_.prepare().step());
-    if (of_script && step == wire::SaveJob::BEGIN)
-        return rest_and_save(request, answer);
-    if (of_script && (step == wire::SaveJob::RESUME || step == wire::SaveJob::LET_GO))
-        nodes_->let_commands_go(step_key());
+    if (step_ && step == wire::SaveJob::HOLD)
+        return rest_and_hold(request, answer);
+    if (step_ && (step == wire::SaveJob::RESUME || step == wire::SaveJob::LET_GO))
+        step_->doors().let_go(Doors::For::save);
     // The job's packets go nowhere from before its first node is saved until all of them run again.
     if (step != wire::SaveJob::HOLD && step != wire::SaveJob::RESUME && step != wire::SaveJob::LET_GO)
         return save_nodes(request, answer);
-    set_cut(step == wire::SaveJob::HOLD,
+    cut_and_save(request, answer);
+}
+
+void Member::cut_and_save(const wire::SaveJob &request, const Answer &answer) {
+    set_cut(request.step() == wire::SaveJob::HOLD,
             [self = shared_from_this(), request, answer](const Expected<void> &cut) {
                 if (!cut)
                     return answer(fault(cut.error()));
@@ -106,18 +108,28 @@ void Member::save(const wire::SaveJob &request, const Answer &answer) {
             });
 }
 
-StepKey Member::step_key() const {
-    return {.uid = record_.prepare().user().uid(), .step = record_.prepare().step()};
+// What runs outside of the nodes for their programs is not in an image. It comes to rest when all ranks stand
+// still: before that, some must run on to where the others are, and may need their commands for it.
+void Member::rest_and_hold(const wire::SaveJob &request, const Answer &answer) {
+    saving_ = true;
+    step_->doors().rest(Doors::For::save,
+                        [self = shared_from_this(), request, answer](const Expected<void> &rest) {
+                            if (!rest)
+                                return answer(fault(rest.error()));
+                            self->cut_and_save(request, answer);
+                        });
 }
 
-// What runs outside of the node for a batch script is not in its image.
-void Member::rest_and_save(const wire::SaveJob &request, const Answer &answer) {
-    nodes_->rest_commands(step_key(),
-                          [self = shared_from_this(), request, answer](const Expected<void> &rest) {
-                              if (!rest)
-                                  return answer(fault(rest.error()));
-                              self->save_nodes(request, answer);
-                          });
+// A coordinator that has died says nothing: the nodes give their parts up by themselves.
+void Member::look_at_saving() {
+    const auto is_saved = [this](const auto *one) {
+        const LiveNode *const node = nodes_->look_at_node(one->name());
+        return node != nullptr && node->state() == LiveNode::State::saving;
+    };
+    if (!saving_ || std::ranges::any_of(own_nodes(), is_saved))
+        return;
+    saving_ = false;
+    step_->doors().let_go(Doors::For::save);
 }
 
 void Member::save_nodes(const wire::SaveJob &request, const Answer &answer) {
@@ -172,8 +184,27 @@ void Member::save_nodes(const wire::SaveJob &request, const Answer &answer) {
     }
 }
 
-// What has been found counts, also where another node could not be looked at.
+// A command that is soon over is no obstacle.
 void Member::check(const Answer &answer) {
+    if (!step_)
+        return look_at_nodes(answer);
+    step_->doors().rest(Doors::For::check, [self = shared_from_this(), answer](const Expected<void> &rest) {
+        if (!rest && rest.error().code == ECANCELED)
+            return answer(fault(rest.error()));
+        if (!rest) {
+            wire::Envelope reply;
+            reply.mutable_checked_job()->set_obstacle(rest.error().message());
+            return answer(std::move(reply));
+        }
+        self->look_at_nodes([self, answer](wire::Envelope reply) {
+            self->step_->doors().let_go(Doors::For::check);
+            answer(std::move(reply));
+        });
+    });
+}
+
+// What has been found counts, also where another node could not be looked at.
+void Member::look_at_nodes(const Answer &answer) {
     const auto own = own_nodes();
     auto reply = std::make_shared<wire::Envelope>();
     reply->mutable_checked_job();

@@ -3,6 +3,8 @@
 
 #include "common/unix_socket.hpp"
 
+#include <cerrno>
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -23,6 +25,21 @@ Expected<UniqueFd> listen_in_node(const std::filesystem::path &folder, const std
     if (fchownat(directory->get(), name.c_str(), owner.uid, owner.gid, AT_SYMLINK_NOFOLLOW) != 0)
         return std::unexpected(errno_error("set the owner of", path.native()));
     return socket;
+}
+
+Expected<void> share_in_node(const std::filesystem::path &from, const std::filesystem::path &to) {
+    auto here = open_file(from.parent_path(), O_PATH | O_DIRECTORY | O_NOFOLLOW);
+    if (!here)
+        return propagate(here);
+    auto there = open_file(to.parent_path(), O_PATH | O_DIRECTORY | O_NOFOLLOW);
+    if (!there)
+        return propagate(there);
+    const auto name = to.filename();
+    if (unlinkat(there->get(), name.c_str(), 0) != 0 && errno != ENOENT)
+        return std::unexpected(errno_error("replace", to.native()));
+    if (linkat(here->get(), from.filename().c_str(), there->get(), name.c_str(), 0) != 0)
+        return std::unexpected(errno_error("make", to.native()));
+    return {};
 }
 
 } // namespace singularity::agent

@@ -20,4 +20,8 @@ struct SocketOwner {
                                                 const std::filesystem::path &name, int backlog,
                                                 const SocketOwner &owner);
 
+// A socket is found by another name, too, in the same directory or another node's. What had the name goes.
+[[nodiscard]] Expected<void> share_in_node(const std::filesystem::path &from,
+                                           const std::filesystem::path &to);
+
 } // namespace singularity::agent

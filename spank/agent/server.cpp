@@ -169,13 +169,14 @@ int Server::poll_timeout() const {
     consider(slurm_watch_.next_deadline());
     for (const auto &[name, tie] : job_ties_)
         consider(tie.patience);
-    for (const auto &[key, step] : steps_)
+    for (const auto &[key, step] : steps_) {
         consider(step->patience());
+        consider(step->doors().until());
+    }
     consider(reruns_.next_deadline());
     for (const auto &script : scripts_) {
         consider(script.ask_again);
         consider(script.left);
-        consider(script.saves.until);
         if (script.errand)
             consider(script.errand->deadline());
     }

@@ -88,14 +88,6 @@ class Server : private NodeKeeper {
         std::optional<SlurmErrand> errand;
         std::optional<Deadline> ask_again;
         bool runs_again = false;
-        // Of one in a node of its own.
-        struct Saves {
-            std::optional<Asker> watcher;             // hears of the next one
-            std::function<void(Expected<void>)> then; // once its commands rest
-            std::optional<Deadline> until;            // they must
-            std::optional<Asker> resting;             // they do: hears when the save is over
-        };
-        Saves saves;
         std::optional<Deadline> left; // it has ended, and until then it is to be known whether its job has
         bool begins = false;          // it is run again, and slurmctld is asked to do so at once
         bool was_begun = false;       // it has been asked so
@@ -185,15 +177,11 @@ class Server : private NodeKeeper {
     void begin_again(Script &script);
     void forget(const Script &script);
     [[nodiscard]] bool script_rests(const StepKey &key, bool stop) override;
-    [[nodiscard]] Script *find_script(const StepKey &key);
 
-    // server_script_saves.cpp
+    // server_commands.cpp
     [[nodiscard]] bool handle_commands(const std::shared_ptr<Client> &client, const node::Packet &packet,
                                        Message type, const Asker &asker);
-    void open_door(const Script &script, const Asker &asker);
-    void rest_commands(const StepKey &key, std::function<void(Expected<void>)> then) override;
-    void let_commands_go(const StepKey &key) override;
-    static void look_at_saves(Script &script);
+    void open_door(const std::shared_ptr<Client> &client, const Asker &asker);
 
     // server_restore.cpp
     void restore(const std::shared_ptr<Client> &client, const Restore &request, node::Descriptors given,

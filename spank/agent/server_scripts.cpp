@@ -75,7 +75,6 @@ bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Pa
                         .errand = {},
                         .ask_again = {},
                         .runs_again = false,
-                        .saves = {},
                         .left = {},
                         .begins = false,
                         .was_begun = false,
@@ -102,7 +101,6 @@ void Server::look_at_scripts() {
 }
 
 void Server::look_at_script(Script &script) {
-    look_at_saves(script);
     const auto client = script.client.lock();
     if ((!client || client->gone) && !script.left) {
         script.left = Deadline::after(kScriptEndPatience);
@@ -227,16 +225,11 @@ void Server::forget(const Script &script) {
         kLog.error("{}", worker.error().message());
 }
 
-Server::Script *Server::find_script(const StepKey &key) {
+bool Server::script_rests(const StepKey &key, bool stop) {
     const auto job = job_of_step(key.step);
     const auto script = std::ranges::find_if(
         scripts_, [&](const auto &one) { return job && one.uid == key.uid && one.job == *job && !one.left; });
-    return script == scripts_.end() ? nullptr : &*script;
-}
-
-bool Server::script_rests(const StepKey &key, bool stop) {
-    Script *const script = find_script(key);
-    if (script == nullptr)
+    if (script == scripts_.end())
         return false;
     script->stop = script->stop || stop;
     if (script->stop)

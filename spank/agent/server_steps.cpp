@@ -308,12 +308,14 @@ void Server::look_at_steps() {
     for (const auto &step : std::exchange(waiting_steps_, {}))
         if (step->job().empty() && !step->over())
             begin_step(step);
-    for (const auto &[key, step] : steps_)
+    for (const auto &[key, step] : steps_) {
+        step->doors().look();
         step->look_at_wrappers([this, &name = step->name()](const Step::Place &place) {
             kLog.info("{}: a task of step {} has left: its rank is killed", place.node, name);
             if (LiveNode *const node = find_node(place.node); node != nullptr)
                 node->signal({.node = place.node, .task = place.task, .number = SIGKILL}, nobody());
         });
+    }
     std::erase_if(steps_, [](const auto &entry) { return entry.second->over(); });
 }
 

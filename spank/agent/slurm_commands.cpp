@@ -14,10 +14,12 @@ namespace singularity::agent {
 
 namespace {
 
-constexpr std::array<std::string_view, 22> kOfSlurm{
-    "sacct",    "sacctmgr", "salloc",  "sattach",  "sbatch", "sbcast", "scancel", "scontrol",
-    "scrontab", "sdiag",    "sgather", "sh5util",  "sinfo",  "sprio",  "squeue",  "sreport",
-    "srun",     "sshare",   "sstat",   "strigger", "sview",  "scrun"};
+// Not those that a site may have on some hosts only (sview, sh5util, scrun): a node goes only where all of
+// its commands are.
+constexpr std::array<std::string_view, 19> kOfSlurm{"sacct",   "sacctmgr", "salloc",   "sattach",  "sbatch",
+                                                    "sbcast",  "scancel",  "scontrol", "scrontab", "sdiag",
+                                                    "sgather", "sinfo",    "sprio",    "squeue",   "sreport",
+                                                    "srun",    "sshare",   "sstat",    "strigger"};
 constexpr std::string_view kOurs = "singularityctl";
 
 } // namespace

@@ -21,12 +21,12 @@ constexpr std::size_t kLinesLimit = 16; // lines; the agent's log has them all
 
 Step::Step(std::string name, User user, std::string cgroups, JoinStep plan, const Deadline &patience)
     : name_(std::move(name)), user_(std::move(user)), cgroups_(std::move(cgroups)), plan_(std::move(plan)),
-      patience_(patience) {
+      patience_(patience), doors_(name_) {
     plan_.program = {};
 }
 
 Step::Step(std::string name, std::string job, const Deadline &patience)
-    : name_(std::move(name)), adopted_(true), job_(std::move(job)), patience_(patience) {}
+    : name_(std::move(name)), adopted_(true), job_(std::move(job)), patience_(patience), doors_(name_) {}
 
 bool Step::complete() const { return tasks_.size() == plan_.ranks_here; }
 
@@ -166,6 +166,22 @@ std::vector<Step::Place> Step::places_of(std::uint32_t task) const {
         for (const auto rank : found->second.ranks)
             if (const auto about = ranks_.find(rank); about != ranks_.end() && about->second.place)
                 out.push_back(*about->second.place);
+    return out;
+}
+
+std::optional<std::map<std::uint32_t, std::string>> Step::nodes_of(std::uint32_t task) const {
+    std::map<std::uint32_t, std::string> out;
+    const auto found = tasks_.find(task);
+    if (found == tasks_.end())
+        return std::nullopt;
+    for (const auto rank : found->second.ranks) {
+        const auto about = ranks_.find(rank);
+        if (about != ranks_.end() && about->second.status)
+            continue;
+        if (about == ranks_.end() || !about->second.place)
+            return std::nullopt;
+        out.emplace(rank, about->second.place->node);
+    }
     return out;
 }
 

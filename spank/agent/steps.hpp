@@ -7,6 +7,7 @@
 #include "agent_messages.hpp"
 #include "common/deadline.hpp"
 #include "common/error.hpp"
+#include "doors.hpp"
 #include "live_node.hpp"
 #include "program_memory.hpp"
 
@@ -97,10 +98,13 @@ class Step {
     // The wrapper of a task that runs.
     [[nodiscard]] Expected<void> join_again(std::uint32_t task, Wrapper wrapper);
     void wait(std::uint32_t task, const Asker &asker);
+    [[nodiscard]] Doors &doors() { return doors_; }
     // A line for the step's user: the first of its tasks here that is there says it on standard error.
     void say(std::string line);
     // Where the ranks that a task stands for run.
     [[nodiscard]] std::vector<Place> places_of(std::uint32_t task) const;
+    // Of these ranks, those that have not ended, and their nodes. Nothing: one of them does not run yet.
+    [[nodiscard]] std::optional<std::map<std::uint32_t, std::string>> nodes_of(std::uint32_t task) const;
     // Somebody of it is connected.
     [[nodiscard]] bool has_wrappers() const;
     // Of the first of its programs here.
@@ -175,6 +179,7 @@ class Step {
     std::string trouble_;
     std::string note_;
     std::vector<std::string> news_; // lines that no task has said yet
+    Doors doors_;
 };
 
 } // namespace singularity::agent

@@ -14,8 +14,8 @@
 
 namespace singularity::commands {
 
-// Of the runner's socket, in the node.
-inline constexpr const char *kDoor = "/run/singularity/commands.sock";
+// Where runners' sockets are in the node (../node/door.hpp).
+inline constexpr const char *kDoors = "/run/singularity";
 
 // With `Run`: standard input, output and errors, and the working directory.
 inline constexpr std::size_t kRunDescriptors = 4;

@@ -2,6 +2,7 @@
 // singularity-command: in a virtual node it is mounted over each of Slurm's commands, which it stands for.
 // The path of its executable tells which one; its own name (argv[0]) may be anything.
 #include "command_messages.hpp"
+#include "nearest_door.hpp"
 #include "stand_in.hpp"
 
 #include <cerrno>
@@ -28,7 +29,9 @@ int main(int argc, char **argv) {
             command.arguments.push_back(path);
         for (char **entry = environ; *entry != nullptr; ++entry)
             command.environment.emplace_back(*entry);
-        return singularity::commands::stand_for(command, singularity::commands::kDoor);
+        return singularity::commands::stand_for(command,
+                                                {.directory = singularity::commands::kDoors,
+                                                 .rank = singularity::commands::rank_of_this_process()});
     } catch (const std::exception &error) {
         std::fprintf(stderr, "%s: cannot go on: %s\n", kName, error.what());
         return EXIT_FAILURE;

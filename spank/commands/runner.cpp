@@ -75,7 +75,8 @@ void Runner::work() {
     std::erase_if(served_, [](const Served &one) { return !one.socket && !one.command; });
 }
 
-// After a shutdown(2) those that had connected before can still be accepted; then it is EINVAL.
+// After a shutdown(2), which another runner may have called on the same socket, those that had connected
+// before can still be accepted; then it is EINVAL.
 void Runner::accept_all() {
     while (listening_ && !accept_again_at_ && !full()) {
         UniqueFd socket(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -87,7 +88,7 @@ void Runner::accept_all() {
             one.socket = std::move(socket);
             admit(one, std::cmp_less(waiting, setting_.connections));
         } else if (code == EAGAIN || code == EINVAL) {
-            if (paused_)
+            if (paused_ || code == EINVAL)
                 listening_.reset();
             return;
         } else if (code != EINTR && code != ECONNABORTED) {
@@ -249,7 +250,7 @@ std::vector<Runner::Running> Runner::running() const {
     std::vector<Running> out;
     out.reserve(served_.size());
     std::ranges::transform(served_, std::back_inserter(out), [](const Served &one) {
-        return Running{.path = one.path, .stand_in = one.stand_in};
+        return Running{.path = one.path, .stand_in = one.stand_in, .answered = one.answered};
     });
     return out;
 }
@@ -257,6 +258,10 @@ std::vector<Runner::Running> Runner::running() const {
 bool Runner::has_child(pid_t pid) const {
     return std::ranges::any_of(served_,
                                [&](const Served &one) { return one.command && one.command->pid() == pid; });
+}
+
+bool Runner::withholds() const {
+    return std::ranges::any_of(served_, [](const Served &one) { return one.untold.has_value(); });
 }
 
 void Runner::deliver() {

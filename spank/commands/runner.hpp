@@ -69,8 +69,9 @@ class Runner {
     [[nodiscard]] bool at_rest() const { return served_.empty() && !(paused_ && listening_); }
 
     struct Running {
-        std::string path;   // empty: nothing has been asked for
-        pid_t stand_in = 0; // as this process sees it; 0: it has hung up
+        std::string path;      // empty: nothing has been asked for
+        pid_t stand_in = 0;    // as this process sees it; 0: it has hung up
+        bool answered = false; // finally
     };
     // What keeps the runner from rest, for messages.
     [[nodiscard]] std::vector<Running> running() const;
@@ -83,6 +84,8 @@ class Runner {
     // connected.
     void withhold() { withheld_ = true; }
     void deliver();
+    // There are ends that somebody has not been told.
+    [[nodiscard]] bool withholds() const;
 
     // Hangs up on everybody, kills what runs, and reaps it. A process that SIGKILL does not end within a few
     // seconds, in a system call that does not return, is left to Slurm.

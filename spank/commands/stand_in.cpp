@@ -2,6 +2,8 @@
 #include "stand_in.hpp"
 
 #include "command_messages.hpp"
+#include "nearest_door.hpp"
+#include "node/door.hpp"
 #include "node/seqpacket.hpp"
 
 #include <algorithm>
@@ -66,15 +68,19 @@ class Held {
 
 class StandIn {
   public:
-    StandIn(const Command &command, std::string door, const Patience &patience)
+    StandIn(const Command &command, const Doors &doors, const Patience &patience)
         : name_(command.path.substr(command.path.rfind('/') + 1)), path_(command.path),
-          door_(std::move(door)), patience_(patience) {}
+          directory_of_doors_(doors.directory), patience_(patience) {
+        if (doors.rank)
+            own_door_ = doors.directory + '/' + node::door_name(*doors.rank);
+    }
 
     int stand(const Command &command);
 
   private:
     // Nothing: to be tried again.
-    std::optional<int> attempt();
+    std::optional<int> attempt(bool at_own);
+    std::optional<int> attempt_at(const std::string &door);
     std::optional<int> begin(int socket);
     int follow(int socket);
     bool forward(int socket);
@@ -88,7 +94,8 @@ class StandIn {
 
     std::string name_;
     std::string path_;
-    std::string door_;
+    std::string directory_of_doors_;
+    std::string own_door_; // empty: there is none
     Patience patience_;
     std::string request_; // the encoded Run
     int directory_ = -1;
@@ -217,31 +224,42 @@ int StandIn::stand(const Command &command) {
     run.program.mask = mask();
     request_ = node::encode(run);
     for (int tries = 0; tries < patience_.attempts; ++tries) {
-        if (const auto status = attempt())
+        if (const auto status = attempt(tries < patience_.at_own))
             return *status;
         wait_for({}, patience_.pause_ms);
         if (const int number = ending_signal(); number != 0)
             return end_as(number);
     }
     return complain("run", path_,
-                    "nobody outside of the virtual node has taken it at " + door_ + " for " +
+                    "nobody outside of the virtual node has taken it at " + directory_of_doors_ + " for " +
                         std::to_string(std::int64_t{patience_.attempts} * patience_.pause_ms / 1000) +
                         " seconds; run it again when the job is not being saved or begun");
 }
 
+// At another rank's only where nobody is at its own: the command ends with that rank then.
+std::optional<int> StandIn::attempt(bool at_own) {
+    if (!own_door_.empty())
+        if (const auto status = attempt_at(own_door_); status || at_own)
+            return status;
+    for (const auto &door : doors_in(directory_of_doors_))
+        if (const auto status = attempt_at(door))
+            return status;
+    return std::nullopt;
+}
+
 // Leaves no connection behind where it is to be tried again: a checkpoint may come meanwhile.
-std::optional<int> StandIn::attempt() {
+std::optional<int> StandIn::attempt_at(const std::string &door) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    if (door_.size() >= sizeof(address.sun_path))
-        return complain_of("connect to", door_, ENAMETOOLONG);
-    door_.copy(address.sun_path, door_.size());
+    if (door.size() >= sizeof(address.sun_path))
+        return complain_of("connect to", door, ENAMETOOLONG);
+    door.copy(address.sun_path, door.size());
     const Held socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (socket.get() < 0)
-        return complain_of("make a socket for", door_, errno);
+        return complain_of("make a socket for", door, errno);
     if (connect(socket.get(), reinterpret_cast<const sockaddr *>(&address), sizeof(address)) != 0) {
         const int code = errno;
-        return has(kNobodyYet, code) ? std::nullopt : std::optional(complain_of("connect to", door_, code));
+        return has(kNobodyYet, code) ? std::nullopt : std::optional(complain_of("connect to", door, code));
     }
     return begin(socket.get());
 }
@@ -295,7 +313,7 @@ int StandIn::follow(int socket) {
             continue;
         if (received == node::Received::hung_up)
             return complain("learn the end of", path_,
-                            "the connection out of the virtual node has ended; the batch script's wrapper, "
+                            "the connection out of the virtual node has ended; the wrapper, "
                             "singularity-task, which held it, is gone");
         if (received == node::Received::failed)
             return complain("learn the end of", path_,
@@ -330,8 +348,8 @@ bool StandIn::forward(int socket) {
 
 } // namespace
 
-int stand_for(const Command &command, const std::string &door, const Patience &patience) {
-    return StandIn(command, door, patience).stand(command);
+int stand_for(const Command &command, const Doors &doors, const Patience &patience) {
+    return StandIn(command, doors, patience).stand(command);
 }
 
 } // namespace singularity::commands

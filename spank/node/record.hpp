@@ -112,7 +112,6 @@ class Room {
         return path_ / ("log." + std::to_string(task));
     }
     [[nodiscard]] std::filesystem::path devices() const { return run() / "devices"; }
-    static constexpr const char *kDoor = "commands.sock"; // in run(): where stand-ins ask for their commands
     // There while a worker is at the node; else it has died.
     [[nodiscard]] std::filesystem::path mark() const { return path_ / "worker"; }
     // Root's alone: sockets on which proxies are asked for device images.

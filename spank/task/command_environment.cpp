@@ -16,16 +16,39 @@ namespace singularity::task {
 
 namespace {
 
-// What sbatch(1) says of these: they tell of the allocation, or of the run.
-constexpr std::array<std::string_view, 22> kOfRun{
-    "SLURM_CPUS_ON_NODE",    "SLURM_GPUS_ON_NODE",   "SLURM_JOB_CPUS_PER_NODE",
-    "SLURM_JOB_END_TIME",    "SLURM_JOB_GPUS",       "SLURM_JOB_NODELIST",
-    "SLURM_JOB_NUM_NODES",   "SLURM_JOB_PARTITION",  "SLURM_JOB_QOS",
-    "SLURM_JOB_RESERVATION", "SLURM_JOB_START_TIME", "SLURM_NNODES",
-    "SLURM_NODELIST",        "SLURM_NODE_ALIASES",   "SLURM_RESTART_COUNT",
-    "SLURM_TASKS_PER_NODE",  "SLURM_TASK_PID",       "SLURM_TOPOLOGY_ADDR",
-    "SLURMD_NODENAME",       "CUDA_VISIBLE_DEVICES", "SLURM_TOPOLOGY_ADDR_PATTERN",
-    "GPU_DEVICE_ORDINAL"};
+// What sbatch(1) and srun(1) say of these: they tell of the allocation, or of the run.
+constexpr std::array<std::string_view, 32> kOfRun{"SLURM_CPUS_ON_NODE",
+                                                  "SLURM_GPUS_ON_NODE",
+                                                  "SLURM_JOB_CPUS_PER_NODE",
+                                                  "SLURM_JOB_END_TIME",
+                                                  "SLURM_JOB_GPUS",
+                                                  "SLURM_JOB_NODELIST",
+                                                  "SLURM_JOB_NUM_NODES",
+                                                  "SLURM_JOB_PARTITION",
+                                                  "SLURM_JOB_QOS",
+                                                  "SLURM_JOB_RESERVATION",
+                                                  "SLURM_JOB_START_TIME",
+                                                  "SLURM_NNODES",
+                                                  "SLURM_NODELIST",
+                                                  "SLURM_NODE_ALIASES",
+                                                  "SLURM_RESTART_COUNT",
+                                                  "SLURM_TASKS_PER_NODE",
+                                                  "SLURM_TASK_PID",
+                                                  "SLURM_TOPOLOGY_ADDR",
+                                                  "SLURMD_NODENAME",
+                                                  "CUDA_VISIBLE_DEVICES",
+                                                  "SLURM_TOPOLOGY_ADDR_PATTERN",
+                                                  "GPU_DEVICE_ORDINAL",
+                                                  "SLURM_STEP_ID",
+                                                  "SLURM_STEPID",
+                                                  "SLURM_STEP_NODELIST",
+                                                  "SLURM_STEP_NUM_NODES",
+                                                  "SLURM_STEP_TASKS_PER_NODE",
+                                                  "SLURM_NODEID",
+                                                  "SLURM_SRUN_COMM_HOST",
+                                                  "SLURM_SRUN_COMM_PORT",
+                                                  "SLURM_STEP_LAUNCHER_PORT",
+                                                  "SLURM_LAUNCH_NODE_IPADDR"};
 
 constexpr std::string_view kRestarts = "SLURM_RESTART_COUNT";
 

@@ -2,8 +2,10 @@
 // What a wrapper does beside looking after its rank, in the same poll loop.
 #pragma once
 
+#include "agent/client.hpp"
 #include "common/deadline.hpp"
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -14,10 +16,13 @@ namespace singularity::task {
 class Companion {
   public:
     virtual ~Companion() = default;
+    // To be polled beside the connection to the agent.
     virtual void watch(std::vector<pollfd> &fds) const = 0;
     [[nodiscard]] virtual std::optional<Deadline> next_deadline() const = 0;
     // All that can be done without waiting.
     virtual void work() = 0;
+    // The rank's connection to the agent, from now on. What was asked for on the one before is not answered.
+    virtual void connected(std::shared_ptr<agent::Client> client) = 0;
     // The rank runs.
     virtual void runs() = 0;
     // Slurm has told the task to end.

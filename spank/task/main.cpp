@@ -2,6 +2,8 @@
 // singularity-task PROGRAM [ARGUMENT...]: Slurm starts it in place of each task of an elastic step, and of
 // the batch script, as the SPANK plugin has told it to.
 #include "agent/agent_messages.hpp"
+#include "command_environment.hpp"
+#include "command_side.hpp"
 #include "common/guarded_main.hpp"
 #include "saved_script.hpp"
 #include "script.hpp"
@@ -87,7 +89,13 @@ int run(int argc, char **argv) {
     unsetenv(task::kOfScriptVariable);
     if (!request->visible_devices.empty())
         setenv("CUDA_VISIBLE_DEVICES", request->visible_devices.c_str(), 1);
-    const auto status = task::run_rank(singularity::agent::kDefaultSocket, std::move(request->join), command);
+    const bool again = request->join.restarts > 0;
+    task::CommandSide commands([again, own = std::move(environment)](std::vector<std::string> &of_command) {
+        task::adapt_environment(of_command, own, again, 0);
+    });
+    const auto status =
+        task::run_rank(singularity::agent::kDefaultSocket, std::move(request->join), command, commands);
+    commands.end();
     if (status)
         return end_as(*status);
     const int code = status.error().code;

@@ -44,9 +44,12 @@ Expected<Client> reach(const std::filesystem::path &socket) {
 class Rank {
   public:
     Rank(std::filesystem::path socket, Client client, agent::JoinStep request, UniqueFd signals,
-         Companion *beside)
-        : socket_(std::move(socket)), client_(std::move(client)), request_(std::move(request)),
-          signals_(std::move(signals)), beside_(beside) {}
+         Companion &beside)
+        : socket_(std::move(socket)), request_(std::move(request)), signals_(std::move(signals)),
+          beside_(beside) {
+        connect(std::move(client));
+        beside_.connected(client_);
+    }
 
     // Whether it is on a terminal of its own, of which the other end comes back.
     Expected<UniqueFd> start(const std::vector<int> &streams) {
@@ -62,7 +65,7 @@ class Rank {
             std::cerr << "singularity-task: " << joined->note << '\n';
         if (!terminal || joined->node.empty())
             return UniqueFd();
-        auto lent = client_.call<agent::Lent>(agent::Attach{.node = joined->node, .task = joined->task});
+        auto lent = client_->call<agent::Lent>(agent::Attach{.node = joined->node, .task = joined->task});
         if (!lent || lent->descriptors.size() != 1)
             return lent ? failure("attach to", joined->node, "the agent has sent no terminal", EPROTO)
                         : propagate(lent);
@@ -70,7 +73,7 @@ class Rank {
     }
 
     Expected<agent::RankEnded> supervise(std::vector<spank::Pump> &pumps, const UniqueFd &terminal) {
-        auto waited = client_.send(agent::WaitRank{});
+        auto waited = client_->send(agent::WaitRank{});
         for (;;) {
             if (!waited) {
                 if (waited.error().code != EPIPE)
@@ -78,16 +81,15 @@ class Rank {
                 waited = rejoin();
                 continue;
             }
-            std::vector<pollfd> others{{.fd = client_.fd(), .events = POLLIN, .revents = 0},
+            std::vector<pollfd> others{{.fd = client_->fd(), .events = POLLIN, .revents = 0},
                                        {.fd = signals_.get(), .events = POLLIN, .revents = 0}};
-            if (beside_ != nullptr)
-                beside_->watch(others);
+            beside_.watch(others);
             if (!spank::pump_and_poll(pumps, others, patience()))
                 return std::unexpected(errno_error("wait for", "the rank"));
             forward(terminal);
-            if (beside_ != nullptr)
-                beside_->work();
-            auto ended = client_.take<agent::RankEnded>(*waited);
+            heard_ = client_->received();
+            beside_.work();
+            auto ended = client_->take<agent::RankEnded>(*waited);
             if (!ended) {
                 waited = propagate(ended);
                 continue;
@@ -98,7 +100,7 @@ class Rank {
             if (there) {
                 for (const auto &line : there->reply.news)
                     std::cerr << "singularity-task: " << line << (terminal ? "\r\n" : "\n"); // it is raw
-                waited = client_.send(agent::WaitRank{});
+                waited = client_->send(agent::WaitRank{});
             }
         }
     }
@@ -108,7 +110,7 @@ class Rank {
 
   private:
     Expected<agent::Joined> join(const std::vector<int> &streams) {
-        auto asked = client_.send(request_, streams);
+        auto asked = client_->send(request_, streams);
         return asked ? await_joined(*asked) : propagate(asked);
     }
 
@@ -119,7 +121,8 @@ class Rank {
                 auto client = reach(socket_);
                 if (!client)
                     return false;
-                client_ = std::move(*client);
+                connect(std::move(*client));
+                beside_.connected(client_);
                 outcome = join(streams);
                 return outcome || outcome.error().code != EPIPE;
             },
@@ -131,7 +134,8 @@ class Rank {
     Expected<agent::Joined> await_joined(std::uint32_t asked) {
         auto deadline = Deadline::after(told_to_end_ ? kTogetherPatience : kStartPatience);
         for (;;) {
-            auto joined = client_.take<agent::Joined>(asked);
+            heard_ = client_->received();
+            auto joined = client_->take<agent::Joined>(asked);
             if (!joined)
                 return propagate(joined);
             if (const auto &there = *joined) {
@@ -145,14 +149,12 @@ class Rank {
                 return end_by(SIGTERM);
             if (deadline.expired())
                 return std::unexpected(timeout_error(deadline, "the agent to start the rank"));
-            std::vector<pollfd> watched{{.fd = client_.fd(), .events = POLLIN, .revents = 0},
+            std::vector<pollfd> watched{{.fd = client_->fd(), .events = POLLIN, .revents = 0},
                                         {.fd = signals_.get(), .events = POLLIN, .revents = 0}};
-            if (beside_ != nullptr)
-                beside_->watch(watched);
+            beside_.watch(watched);
             if (poll(watched.data(), watched.size(), patience(deadline)) < 0 && errno != EINTR)
                 return std::unexpected(errno_error("wait for", "the rank"));
-            if (beside_ != nullptr)
-                beside_->work();
+            beside_.work();
             signalfd_siginfo info{};
             if (read(signals_.get(), &info, sizeof(info)) != sizeof(info) || !is_for_program(info))
                 continue;
@@ -181,15 +183,17 @@ class Rank {
                 auto client = reach(socket_);
                 if (!client)
                     return false;
-                client_ = std::move(*client);
+                connect(std::move(*client));
                 request_.again = true;
-                auto joined = client_.call<agent::Joined>(request_);
+                auto joined = client_->call<agent::Joined>(request_);
                 if (!joined && joined.error().code == EPIPE)
                     return false;
                 // What the one before was told is lost.
                 if (joined && told_to_end_)
                     send(SIGTERM);
-                outcome = joined ? client_.send(agent::WaitRank{}) : propagate(joined);
+                if (joined)
+                    beside_.connected(client_);
+                outcome = joined ? client_->send(agent::WaitRank{}) : propagate(joined);
                 return true;
             },
             Deadline::after(kAgentPatience), "another node agent");
@@ -210,26 +214,31 @@ class Rank {
 
     void hear_of_end() {
         told_to_end_ = true;
-        if (beside_ != nullptr)
-            beside_->told_to_end();
+        beside_.told_to_end();
     }
 
-    // For poll(2). A rank that runs is waited for without end.
+    void connect(Client client) { client_ = std::make_shared<Client>(std::move(client)); }
+
+    // For poll(2). A rank that runs is waited for without end. What has been read and was for the other of
+    // the two, the rank and what is beside it, is not heard of by poll any more.
     [[nodiscard]] int patience(std::optional<Deadline> until = std::nullopt) const {
-        const auto other = beside_ != nullptr ? beside_->next_deadline() : std::optional<Deadline>();
+        if (client_->received() != heard_)
+            return 0;
+        const auto other = beside_.next_deadline();
         if (other && (!until || other->when() < until->when()))
             until = other;
         return until ? until->poll_timeout() : -1;
     }
 
     // A rank that has ended meanwhile wants no signal: the answer is of no interest.
-    void send(int number) { static_cast<void>(client_.send(agent::SignalRank{.number = number})); }
+    void send(int number) { static_cast<void>(client_->send(agent::SignalRank{.number = number})); }
 
     std::filesystem::path socket_;
-    Client client_;
+    std::shared_ptr<Client> client_;
     agent::JoinStep request_;
     UniqueFd signals_;
-    Companion *beside_;
+    Companion &beside_;
+    std::uint64_t heard_ = 0; // packets of the agent's, by both
     bool told_to_end_ = false;
     std::vector<int> early_; // signals that came before the rank ran
     int ended_by_ = 0;       // signal, and so the status that wait(2) has of it
@@ -238,7 +247,7 @@ class Rank {
 } // namespace
 
 Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep request,
-                       const std::vector<std::string> &command, Companion *beside) {
+                       const std::vector<std::string> &command, Companion &beside) {
     auto program = spank::describe_program(command);
     if (!program)
         return propagate(program);
@@ -267,8 +276,7 @@ Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep requ
     if (!other)
         return rank.ended_by() != 0 ? Expected<int>(rank.ended_by()) : propagate(other);
     pipes.have_been_given();
-    if (beside != nullptr)
-        beside->runs();
+    beside.runs();
     std::optional<spank::RawTerminal> raw;
     if (*other) {
         raw.emplace();

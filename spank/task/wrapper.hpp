@@ -13,10 +13,10 @@
 
 namespace singularity::task {
 
-// beside: what else is done meanwhile; may be null.
+// beside: what else is done meanwhile.
 // The rank's wait status, as waitpid(2) has it; all of its output has been delivered. An Error: it was not
 // started, or nobody knows what became of it.
 [[nodiscard]] Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep request,
-                                     const std::vector<std::string> &command, Companion *beside = nullptr);
+                                     const std::vector<std::string> &command, Companion &beside);
 
 } // namespace singularity::task

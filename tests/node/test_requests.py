@@ -42,9 +42,9 @@ def test_specifications_are_checked(agent, what):
 
 
 @pytest.mark.parametrize("kind", [OPEN_DOOR, WATCH_SAVES, COMMANDS_REST])
-def test_who_is_no_batch_script_has_no_commands(agent, kind):
+def test_who_is_no_task_has_no_commands(agent, kind):
     for uid in (ALICE, 0):
-        with agent.connect(uid) as connection, pytest.raises(Refused, match="it has not begun"):
+        with agent.connect(uid) as connection, pytest.raises(Refused, match="that of no task"):
             connection.ask(kind, text("") if kind == COMMANDS_REST else b"")
 
 

@@ -87,6 +87,21 @@ def test_a_training_on_fewer_and_more_gpus(cluster):
     assert results(output(cluster, job)) == results(output(cluster, undisturbed))
 
 
+def test_a_training_that_asks_slurm_before_each_step(cluster):
+    """Of the ranks that stop together, some must run on to where the others are, and need Slurm's commands for that. A command that
+    runs when a rank has come there ends before the rank is saved."""
+    asks = "[ $SLURM_PROCID != 0 ] || squeue -h -j $SLURM_JOB_ID -o %T >/dev/null"
+    job = submit(cluster, "--gpus=8", "--ntasks=8", script=TRAINING.replace("srun", f"export BEFORE_EACH_STEP='{asks}'\nsrun"))
+    for gpus in (4, 8, 4):
+        wait_more_steps(cluster, job, 5)
+        resize(cluster, job, f"TresPerJob=gres/gpu:{gpus}")
+    wait_more_steps(cluster, job, 5)
+    shown = output(cluster, job)
+    numbers = [int(one) for one in re.findall(r"^step (\d+) loss", shown, re.MULTILINE)]
+    assert numbers == list(range(len(numbers))) and "singularity-task: " not in shown, shown
+    cluster.slurm("scancel", str(job))
+
+
 @pytest.mark.parametrize("options, update, told", [
     (["--gpus=8", "--ntasks=8"], ["TresPerJob=gres/gpu:4"], ["SLURM_GPUS=4"]),
     (["--gpus=8", "--ntasks=8"], ["TresPerJob=gres/gpu:8"], ["SLURM_GPUS=8"]),

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Batch scripts that are saved themselves (--singularity-save-script), with what they have started without srun."""
+"""Batch scripts that are saved themselves (--singularity-save-script), with what they have started without srun; Slurm's commands in
+them and in tasks."""
 
 import re
+import shlex
 
 import pytest
 from conftest import elastic_up
@@ -25,8 +27,9 @@ def submit(cluster, *lines, options=("-N1", "-n1")):
 
 
 def lines(cluster, job):
-    """The job's output without what Slurm says itself, as on any requeue."""
-    return [line for line in output(cluster, job).splitlines() if not line.startswith(("slurmstepd-", "srun: "))]
+    """The job's output without what Slurm says itself, as on any requeue, and what keeps it from being saved."""
+    return [line for line in output(cluster, job).splitlines()
+            if not line.startswith(("slurmstepd-", "srun: ", "singularity-task: cannot save"))]
 
 
 def wait_output(cluster, job, pattern):
@@ -120,6 +123,89 @@ def test_commands_go_on_working_after_a_restore(cluster):
     cluster.controller.run("touch /shared/more")
     cluster.wait_job(job)
     assert lines(cluster, job) == ["begins", "state RUNNING", "restarts 1", "over"]
+
+
+def test_commands_work_again_when_a_save_was_refused(cluster):
+    """Which keeps nobody from the work: the script goes on as if nobody had asked."""
+    job = submit(cluster, "srun sh -c 'echo step; until [ -e /shared/refused ]; do sleep 0.1; done'",
+                 "squeue -h -j $SLURM_JOB_ID -o 'state %T'", "echo over")
+    wait_output(cluster, job, "^step$")
+    refused = cluster.controller.run(["singularityctl", "checkpoint", str(job)], check=False)
+    assert refused.returncode != 0 and "the job's output says why" in refused.stderr, refused
+    assert "waits for srun" in output(cluster, job)
+    cluster.controller.run("touch /shared/refused")
+    cluster.wait_job(job)
+    assert lines(cluster, job) == ["step", "state RUNNING", "over"]
+
+
+# Each rank, before and after what disturbs the job. A loop over what is asked for again and again, as launchers do.
+TASK = """
+ask() {
+    squeue -h -j $SLURM_JOB_ID -o "$1 rank $SLURM_PROCID %T"
+    echo "$1 rank $SLURM_PROCID" hosts $(scontrol show hostnames $SLURM_JOB_NODELIST | wc -l) exit $(scontrol show job nonsense >/dev/null 2>&1; echo $?)
+}
+ask before
+until [ -e /shared/asks-$SLURM_JOB_ID ]; do sleep 0.1; done
+ask after
+[ $SLURM_PROCID != 0 ] || echo sent $(sbatch --parsable -n1 -o /shared/sent.out --singularity-off --wrap "echo sent by $SLURM_JOB_ID")
+[ $SLURM_PROCID != 0 ] || srun --overlap --mem=0 -N1 -n1 echo nested $SLURM_JOB_ID
+singularityctl status $SLURM_JOB_ID | grep -c "^job: *$SLURM_JOB_ID "
+"""
+
+
+@pytest.mark.parametrize("how", [None, "requeued", "moved", "agents killed"])
+def test_slurms_commands_work_in_tasks(cluster, how):
+    options = ("-N1", "-n2") if how == "moved" else ("-N2", "--ntasks-per-node=1")
+    job = cluster.submit(ELASTIC, *options, script=script(f"srun bash -c {shlex.quote(TASK)}"))
+    for rank in range(2):
+        wait_output(cluster, job, f"^before rank {rank} hosts")
+    if how == "agents killed":
+        for host in cluster.nodes:
+            cluster.stop_daemon(host.name, "singularityd", "KILL")
+            cluster.start_agents(host.name)
+    elif how:
+        disturb(cluster, job, how)
+    cluster.controller.run(f"touch /shared/asks-{job}")
+    cluster.wait_job(job)
+    shown = lines(cluster, job)
+    nodes = 1 if how == "moved" else 2
+    expected = [f"{when} rank {rank} {what}" for when in ("before", "after") for rank in range(2)
+                for what in ("RUNNING", f"hosts {nodes} exit 1")]
+    sent = [line for line in shown if line.startswith("sent ")]
+    # Whether the nested step ran before is not known; that nothing was saved of it is said.
+    said = [line for line in shown if line.startswith("singularity-task: the step begins anew: cannot find a checkpoint")]
+    assert len(said) == (how in ("requeued", "moved")), output(cluster, job)
+    assert sorted(shown) == sorted(expected + sent + said + [f"nested {job}", "1", "1"]), output(cluster, job)
+    other = int(sent[0].split()[1])
+    cluster.wait_job(other)
+    assert cluster.controller.run(["cat", "/shared/sent.out"]).stdout == f"sent by {job}\n"
+
+
+def test_a_command_that_runs_on_keeps_a_step_from_being_saved_and_is_named(cluster):
+    nested = "srun --overlap --mem=0 sh -c \"until [ -e /shared/nested-ends ]; do sleep 0.1; done\""
+    job = cluster.submit(ELASTIC, "-N1", "-n1", script=script(f"srun sh -c '{nested}; exec sleep 1000'"))
+    wait_output(cluster, job, "^singularity-task: .*waits for srun, which runs outside")
+
+    def status():
+        return cluster.slurm("singularityctl", "status", str(job))
+    assert "\nunsavable: " in status()
+    refused = cluster.controller.run(["singularityctl", "checkpoint", str(job)], check=False)
+    assert refused.returncode != 0 and "the job's output says why" in refused.stderr, refused
+    cluster.controller.run("touch /shared/nested-ends")
+    wait_for(lambda: "\nunsavable: " not in status(), PATIENCE, "nothing to be in the way of a checkpoint any more")
+    cluster.slurm("singularityctl", "checkpoint", str(job))
+    cluster.slurm("scancel", str(job))
+
+
+def test_no_work_of_a_failure_is_saved(cluster):
+    """Slurm ends the step that a task has begun together with the task's own, which must not go on from that."""
+    job = cluster.submit(ELASTIC, "-N1", "-n1", script=script(
+        "srun sh -c 'echo begins; srun --singularity-off --overlap --mem=0 sh -c \"echo nested; exec sleep 1000\"; echo fails; sleep 1000'"))
+    wait_output(cluster, job, "^nested$")
+    requeue(cluster, job)
+    wait_for(lambda: output(cluster, job).count("begins\n") == 2, PATIENCE, "the step to begin anew")
+    assert "fails" not in output(cluster, job) # it is told to end, and not of the end of its step
+    cluster.slurm("scancel", str(job))
 
 
 def test_only_elastic_jobs_have_their_scripts_saved(cluster):

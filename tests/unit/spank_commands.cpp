@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Slurm's commands outside of a virtual node, run for stand-ins: a shell is the command, and a child of the
-// test is its stand-in.
+// Slurm's commands outside of a virtual node, run for stand-ins.
 #include "cmocka.hpp"
 #include "commands/runner.hpp"
 #include "commands/stand_in.hpp"
@@ -9,6 +8,7 @@
 #include "common/unique_fd.hpp"
 #include "common/unix_socket.hpp"
 #include "node/seqpacket.hpp"
+#include "stand_in.hpp"
 
 #include <array>
 #include <cerrno>
@@ -37,125 +37,7 @@
 namespace {
 
 using namespace singularity;
-using namespace std::chrono_literals;
-using commands::Runner;
-using test::expect_contains;
-using test::expect_equal;
-
-constexpr const char *kShell = "/bin/sh";
-constexpr auto kPatience = 60s;
-
-// Goes with the object.
-struct Scratch {
-    std::filesystem::path path;
-    Scratch() {
-        std::string name = (std::filesystem::temp_directory_path() / "commands.XXXXXX").native();
-        assert_non_null(mkdtemp(name.data()));
-        path = name;
-    }
-    Scratch(const Scratch &) = delete;
-    Scratch &operator=(const Scratch &) = delete;
-    Scratch(Scratch &&) = delete;
-    Scratch &operator=(Scratch &&) = delete;
-    ~Scratch() { std::filesystem::remove_all(path); }
-    [[nodiscard]] std::string door() const { return path / "commands.sock"; }
-    [[nodiscard]] UniqueFd listen() const {
-        auto made = listen_unix(door(), 0600, 16);
-        assert_true(made.has_value());
-        return std::move(*made);
-    }
-};
-
-UniqueFd memory() { return UniqueFd(memfd_create("stream", 0)); }
-
-std::string content(const UniqueFd &fd) {
-    struct stat about{};
-    assert_int_equal(fstat(fd.get(), &about), 0);
-    std::string out(static_cast<std::size_t>(about.st_size), '\0');
-    assert_int_equal(pread(fd.get(), out.data(), out.size(), 0), out.size());
-    return out;
-}
-
-// A process that stands for a command, with streams that the test can look into.
-struct StandIn {
-    UniqueFd in = memory();
-    UniqueFd out = memory();
-    UniqueFd err = memory();
-    pid_t pid = -1;
-    int status = -1;
-
-    StandIn() = default;
-    StandIn(const StandIn &) = delete;
-    StandIn &operator=(const StandIn &) = delete;
-    StandIn(StandIn &&) = delete;
-    StandIn &operator=(StandIn &&) = delete;
-    ~StandIn() {
-        if (pid > 0 && status < 0) {
-            kill(pid, SIGKILL);
-            waitpid(pid, nullptr, 0);
-        }
-    }
-
-    // What the child does to be the stand-in.
-    void fork_to(const std::function<int()> &what) {
-        pid = fork();
-        assert_true(pid >= 0);
-        if (pid > 0)
-            return;
-        for (int stream = 0; const UniqueFd *fd : {&in, &out, &err})
-            dup2(fd->get(), stream++);
-        close_range(STDERR_FILENO + 1, ~0U, 0); // the test's connections would stay open in this process
-        _exit(what());
-    }
-    void stand(
-        const std::string &door, const commands::Command &command, const std::function<void()> &first = [] {},
-        const commands::Patience &patience = {.pause_ms = 5}) {
-        fork_to([&] {
-            first();
-            return commands::stand_for(command, door, patience);
-        });
-    }
-    void run(const std::string &door, const std::string &script, const std::string &path = kShell) {
-        stand(door, {.path = path, .arguments = {"sh", "-c", script}, .environment = {"PATH=/usr/bin:/bin"}});
-    }
-    [[nodiscard]] bool ended() { return status >= 0 || waitpid(pid, &status, WNOHANG) == pid; }
-};
-
-// The loop of the process of which the runner is a part.
-void until(Runner &runner, const std::function<bool()> &holds, const char *what,
-           const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
-    for (const auto deadline = Deadline::after(kPatience); !holds();) {
-        if (deadline.expired())
-            test::fail(timeout_error(deadline, what).message(), file, line);
-        std::vector<pollfd> fds;
-        runner.watch(fds);
-        static_cast<void>(poll(fds.data(), fds.size(), 5)); // the condition may be one of other processes
-        runner.work();
-    }
-}
-
-int end_of(Runner &runner, StandIn &one) {
-    until(runner, [&] { return one.ended(); }, "the end of a stand-in");
-    return one.status;
-}
-
-void expect_exit(Runner &runner, StandIn &one, int status, const char *file = __builtin_FILE(),
-                 int line = __builtin_LINE()) {
-    const int found = end_of(runner, one);
-    if (!WIFEXITED(found) || WEXITSTATUS(found) != status)
-        test::fail("status " + std::to_string(found) + ", not exit status " + std::to_string(status) + ": " +
-                       content(one.err),
-                   file, line);
-}
-
-void rests(Runner &runner) {
-    until(runner, [&] { return runner.at_rest(); }, "the runner's rest");
-    assert_int_equal(runner.running().size(), 0);
-}
-
-commands::Setting only(std::vector<std::filesystem::path> paths) {
-    return {.commands = std::move(paths), .adapt = {}};
-}
+using namespace test;
 
 // Writes its number and goes on.
 pid_t number_of(Runner &runner, const StandIn &one) {
@@ -397,11 +279,11 @@ void nobody_there_is_said_after_a_time(void **) {
     expect_exit(runner, one, 1);
     expect_contains(content(one.err),
                     "srun: cannot run /usr/bin/srun: nobody outside of the virtual node has taken it at " +
-                        scratch.door());
+                        scratch.path.native());
 }
 
 UniqueFd connected(const Scratch &scratch) {
-    auto made = connect_unix(scratch.door(), Deadline::after(kPatience));
+    auto made = connect_unix(scratch.socket(), Deadline::after(kPatience));
     assert_true(made.has_value());
     return std::move(*made);
 }
@@ -453,13 +335,13 @@ void a_pause_sends_away_who_has_not_begun(void **) {
         std::size_t count = 0;
         // Those of the listener's side that are not accepted have no name there; those that are have it.
         for (std::string line; std::getline(sockets, line);)
-            count += line.ends_with(scratch.door()) ? 1 : 0;
+            count += line.ends_with(scratch.socket().native()) ? 1 : 0;
         return count >= 4;
     };
     assert_true(
         wait_until(has_connected, Deadline::after(kPatience), "a stand-in that has connected").has_value());
     runner.pause();
-    const auto late = connect_unix(scratch.door(), Deadline::after(kPatience));
+    const auto late = connect_unix(scratch.socket(), Deadline::after(kPatience));
     assert_false(late.has_value());
     assert_int_equal(late.error().code, ECONNREFUSED);
     for (UniqueFd *socket : {&accepted, &waiting}) {
@@ -638,48 +520,6 @@ void what_is_no_request_is_refused(void **) {
     }
 }
 
-// As in a virtual node: the program is mounted over a command, and finds its door where it always is.
-void the_installed_program_stands_for_what_it_hides(void **) {
-    const Scratch scratch;
-    const auto srun = scratch.path / "srun";
-    std::filesystem::copy_file(kShell, srun);
-    for (const char *name : {"work", "other"})
-        std::filesystem::create_directory(scratch.path / name);
-    const std::ofstream file(scratch.path / "other" / "of the node");
-    Runner runner(only({srun}));
-    runner.open(scratch.listen());
-    constexpr int kNotPossible = 99;
-    const auto in_a_node = [&](StandIn &one, const std::filesystem::path &over) {
-        one.fork_to([&] {
-            const auto other = scratch.path / "other";
-            if (unshare(CLONE_NEWNS) != 0 ||
-                mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-                mount("none", "/run", "tmpfs", 0, nullptr) != 0 || mkdir("/run/singularity", 0755) != 0 ||
-                mount(scratch.path.c_str(), "/run/singularity", nullptr, MS_BIND, nullptr) != 0 ||
-                mount(SINGULARITY_COMMAND, srun.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
-                (!over.empty() && mount(other.c_str(), over.c_str(), nullptr, MS_BIND, nullptr) != 0) ||
-                chdir((scratch.path / "work").c_str()) != 0)
-                return kNotPossible;
-            execl(srun.c_str(), "anything", "-c", "pwd -P; ls; echo $WORD $0; exit 5", nullptr);
-            return kNotPossible;
-        });
-    };
-    setenv("WORD", "said", 1);
-    StandIn same;
-    in_a_node(same, {});
-    if (const int status = end_of(runner, same); WIFEXITED(status) && WEXITSTATUS(status) == kNotPossible)
-        test::skip("mounts cannot be made here");
-    expect_exit(runner, same, 5);
-    expect_equal(content(same.out),
-                 std::filesystem::canonical(scratch.path / "work").native() + "\nsaid anything\n");
-    // A directory that has this name only in the node.
-    StandIn hidden;
-    in_a_node(hidden, scratch.path / "work");
-    expect_exit(runner, hidden, 5);
-    expect_contains(content(hidden.out), "of the node\nsaid anything\n");
-    unsetenv("WORD");
-}
-
 } // namespace
 
 int main() {
@@ -702,7 +542,6 @@ int main() {
         cmocka_unit_test(the_end_is_everybodys),
         cmocka_unit_test(connections_have_a_limit),
         cmocka_unit_test(what_is_no_request_is_refused),
-        cmocka_unit_test(the_installed_program_stands_for_what_it_hides),
     };
     return cmocka_run_group_tests_name("commands", tests, nullptr, nullptr);
 }

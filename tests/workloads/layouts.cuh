@@ -213,6 +213,8 @@ inline int train(const Layout &layout, int argc, char **argv, int learned = exam
     const auto digits = read_digits(static_cast<std::size_t>(learned));
     // What a step waits for its images, as where they come from slow disks.
     const std::chrono::milliseconds loading(std::stoi(workload::environment("LOADING_MS", nullptr, "0")));
+    // A command of the shell's, as where a program looks before each step for how long it still has.
+    const auto before_each = workload::environment("BEFORE_EACH_STEP", nullptr, "");
     const auto world = workload::world_of_environment();
     if (world.size != layout.ranks())
         workload::stop(argv[0], 0, "ranks", "there have to be " + std::to_string(layout.ranks()));
@@ -225,6 +227,8 @@ inline int train(const Layout &layout, int argc, char **argv, int learned = exam
         Rank rank(layout, world, all);
         for (int step = 0; step < steps; ++step) {
             std::this_thread::sleep_for(loading);
+            if (!before_each.empty() && std::system(before_each.c_str()) != 0)
+                workload::stop(argv[0], step, before_each, "the command has failed");
             losses.push_back(rank.step(digits, batch_of(step, learned)));
             if (world.rank == 0)
                 std::printf("step %d loss %a\n", step, static_cast<double>(losses.back()));

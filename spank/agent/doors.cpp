@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "doors.hpp"
+
+#include "common/text.hpp"
+#include "job_save.hpp"
+#include "log.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <ranges>
+#include <utility>
+
+#include <sys/socket.h>
+
+namespace singularity::agent {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kRestPatience = 30s; // longer than wrappers wait for a command
+constexpr int kBacklog = 128;
+constexpr std::size_t kWordsLimit = 500; // of a wrapper, which is a user's process
+
+} // namespace
+
+Doors::Keeper *Doors::find(const void *who) {
+    std::erase_if(keepers_, [](const Keeper &one) { return one.wrapper.left(); });
+    const auto found =
+        std::ranges::find_if(keepers_, [&](const Keeper &one) { return one.wrapper.who == who; });
+    return found == keepers_.end() ? nullptr : &*found;
+}
+
+// The wrapper, who has it still, gets nobody new by it.
+void Doors::close(Keeper &keeper) {
+    if (keeper.socket)
+        shutdown(keeper.socket.get(), SHUT_RDWR);
+    keeper.socket.reset();
+}
+
+bool Doors::all_rest() const {
+    return std::ranges::all_of(keepers_, [](const Keeper &one) { return one.resting.has_value(); });
+}
+
+Expected<int> Doors::open(Wrapper wrapper, const std::vector<std::filesystem::path> &paths,
+                          const SocketOwner &owner) {
+    if (!wanted_by_.empty())
+        return failure("open a door for", "Slurm's commands", "they rest, because the step is being saved",
+                       EAGAIN);
+    const auto &first = paths.front();
+    auto socket = listen_in_node(first.parent_path(), first.filename(), kBacklog, owner);
+    if (!socket)
+        return propagate(socket);
+    for (const auto &other : paths | std::views::drop(1))
+        if (auto shared = share_in_node(first, other); !shared)
+            return propagate(shared);
+    Keeper *keeper = find(wrapper.who);
+    if (keeper == nullptr) {
+        keepers_.push_back({.wrapper = std::move(wrapper), .socket = {}, .watcher = {}, .resting = {}});
+        keeper = &keepers_.back();
+    }
+    close(*keeper);
+    keeper->socket = *std::move(socket);
+    return keeper->socket.get();
+}
+
+void Doors::watch(const void *who, const Asker &asker) {
+    Keeper *const keeper = find(who);
+    if (keeper == nullptr)
+        return asker.refuse({"look after", "Slurm's commands", "this wrapper serves none", EINVAL});
+    if (wanted_by_.empty())
+        keeper->watcher = asker;
+    else
+        asker.tell(SaveBegins{});
+}
+
+void Doors::rest_of(const void *who, const std::string &trouble, const Asker &asker) {
+    Keeper *const keeper = find(who);
+    if (keeper == nullptr)
+        return asker.refuse({"look after", "Slurm's commands", "this wrapper serves none", EINVAL});
+    keeper->resting = asker;
+    if (wanted_by_.empty())
+        return go_on();
+    if (!trouble.empty() && !waiting_.empty())
+        return settle(failure("save", step_, escaped(trouble.substr(0, kWordsLimit)), JobSave::kWaits));
+    look();
+}
+
+void Doors::rest(For what, Then then) {
+    wanted_by_.insert(what);
+    waiting_.emplace_back(what, std::move(then));
+    until_ = Deadline::after(kRestPatience);
+    for (Keeper &keeper : keepers_) {
+        close(keeper);
+        if (const auto watcher = std::exchange(keeper.watcher, std::nullopt))
+            watcher->tell(SaveBegins{});
+    }
+    look();
+}
+
+void Doors::let_go(For what) {
+    if (wanted_by_.erase(what) == 0)
+        return;
+    std::vector<Then> dropped;
+    for (auto &[wanted_for, then] : waiting_)
+        if (wanted_for == what)
+            dropped.push_back(std::move(then));
+    std::erase_if(waiting_, [what](const auto &one) { return one.first == what; });
+    if (waiting_.empty())
+        until_.reset();
+    if (wanted_by_.empty())
+        go_on();
+    for (const auto &then : dropped)
+        then(failure("wait for", "Slurm's commands", "nobody wants their rest any more", ECANCELED));
+}
+
+// Those serve none until they have a door again.
+void Doors::go_on() {
+    for (const Keeper &keeper : keepers_)
+        if (keeper.resting)
+            keeper.resting->tell(Done{});
+    std::erase_if(keepers_, [](const Keeper &one) { return one.resting.has_value(); });
+}
+
+void Doors::look() {
+    std::erase_if(keepers_, [](const Keeper &one) { return one.wrapper.left(); });
+    if (waiting_.empty())
+        return;
+    const bool late = until_ && until_->expired();
+    if (late)
+        kLog.warning("{}", timeout_error(*until_, fmt::format("Slurm's commands in {}", step_)).message());
+    if (late || all_rest())
+        settle({});
+}
+
+// Who is told may ask for something else at once.
+void Doors::settle(const Expected<void> &outcome) {
+    const auto waiting = std::exchange(waiting_, {});
+    until_.reset();
+    if (!outcome) {
+        wanted_by_.clear();
+        go_on();
+    }
+    for (const auto &[what, then] : waiting)
+        then(outcome);
+}
+
+} // namespace singularity::agent

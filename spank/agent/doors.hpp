@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Slurm's commands in the nodes that a step has on this host (../commands): the sockets on which stand-ins
+// ask for them, the wrappers that serve these, and how both come to rest while the step is saved.
+#pragma once
+
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+#include "live_node.hpp"
+#include "node_socket.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace singularity::agent {
+
+class Doors {
+  public:
+    // For what the commands are to rest. Each is let go by itself.
+    enum class For : std::uint8_t { save, check };
+    using Then = std::function<void(const Expected<void> &)>;
+    // Who serves one: a value that nobody else has until he has left.
+    struct Wrapper {
+        const void *who = nullptr;
+        std::function<bool()> left;
+    };
+
+    // step: its name, for messages.
+    explicit Doors(std::string step) : step_(std::move(step)) {}
+
+    // A socket that listens, for this wrapper, who comes to rest with the others from now on. `paths`: where
+    // it is found in directories of the step's nodes; at least one. The one that the wrapper had before is
+    // closed. EAGAIN: not while the commands rest.
+    [[nodiscard]] Expected<int> open(Wrapper wrapper, const std::vector<std::filesystem::path> &paths,
+                                     const SocketOwner &owner);
+    // This wrapper hears when its commands are to rest, at once if they are to already.
+    void watch(const void *who, const Asker &asker);
+    // This wrapper's rest, or, with what stands in the way, do not; it hears when they need no longer.
+    void rest_of(const void *who, const std::string &trouble, const Asker &asker);
+
+    // From now on nobody finds a socket. `then` is told when all commands rest, or which does not
+    // (JobSave::kWaits), or that nobody wants it any more (ECANCELED). A wrapper that does not answer in time
+    // is not waited for: who looks at the processes finds each stand-in that has a connection.
+    void rest(For what, Then then);
+    // They go on when nobody else needs their rest.
+    void let_go(For what);
+
+    // Who has left, and who is late.
+    void look();
+    [[nodiscard]] const std::optional<Deadline> &until() const { return until_; }
+
+  private:
+    struct Keeper {
+        Wrapper wrapper;
+        UniqueFd socket;
+        std::optional<Asker> watcher;
+        std::optional<Asker> resting;
+    };
+    [[nodiscard]] Keeper *find(const void *who);
+    static void close(Keeper &keeper);
+    [[nodiscard]] bool all_rest() const;
+    void settle(const Expected<void> &outcome);
+    void go_on();
+
+    std::string step_;
+    std::vector<Keeper> keepers_;
+    std::set<For> wanted_by_;
+    std::vector<std::pair<For, Then>> waiting_;
+    std::optional<Deadline> until_; // they wait
+};
+
+} // namespace singularity::agent

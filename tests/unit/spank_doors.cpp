@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// How the wrappers that run Slurm's commands for a step's nodes come to rest.
+#include "agent/doors.hpp"
+#include "agent/job_save.hpp"
+#include "cmocka.hpp"
+#include "common/unix_socket.hpp"
+#include "node/door.hpp"
+
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace {
+
+using namespace singularity;
+using namespace singularity::agent;
+using test::expect_contains;
+
+// Two nodes' directories, and where doors are in them.
+struct Folders {
+    std::filesystem::path top;
+    Folders() {
+        std::string name = (std::filesystem::temp_directory_path() / "doors.XXXXXX").native();
+        assert_non_null(mkdtemp(name.data()));
+        top = name;
+        for (const char *const node : {"a", "b"})
+            std::filesystem::create_directory(top / node);
+    }
+    Folders(const Folders &) = delete;
+    Folders &operator=(const Folders &) = delete;
+    Folders(Folders &&) = delete;
+    Folders &operator=(Folders &&) = delete;
+    ~Folders() { std::filesystem::remove_all(top); }
+    [[nodiscard]] std::filesystem::path door(const char *node, std::uint32_t rank) const {
+        return top / node / node::door_name(rank);
+    }
+};
+
+class Wrapper {
+  public:
+    bool left = false;
+
+    // What it is told last.
+    [[nodiscard]] Asker asker() {
+        return {.token = 1,
+                .answer = [this](const std::string &bytes, std::span<const int>) { told_ = bytes; }};
+    }
+    template <class Reply>
+    [[nodiscard]] bool hears() {
+        return node::decode<Reply>(std::exchange(told_, {})).has_value();
+    }
+    [[nodiscard]] bool hears_nothing() const { return told_.empty(); }
+
+    Expected<int> open(Doors &doors, const std::vector<std::filesystem::path> &paths) {
+        return doors.open({.who = this, .left = [this] { return left; }}, paths,
+                          {.uid = geteuid(), .gid = getegid()});
+    }
+    void begin(Doors &doors, const Folders &folders) {
+        assert_true(open(doors, {folders.door("a", 0)}).has_value());
+        doors.watch(this, asker());
+        assert_true(hears_nothing());
+    }
+    void rest(Doors &doors, const std::string &trouble = {}) { doors.rest_of(this, trouble, asker()); }
+
+  private:
+    std::string told_;
+};
+
+// What became of a wish that they rest.
+struct Wish {
+    std::optional<Expected<void>> outcome;
+    [[nodiscard]] Doors::Then then() {
+        return [this](const Expected<void> &told) {
+            assert_false(outcome.has_value());
+            outcome = told;
+        };
+    }
+    [[nodiscard]] bool fulfilled() const { return outcome && outcome->has_value(); }
+};
+
+int connect_code(const std::filesystem::path &door) {
+    const auto made = connect_unix(door, Deadline::after(std::chrono::seconds(5)));
+    return made ? 0 : made.error().code;
+}
+
+// Which a wrapper needs that stands for several ranks.
+void a_door_may_be_in_several_places(void **) {
+    const Folders folders;
+    Doors doors("47.0");
+    Wrapper one;
+    Wrapper other;
+    const std::vector both{folders.door("a", 0), folders.door("b", 1), folders.door("b", 2)};
+    assert_true(one.open(doors, both).has_value());
+    assert_true(other.open(doors, {folders.door("a", 3)}).has_value());
+    for (const auto &door : both)
+        assert_int_equal(connect_code(door), 0);
+    assert_int_equal(connect_code(folders.door("a", 3)), 0);
+    // Which closes the one before, and no other's.
+    assert_true(one.open(doors, {both[1]}).has_value());
+    assert_int_equal(connect_code(both[0]), ECONNREFUSED);
+    assert_int_equal(connect_code(both[1]), 0);
+    assert_int_equal(connect_code(folders.door("a", 3)), 0);
+}
+
+void nobody_is_found_while_they_rest(void **) {
+    const Folders folders;
+    Doors doors("47.0");
+    Wrapper one;
+    one.begin(doors, folders);
+    Wish save;
+    doors.rest(Doors::For::save, save.then());
+    assert_int_equal(connect_code(folders.door("a", 0)), ECONNREFUSED);
+    assert_int_equal(one.open(doors, {folders.door("a", 0)}).error().code, EAGAIN);
+    assert_true(one.hears<SaveBegins>());
+    assert_false(save.outcome.has_value());
+    one.rest(doors);
+    assert_true(save.fulfilled());
+    assert_true(one.hears_nothing());
+    doors.let_go(Doors::For::save);
+    assert_true(one.hears<Done>());
+    one.begin(doors, folders);
+    assert_int_equal(connect_code(folders.door("a", 0)), 0);
+}
+
+void all_of_them_rest_first(void **) {
+    const Folders folders;
+    Doors doors("47.0");
+    std::array<Wrapper, 3> all;
+    for (auto &one : all)
+        one.begin(doors, folders);
+    Wish save;
+    doors.rest(Doors::For::save, save.then());
+    all[0].rest(doors);
+    all[1].rest(doors);
+    assert_false(save.outcome.has_value());
+    all[2].left = true;
+    doors.look();
+    assert_true(save.fulfilled());
+}
+
+void where_nobody_serves_all_rest(void **) {
+    Doors doors("47.0");
+    Wish save;
+    doors.rest(Doors::For::save, save.then());
+    assert_true(save.fulfilled());
+    assert_false(doors.until().has_value());
+}
+
+void who_watches_late_hears_at_once(void **) {
+    const Folders folders;
+    Doors doors("47.0");
+    Wrapper one;
+    assert_true(one.open(doors, {folders.door("a", 0)}).has_value());
+    Wish save;
+    doors.rest(Doors::For::save, save.then());
+    doors.watch(&one, one.asker());
+    assert_true(one.hears<SaveBegins>());
+}
+
+void what_does_not_rest_is_said_and_goes_on(void **) {
+    const Folders folders;
+    Doors doors("47.0");
+    std::array<Wrapper, 2> all;
+    for (auto &one : all)
+        one.begin(doors, folders);
+    Wish save;
+    doors.rest(Doors::For::save, save.then());
+    all[0].rest(doors);
+    // A wrapper is a user's process: what it says may be anything.
+    all[1].rest(doors, "it waits for srun\n" + std::string(5000, '!'));
+    assert_true(save.outcome && !save.outcome->has_value());
+    const auto &error = save.outcome->error();
+    assert_int_equal(error.code, JobSave::kWaits);
+    expect_contains(error.message(), "47.0: it waits for srun\\n!!!");
+    assert_true(error.message().size() < 600);
+    for (auto &one : all)
+        assert_true(one.hears<Done>());
+    assert_true(all[0].open(doors, {folders.door("a", 0)}).has_value());
+    // Which is late: nobody waits for it.
+    all[0].rest(doors);
+    assert_true(all[0].hears<Done>());
+    // Who has no door yet is not waited for.
+    Wish again;
+    doors.rest(Doors::For::save, again.then());
+    assert_true(again.fulfilled());
+}
+
+void a_save_and_a_check_do_not_disturb_each_other(void **) {
+    const Folders folders;
+    Doors doors("47.0");
+    Wrapper one;
+    one.begin(doors, folders);
+    Wish check;
+    Wish save;
+    doors.rest(Doors::For::check, check.then());
+    doors.rest(Doors::For::save, save.then());
+    one.rest(doors);
+    assert_true(one.hears<SaveBegins>());
+    assert_true(check.fulfilled() && save.fulfilled());
+    doors.let_go(Doors::For::check);
+    assert_true(one.hears_nothing());
+    assert_int_equal(one.open(doors, {folders.door("a", 0)}).error().code, EAGAIN);
+    Wish again;
+    doors.rest(Doors::For::check, again.then());
+    assert_true(again.fulfilled());
+    doors.let_go(Doors::For::save);
+    assert_true(one.hears_nothing());
+    doors.let_go(Doors::For::check);
+    doors.let_go(Doors::For::check);
+    assert_true(one.hears<Done>());
+}
+
+void a_save_that_is_given_up_is_told_so(void **) {
+    const Folders folders;
+    Doors doors("47.0");
+    Wrapper one;
+    one.begin(doors, folders);
+    Wish save;
+    doors.rest(Doors::For::save, save.then());
+    assert_true(one.hears<SaveBegins>());
+    doors.let_go(Doors::For::save);
+    assert_true(save.outcome && save.outcome->error().code == ECANCELED);
+    one.rest(doors);
+    assert_true(one.hears<Done>());
+    assert_false(doors.until().has_value());
+    assert_true(one.open(doors, {folders.door("a", 0)}).has_value());
+}
+
+void who_serves_none_says_nothing_about_rest(void **) {
+    const Folders folders;
+    Doors doors("47.0");
+    Wrapper one;
+    Wrapper stranger;
+    one.begin(doors, folders);
+    Wish save;
+    doors.rest(Doors::For::save, save.then());
+    stranger.rest(doors);
+    assert_true(stranger.hears<Failed>());
+    doors.watch(&stranger, stranger.asker());
+    assert_true(stranger.hears<Failed>());
+    assert_false(save.outcome.has_value());
+}
+
+} // namespace
+
+int main() {
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(a_door_may_be_in_several_places),
+        cmocka_unit_test(nobody_is_found_while_they_rest),
+        cmocka_unit_test(all_of_them_rest_first),
+        cmocka_unit_test(where_nobody_serves_all_rest),
+        cmocka_unit_test(who_watches_late_hears_at_once),
+        cmocka_unit_test(what_does_not_rest_is_said_and_goes_on),
+        cmocka_unit_test(a_save_and_a_check_do_not_disturb_each_other),
+        cmocka_unit_test(a_save_that_is_given_up_is_told_so),
+        cmocka_unit_test(who_serves_none_says_nothing_about_rest),
+    };
+    return cmocka_run_group_tests_name("doors", tests, nullptr, nullptr);
+}
