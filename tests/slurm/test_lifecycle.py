@@ -228,6 +228,7 @@ def test_jobs_of_two_users(cluster):
         for job in jobs.values():
             wait_counted(cluster, job, number, 2)
         for job in jobs.values():
+            cluster.wait_job(job, ("RUNNING",), seconds=PATIENCE)  # it may have counted as far in the run before
             requeue(cluster, job)
     for job in jobs.values():
         cluster.wait_job(job, seconds=PATIENCE)
