@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <utility>
@@ -53,6 +54,12 @@ Expected<void> become(Step *step, const wire::PrepareJob &request) {
     return step->become(
         request.job(),
         {.uid = user.uid(), .gid = user.gid(), .groups = {user.groups().begin(), user.groups().end()}});
+}
+
+// A rank that has ended needs no signal. With any other failure it runs on as if nobody had told it.
+void complain_unless_ended(const Expected<Done> &sent) {
+    if (!sent && sent.error().code != ESRCH && sent.error().code != ENOENT && sent.error().code != ECHILD)
+        kLog.error("{}", sent.error().message());
 }
 
 } // namespace
@@ -472,8 +479,10 @@ void Member::signal_held(const Answer &answer) {
     for (const auto &place : places) {
         if (LiveNode *const node = nodes_->find_node(place.node); node != nullptr)
             node->signal({.node = place.node, .task = place.task, .number = SIGTERM},
-                         asker_for<Done>(
-                             [all](Expected<Done> sent) { all(sent ? Expected<void>() : propagate(sent)); }),
+                         asker_for<Done>([all](Expected<Done> sent) {
+                             complain_unless_ended(sent);
+                             all(sent ? Expected<void>() : propagate(sent));
+                         }),
                          true);
         else
             all({});
