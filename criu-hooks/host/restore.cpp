@@ -98,18 +98,18 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
     std::optional<Error> refused;
     Deadline left = deadline;
     Standstill standstill(kStandstill);
-    const auto hold = [&]() -> Expected<void> {
+    const auto hold = [&](pid_t init) -> Expected<void> {
         const auto before = std::chrono::ceil<std::chrono::milliseconds>(left.remaining());
-        auto held = wanted.hold();
+        auto held = wanted.hold(init);
         left = Deadline::after(before);
         standstill = Standstill(kStandstill);
         return held;
     };
-    const Notify notify = [&](const std::string &stage, pid_t) -> Expected<void> {
+    const Notify notify = [&](const std::string &stage, pid_t init) -> Expected<void> {
         if (left.expired())
             return std::unexpected(timeout_error(left, "the restore"));
         if (stage == kHeld && wanted.hold)
-            if (auto held = hold(); !held) {
+            if (auto held = hold(init); !held) {
                 refused = held.error();
                 return held;
             }

@@ -66,6 +66,12 @@ class LiveNode {
                                                  const Surroundings &surroundings, Asker asker);
     // One that an earlier agent has made, by its record.
     [[nodiscard]] static Expected<LiveNode> adopt(node::Room room, const Surroundings &surroundings);
+    // Its network namespace and its init, for who connects it.
+    struct Ends {
+        UniqueFd network;
+        UniqueFd init;
+    };
+    using OnHeld = std::function<void(Ends)>;
     // From a checkpoint, of which the worker has told.
     struct RestorePlan {
         node::Record record;
@@ -75,7 +81,7 @@ class LiveNode {
         std::optional<Meeting> meeting; // of its proxies with those of other nodes
         Worker worker;
         GivenTasks given;
-        std::function<void()> on_held; // it stands still from now on, until go_on()
+        OnHeld on_held; // it stands still from now on, until go_on()
     };
     [[nodiscard]] static Expected<LiveNode> restore(RestorePlan plan, const Surroundings &surroundings,
                                                     Asker asker);
@@ -130,12 +136,7 @@ class LiveNode {
     // It has been restored, and held.
     [[nodiscard]] Expected<void> go_on();
 
-    // Its network namespace and its init, for who connects it.
-    struct Ends {
-        UniqueFd network;
-        UniqueFd init;
-    };
-    [[nodiscard]] Expected<Ends> ends() const;
+    [[nodiscard]] Expected<Ends> ends() const; // while it runs
 
     // Nobody is told if there is no asker.
     void destroy(std::optional<Asker> asker);
@@ -270,7 +271,7 @@ class LiveNode {
     OnStep on_step_;                                  // of a part of a checkpoint
     std::optional<bool> part_;                        // the worker is at one; whether the node goes on
     GivenTasks given_;                                // for a restore
-    std::function<void()> on_held_;                   // of a restore
+    OnHeld on_held_;                                  // of a restore
     std::map<std::uint32_t, std::vector<char>> cpus_; // of tasks that are still to be bound to theirs
     std::optional<node::Making> making_;
     std::optional<Asker> maker_;       // hears how the making went

@@ -265,8 +265,11 @@ bool LiveNode::take_news(node::Packet &packet) {
         retry_ = Deadline::after(0s);
         return true;
     }
-    if (node::decode<WorkStepped>(packet.bytes) && state_ == State::restoring && on_held_) {
-        std::exchange(on_held_, {})();
+    if (node::decode<WorkHeld>(packet.bytes) && state_ == State::restoring && on_held_ &&
+        packet.descriptors.size() == 2) {
+        UniqueFd network(packet.descriptors.take(0));
+        UniqueFd init(packet.descriptors.take(1));
+        std::exchange(on_held_, {})({.network = std::move(network), .init = std::move(init)});
         return true;
     }
     if (const auto born = node::decode<WorkBorn>(packet.bytes);

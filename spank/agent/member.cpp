@@ -334,7 +334,13 @@ void Member::make_nodes(const Answer &answer) {
                 asker_for<Created>([self = shared_from_this(), one, all](Expected<Created> created) {
                     if (!created)
                         return all(propagate(created));
-                    self->attach(*one, all);
+                    LiveNode *const node = self->nodes_->find_node(one->name());
+                    auto ends = node != nullptr
+                                    ? node->ends()
+                                    : failure("connect", quote(one->name()), "there is no such node", ENOENT);
+                    if (!ends)
+                        return all(propagate(ends));
+                    self->attach(*one, *ends, all);
                 }));
         else
             restore(*one, all);
@@ -366,13 +372,9 @@ std::optional<Meeting> Member::meeting_of(const wire::JobNode &one) const {
                    .socket = one.number() == 1 ? meeting_ : nullptr};
 }
 
-void Member::attach(const wire::JobNode &one, std::function<void(Expected<void>)> then) {
-    LiveNode *const node = nodes_->find_node(one.name());
-    auto ends = node != nullptr ? node->ends()
-                                : failure("connect", quote(one.name()), "there is no such node", ENOENT);
-    if (!ends)
-        return then(propagate(ends));
-    const std::array descriptors{ends->network.get(), ends->init.get()};
+void Member::attach(const wire::JobNode &one, const LiveNode::Ends &ends,
+                    std::function<void(Expected<void>)> then) {
+    const std::array descriptors{ends.network.get(), ends.init.get()};
     network_.ask<network::Done>(
         network::AttachRequest{.node = one.number()},
         [then = std::move(then)](Expected<network::Done> attached) {

@@ -40,7 +40,8 @@ class NodeKeeper {
         ProxyShare share;
         std::optional<Meeting> meeting;
         std::function<Expected<GivenTasks>(const std::vector<char> &)> on_found;
-        std::function<void()> on_held; // before the asker hears that it runs: it waits for LiveNode::go_on()
+        // Before the asker hears that it runs: it waits for LiveNode::go_on().
+        LiveNode::OnHeld on_held;
     };
     virtual void restore_node(Restoring restoring, const Asker &asker) = 0;
     // Whether nothing of the batch script of this step's job can run on. stop: it is to be stopped for that.
@@ -116,7 +117,9 @@ class Member : public std::enable_shared_from_this<Member> {
     void make_nodes(const Answer &answer);
     // Of the proxies of one of its nodes with all others of the job.
     [[nodiscard]] std::optional<Meeting> meeting_of(const peers::wire::JobNode &one) const;
-    void attach(const peers::wire::JobNode &one, std::function<void(Expected<void>)> done);
+    // To the job's network.
+    void attach(const peers::wire::JobNode &one, const LiveNode::Ends &ends,
+                std::function<void(Expected<void>)> done);
     void start(const peers::wire::StartJob &request, const Answer &answer);
     [[nodiscard]] Expected<Step::Brought> what_to_start(const peers::wire::JobNode &one, std::uint32_t local);
     void started(const peers::wire::JobNode &one, std::uint32_t rank, std::uint32_t task);

@@ -14,7 +14,8 @@ namespace singularity::agent {
 
 namespace wire = peers::wire;
 
-// Its peers are not connected before it has all of its sockets: nothing that they send is refused.
+// It is connected when it has all of its sockets, so nothing that its peers send is refused, and before it
+// runs, so nothing that it sends is lost.
 void Member::restore(const wire::JobNode &one, std::function<void(Expected<void>)> then) {
     const auto &connect = record_.connect();
     coming_[one.name()].then = std::move(then);
@@ -27,13 +28,17 @@ void Member::restore(const wire::JobNode &one, std::function<void(Expected<void>
          .meeting = meeting_of(one),
          .on_found = [self = shared_from_this(),
                       &one](const std::vector<char> &ranks) { return self->take_ranks(one, ranks); },
-         .on_held = [self = shared_from_this(), &one] { self->tell(one.name(), {}); }},
+         .on_held =
+             [self = shared_from_this(), &one](const LiveNode::Ends &ends) {
+                 self->attach(one, ends, [self, &one](const Expected<void> &attached) {
+                     self->tell(one.name(), attached);
+                 });
+             }},
         asker_for<Imaged>([self = shared_from_this(), &one](Expected<Imaged> imaged) {
             if (!imaged)
                 return self->tell(one.name(), propagate(imaged));
             self->restored(one);
-            self->attach(one,
-                         [self, &one](const Expected<void> &attached) { self->tell(one.name(), attached); });
+            self->tell(one.name(), {});
         }));
 }
 

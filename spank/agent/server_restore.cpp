@@ -223,18 +223,17 @@ Expected<void> Server::restore_found(Finding &finding, WorkFound &&found) {
     const std::string name = spec.name;
     auto prepared = room.prepare(spec);
     auto restored =
-        prepared
-            ? LiveNode::restore(
-                  {.record = std::move(found.record),
-                   .room = room,
-                   .cgroups = finding.cgroups,
-                   .share = share,
-                   .meeting = finding.of_job ? std::move(finding.of_job->meeting) : std::nullopt,
-                   .worker = std::move(finding.worker),
-                   .given = std::move(given),
-                   .on_held = finding.of_job ? std::move(finding.of_job->on_held) : std::function<void()>()},
-                  options_.places, finding.asker)
-            : Expected<LiveNode>(std::unexpected(prepared.error()));
+        prepared ? LiveNode::restore(
+                       {.record = std::move(found.record),
+                        .room = room,
+                        .cgroups = finding.cgroups,
+                        .share = share,
+                        .meeting = finding.of_job ? std::move(finding.of_job->meeting) : std::nullopt,
+                        .worker = std::move(finding.worker),
+                        .given = std::move(given),
+                        .on_held = finding.of_job ? std::move(finding.of_job->on_held) : LiveNode::OnHeld()},
+                       options_.places, finding.asker)
+                 : Expected<LiveNode>(std::unexpected(prepared.error()));
     if (!restored) {
         if (auto removed = room.remove(); !removed)
             kLog.error("{}", removed.error().message());

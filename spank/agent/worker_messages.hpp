@@ -20,7 +20,7 @@ inline constexpr int kWorkerSocket = 3; // the worker's descriptor of it
 enum class WorkMessage : std::uint16_t { // NOLINT(performance-enum-size): as on the wire
     save = 128,                          // -> progress..., [running], finished or failed
     restore, // -> progress..., found; after `go` progress..., born; after `keep` finished or failed. Of a
-             // node of a job: before it is born stepped, and it is held until `step` resume
+             // node of a job: before it is born held, until `step` resume
     recover, // -> finished or failed
     go,
     keep,
@@ -30,7 +30,7 @@ enum class WorkMessage : std::uint16_t { // NOLINT(performance-enum-size): as on
     finished,
     failed,
     // Of a node of a job, after `save` with the id of a checkpoint.
-    stepped, // it is prepared, or held
+    stepped, // it is prepared
     round,   // -> reports
     reports,
     step, // hold -> stepped; resume -> running; store -> part; let_go -> finished; each or failed
@@ -47,6 +47,7 @@ enum class WorkMessage : std::uint16_t { // NOLINT(performance-enum-size): as on
     forget,   // -> finished or failed
     check,    // -> checked or failed; of a node that runs, and runs on as if nobody had looked
     checked,
+    held, // of a node of a job that is restored: with its network namespace and a pidfd of its init
 };
 
 // Where a job's node is, and where its images lie while they are made.
@@ -149,6 +150,10 @@ struct WorkChecked {
 
 struct WorkStepped {
     static constexpr auto kType = WorkMessage::stepped;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+struct WorkHeld {
+    static constexpr auto kType = WorkMessage::held;
     static void fields(auto & /*self*/, auto & /*visit*/) {}
 };
 // To or from one process: what proxy/barrier has encoded.

@@ -3,6 +3,7 @@
 
 #include "common/deadline.hpp"
 #include "common/name_space.hpp"
+#include "common/trusted_file.hpp"
 #include "log.hpp"
 #include "lost_connections.hpp"
 
@@ -29,6 +30,8 @@ constexpr const char *kUplink = "uplink"; // in a node: ../node/network.hpp
 constexpr const char *kInNode = "eth0";
 constexpr std::chrono::seconds kOldPatience{10};
 constexpr std::uint32_t kAlone = 1500; // with nobody on another host
+constexpr const char *kResolvers = "/etc/resolv.conf";
+constexpr std::size_t kResolversSize = 65536;
 
 // That the way to the host has, as the kernel's routes say.
 Expected<std::uint32_t> mtu_to(std::uint32_t host) {
@@ -87,6 +90,9 @@ Expected<JobNetwork> JobNetwork::make(const Prepare &plan) {
     const auto host_home = open_file("/proc/thread-self/ns/net", O_RDONLY);
     if (!host_home)
         return std::unexpected(host_home.error());
+    auto host_names = NameSpace::current(NameSpaceKind::kNetwork);
+    if (!host_names)
+        return propagate(host_names);
     if (unshare(CLONE_NEWNET) != 0)
         return std::unexpected(errno_error("make", "a network namespace"));
     switch_off_ipv6();
@@ -113,7 +119,8 @@ Expected<JobNetwork> JobNetwork::make(const Prepare &plan) {
             kLog.error("{}: the job's programs reach nothing outside of it", made.error().message());
     }
     return JobNetwork(plan, std::move(*host), std::move(*own), std::move(*firewall), std::move(*home),
-                      std::move(gateway), mtu - kOverhead);
+                      std::make_shared<const NameSpace>(std::move(*host_names)), std::move(gateway),
+                      mtu - kOverhead);
 }
 
 Expected<void> JobNetwork::add_port(const std::string &name, std::uint32_t mtu) {
@@ -187,13 +194,57 @@ Expected<void> JobNetwork::attach(std::uint32_t node, const UniqueFd &home) {
     }
     if (auto added = add_port(name, mtu_); !added)
         return added;
-    nodes_.emplace(node, Node{.port = name, .home = std::move(*there)});
+    auto names = relay_names(*there);
+    nodes_.emplace(node, Node{.port = name, .home = std::move(*there), .names = std::move(names)});
     if (!gateway_)
         return {};
     const auto address = address_of(plan_.vni, node);
     if (auto led = own_.add_route(kBridge, {.to = address, .prefix = 32, .gateway = {}}); !led)
         return led;
     return own_.add_neighbour(kBridge, address, mac_of(plan_.vni, node));
+}
+
+std::optional<NameRelay> JobNetwork::relay_names(const NameSpace &node) const {
+    if (!gateway_)
+        return std::nullopt;
+    auto file = open_file(kResolvers, O_RDONLY | O_NONBLOCK);
+    auto text = file ? read_to_end(*file, kResolvers, kResolversSize) : propagate(file);
+    if (!text) {
+        if (text.error().code != ENOENT)
+            kLog.error("{}: programs may not find names of hosts", text.error().message());
+        return std::nullopt;
+    }
+    const auto servers = allowed_servers(loopback_servers(*text), plan_.way_out.outside);
+    if (servers.empty())
+        return std::nullopt;
+    auto relay = NameRelay::make(node, host_home_, servers);
+    if (relay)
+        return std::move(*relay);
+    kLog.error("{}: programs may not find names of hosts", relay.error().message());
+    return std::nullopt;
+}
+
+void JobNetwork::watch(std::vector<int> &fds) const {
+    for (const auto &[number, node] : nodes_)
+        if (const auto &names = node.names)
+            fds.push_back(names->fd());
+}
+
+std::optional<Deadline> JobNetwork::next_deadline() const {
+    std::optional<Deadline> out;
+    for (const auto &[number, node] : nodes_) {
+        const auto &names = node.names;
+        const auto one = names ? names->next_deadline() : std::nullopt;
+        if (one && (!out || one->when() < out->when()))
+            out = one;
+    }
+    return out;
+}
+
+void JobNetwork::work() {
+    for (auto &[number, node] : nodes_)
+        if (auto &names = node.names)
+            names->work();
 }
 
 Expected<void> JobNetwork::show_way_out(Links &in_node) const {

@@ -4,16 +4,19 @@
 // away when the process ends. One thread; the calling thread stays in the new namespace.
 #pragma once
 
+#include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "common/name_space.hpp"
 #include "common/unique_fd.hpp"
 #include "firewall.hpp"
 #include "gateway.hpp"
 #include "links.hpp"
+#include "name_relay.hpp"
 #include "plan.hpp"
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +38,12 @@ class JobNetwork {
     void forget(std::uint32_t node);
     [[nodiscard]] std::vector<std::uint32_t> nodes() const;
 
+    // Nodes ask for names of hosts: there is something to do when one of these is readable, or the deadline
+    // has passed.
+    void watch(std::vector<int> &fds) const;
+    [[nodiscard]] std::optional<Deadline> next_deadline() const;
+    void work();
+
     // Closed: no packet passes between two nodes or hosts. What has been sent and not arrived is lost, as in
     // any network; a TCP connection sends it again when the network is open.
     [[nodiscard]] Expected<void> set_cut(bool cut);
@@ -45,9 +54,10 @@ class JobNetwork {
 
   private:
     JobNetwork(Prepare plan, Links host, Links own, Firewall firewall, UniqueFd home,
-               std::optional<Gateway> gateway, std::uint32_t mtu)
+               std::shared_ptr<const NameSpace> host_home, std::optional<Gateway> gateway, std::uint32_t mtu)
         : plan_(std::move(plan)), host_(std::move(host)), own_(std::move(own)),
-          firewall_(std::move(firewall)), home_(std::move(home)), gateway_(std::move(gateway)), mtu_(mtu) {}
+          firewall_(std::move(firewall)), home_(std::move(home)), host_home_(std::move(host_home)),
+          gateway_(std::move(gateway)), mtu_(mtu) {}
     [[nodiscard]] Expected<void> add_port(const std::string &name, std::uint32_t mtu);
     // In the node's namespace. Without a way out it has no default route.
     [[nodiscard]] Expected<void> show_way_out(Links &in_node) const;
@@ -55,13 +65,17 @@ class JobNetwork {
     struct Node {
         std::string port;
         NameSpace home;
+        std::optional<NameRelay> names;
     };
+    // None: no name server is at the host's loopback, or the node does without.
+    [[nodiscard]] std::optional<NameRelay> relay_names(const NameSpace &node) const;
 
     Prepare plan_;
     Links host_; // where VXLAN's packets leave
     Links own_;
     Firewall firewall_;
     UniqueFd home_; // our own namespace
+    std::shared_ptr<const NameSpace> host_home_;
     std::optional<Gateway> gateway_;
     std::uint32_t mtu_;
     bool connected_ = false;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "lost_connections.hpp"
 
+#include "name_relay.hpp"
+
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -20,10 +22,13 @@ namespace singularity::network {
 
 namespace {
 
+// A node's own loopback stays, but for the name servers that are the host's (name_relay).
 constexpr const char *kResets =
     "add table ip singularity_restore\n"
     "add chain ip singularity_restore output {{ type filter hook output priority filter; policy accept; }}\n"
     "add rule ip singularity_restore output ip daddr != {{ 127.0.0.0/8, {}.{}.{}.{}/{} }} "
+    "tcp flags & (syn | rst) == 0 reject with tcp reset\n"
+    "add rule ip singularity_restore output ip daddr 127.0.0.0/8 tcp dport 53 "
     "tcp flags & (syn | rst) == 0 reject with tcp reset\n";
 
 constexpr std::uint32_t mask_of(std::uint32_t prefix) {
@@ -51,7 +56,9 @@ bool is_outside(const inet_diag_msg &about, const OwnNetwork &own) {
         peer = about.id.idiag_dst[3];
     }
     peer = ntohl(peer);
-    return peer >> 24 != 127 && ((peer ^ own.address) & mask_of(own.prefix)) != 0;
+    if (peer >> 24 == IN_LOOPBACKNET)
+        return ntohs(about.id.idiag_dport) == kNamePort;
+    return ((peer ^ own.address) & mask_of(own.prefix)) != 0;
 }
 
 int take(const nlmsghdr *message, void *to) {

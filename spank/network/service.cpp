@@ -41,8 +41,18 @@ Expected<void> Service::serve() {
             fds.push_back({.fd = client.get(), .events = POLLIN, .revents = 0});
         for (const auto &[number, init] : inits_)
             fds.push_back({.fd = init.get(), .events = POLLIN, .revents = 0});
-        if (poll(fds.data(), fds.size(), lonely_ ? lonely_->poll_timeout() : -1) < 0 && errno != EINTR)
+        std::vector<int> of_network;
+        if (network_)
+            network_->watch(of_network);
+        for (const int fd : of_network)
+            fds.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+        auto next = network_ ? network_->next_deadline() : std::nullopt;
+        if (lonely_ && (!next || lonely_->when() < next->when()))
+            next = lonely_;
+        if (poll(fds.data(), fds.size(), next ? next->poll_timeout() : -1) < 0 && errno != EINTR)
             return std::unexpected(errno_error("wait for", "requests"));
+        if (network_)
+            network_->work();
         std::erase_if(clients_, [this](const UniqueFd &client) { return !read(client); });
         if (fds[0].revents != 0)
             accept();

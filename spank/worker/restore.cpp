@@ -12,6 +12,7 @@
 #include "restored_network.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <map>
@@ -136,10 +137,21 @@ Expected<agent::WorkGo> await_go(AgentLink &agent, Streams &streams) {
     }
 }
 
-// Until all of its job's nodes are restored: none of them does anything if one cannot be.
-Expected<void> hold(AgentLink &agent) {
+// What a process that is not ours to reap cannot be mistaken for a later one by.
+Expected<UniqueFd> hold_process(pid_t init) {
+    UniqueFd out(static_cast<int>(syscall(SYS_pidfd_open, init, 0)));
+    if (!out)
+        return std::unexpected(errno_error("hold", "the init of the restored node"));
+    return out;
+}
+
+// Until all of its job's nodes are restored, and connected: none of them does anything if one cannot be.
+Expected<void> hold(AgentLink &agent, const UniqueFd &network, pid_t init) {
     agent.progress("waiting for the job's other nodes");
-    if (auto told = agent.tell(agent::WorkStepped{}); !told)
+    auto pidfd = hold_process(init);
+    if (!pidfd)
+        return propagate(pidfd);
+    if (auto told = agent.tell(agent::WorkHeld{}, std::array{network.get(), pidfd->get()}); !told)
         return told;
     auto step = await<agent::WorkStep>(agent, kHoldPatience);
     if (!step)
@@ -262,15 +274,15 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
                                  .mounts = mounts_from(record, room)};
     request.connected = [&network] { return network->end_lost_connections(); };
     if (!job.node.empty())
-        request.hold = [&agent] { return hold(agent); };
+        request.hold = [&](pid_t there) { return hold(agent, network->home(), there); };
     auto init = host::restore(context, request, Deadline::after(kRestorePatience));
     if (!init)
         return propagate(init);
     NewNode made(*init);
-    const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, *init, 0)));
+    auto pidfd = hold_process(*init);
     if (!pidfd)
-        return std::unexpected(errno_error("hold", "the init of the restored node"));
-    const int number = pidfd.get();
+        return propagate(pidfd);
+    const int number = pidfd->get();
     if (auto told = agent.tell(agent::WorkBorn{.pid = *init}, {&number, 1}); !told)
         return propagate(told);
     if (auto kept = await<agent::WorkKeep>(agent); !kept)

@@ -187,33 +187,61 @@ def test_a_download_goes_on(cluster):
     cluster.wait_nodes()
 
 
-# Whatever is asked for has the address of the server itself.
+# Whatever is asked for has the given address, after a tenth of a second: a save comes while a lookup is under way.
 NAMES = """
-import socket, struct, sys
-server = socket.socket(type=socket.SOCK_DGRAM)
-server.bind(("", 53))
-while True:
-    asked, who = server.recvfrom(512)
+import socket, socketserver, struct, sys, threading, time
+
+def answer_to(asked):
     question = asked[12:asked.index(b"\\0", 12) + 5]
     kind = struct.unpack(">H", question[-4:-2])[0]
-    answer = b"\\xc0\\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton(sys.argv[1]) if kind == 1 else b""
-    server.sendto(asked[:2] + struct.pack(">HHHHH", 0x8180, 1, bool(answer), 0, 0) + question + answer, who)
+    answer = b"\\xc0\\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton(sys.argv[2]) if kind == 1 else b""
+    time.sleep(0.1)
+    return asked[:2] + struct.pack(">HHHHH", 0x8180, 1, bool(answer), 0, 0) + question + answer
+
+class Datagram(socketserver.BaseRequestHandler):
+    def handle(self):
+        asked, server = self.request
+        server.sendto(answer_to(asked), self.client_address)
+
+class Stream(socketserver.StreamRequestHandler):
+    def handle(self):
+        while size := self.rfile.read(2):
+            answer = answer_to(self.rfile.read(struct.unpack(">H", size)[0]))
+            self.request.sendall(struct.pack(">H", len(answer)) + answer)
+
+socketserver.ThreadingTCPServer.allow_reuse_address = True
+datagrams = socketserver.ThreadingUDPServer((sys.argv[1], 53), Datagram)
+threading.Thread(target=datagrams.serve_forever, daemon=True).start()
+streams = socketserver.ThreadingTCPServer((sys.argv[1], 53), Stream)
+print("up", flush=True)
+streams.serve_forever()
 """
 ASKS = """
 import itertools, os, socket, time
 for number in itertools.count():
     print(number, socket.gethostbyname(f"storage-{{number}}.example.org"), flush=True)
-    time.sleep(0.1)
+    time.sleep(0.05)
     if os.path.exists("/shared/end"):
         break
 """
 
 
-def test_names_of_hosts_outside(cluster):
+@pytest.fixture(scope="module")
+def name_servers(cluster):
     address = cluster.controller.address
-    cluster.controller.daemon(["python3", "-c", NAMES, address], "/shared/names.out")
+    for host in [cluster.controller, *cluster.nodes]:
+        at = address if host == cluster.controller else "127.0.0.53"
+        host.daemon(["python3", "-c", NAMES, at, address], "/run/names.out")
+    for host in [cluster.controller, *cluster.nodes]:
+        wait_for(lambda host=host: "up" in host.run(["cat", "/run/names.out"]).stdout, PATIENCE, "the name servers to be up")
+
+
+@pytest.mark.parametrize("server, options", [("network", ""), ("loopback", ""), ("loopback", "options use-vc")])
+def test_names_of_hosts_outside(cluster, name_servers, server, options):
+    address = cluster.controller.address
+    at = address if server == "network" else "127.0.0.53"
     for host in cluster.nodes:
-        host.run(f"echo nameserver {address} >/etc/resolv.conf")
+        host.run(f"printf 'nameserver {at}\\n{options}\\n' >/etc/resolv.conf")
     job = submit(cluster, ASKS, "-N1", "-n1")
 
     def asked():

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Numbers in jobs' networks. The networks themselves are in tests/network.
 #include "cmocka.hpp"
+#include "network/name_relay.hpp"
+#include "network/name_stream.hpp"
 #include "network/plan.hpp"
 
+#include <array>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sys/socket.h>
 
 namespace {
 
@@ -59,6 +67,91 @@ void test_nodes_must_be_on_hosts_of_the_network(void ** /*state*/) {
         assert_false(check(bad, before).has_value());
 }
 
+constexpr std::uint32_t kStub = 127U << 24 | 53; // 127.0.0.53
+
+void test_name_servers_at_the_loopback(void ** /*state*/) {
+    using Servers = std::vector<std::uint32_t>;
+    const auto reads = [](const char *text, const Servers &servers) {
+        assert_true(loopback_servers(text) == servers);
+    };
+    reads("", {});
+    reads("nameserver 127.0.0.53\noptions edns0 trust-ad\nsearch .\n", {kStub});
+    reads("# nameserver 127.0.0.1\n;nameserver 127.0.0.1\nnameserver\t127.0.0.53 # ours\r\n", {kStub});
+    reads("nameserver 10.0.0.1\nnameserver 127.0.0.53", {kStub}); // without a last newline
+    reads("nameserver 127.0.0.53\nnameserver 127.0.0.53\n", {kStub});
+    reads("nameserver ::1\nnameserver 10.0.0.1\nnameserver 10.0.0.2\nnameserver 127.0.0.53\n", {});
+    reads("nameserver\nnameservers 127.0.0.53\n nameserver 127.0.0.53\nnameserver x\n", {});
+
+    const auto only = [](std::vector<singularity::OutsideTarget> targets) {
+        return allowed_servers({kStub}, {.everywhere = false, .only = std::move(targets)});
+    };
+    assert_true(allowed_servers({kStub}, {.everywhere = true, .only = {}}) == Servers{kStub});
+    assert_true(only({}).empty());
+    assert_true(only({{.address = 10U << 24, .prefix = 8, .port = 0}}).empty());
+    assert_true(only({{.address = kStub, .prefix = 32, .port = 443}}).empty());
+    assert_true(only({{.address = kStub, .prefix = 32, .port = 53}}) == Servers{kStub});
+    assert_true(only({{.address = 127U << 24, .prefix = 8, .port = 0}}) == Servers{kStub});
+    assert_true(only({{.address = 0, .prefix = 0, .port = 0}}) == Servers{kStub});
+}
+
+struct Streamed {
+    singularity::UniqueFd program;
+    singularity::UniqueFd server;
+    NameStream stream;
+    static Streamed make() {
+        std::array<int, 2> node{};
+        std::array<int, 2> host{};
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, node.data()), 0);
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, host.data()), 0);
+        return {.program = singularity::UniqueFd(node[0]),
+                .server = singularity::UniqueFd(host[0]),
+                .stream = NameStream(singularity::UniqueFd(node[1]), singularity::UniqueFd(host[1]))};
+    }
+};
+
+std::string read_all(const singularity::UniqueFd &from) {
+    std::string out;
+    std::array<char, 65536> some{};
+    for (ssize_t count = 0; (count = recv(from.get(), some.data(), some.size(), 0)) > 0;)
+        out.append(some.data(), static_cast<std::size_t>(count));
+    return out;
+}
+
+void write_all(const singularity::UniqueFd &to, const std::string &text) {
+    assert_int_equal(send(to.get(), text.data(), text.size(), 0), text.size());
+}
+
+void test_streams_to_name_servers(void ** /*state*/) {
+    using Outcome = NameStream::Outcome;
+    auto one = Streamed::make();
+    assert_true(one.stream.pass() == Outcome::waits);
+    write_all(one.program, "question");
+    assert_true(one.stream.pass() == Outcome::waits);
+    assert_string_equal(read_all(one.server).c_str(), "question");
+    // More than is passed at once.
+    const std::string answer(100000, 'a');
+    write_all(one.server, answer);
+    std::string read;
+    for (int turn = 0; turn < 100 && read.size() < answer.size(); ++turn) {
+        assert_true(one.stream.pass() != Outcome::over);
+        read += read_all(one.program);
+    }
+    assert_true(read == answer);
+    // Who asks no more still gets what he is answered.
+    assert_int_equal(shutdown(one.program.get(), SHUT_WR), 0);
+    assert_true(one.stream.pass() == Outcome::waits);
+    assert_int_equal(recv(one.server.get(), read.data(), read.size(), 0), 0);
+    write_all(one.server, "late");
+    one.server.reset();
+    assert_true(one.stream.pass() == Outcome::over);
+    assert_string_equal(read_all(one.program).c_str(), "late");
+
+    auto other = Streamed::make();
+    other.program.reset();
+    write_all(other.server, "to nobody");
+    assert_true(other.stream.pass() == Outcome::over);
+}
+
 } // namespace
 
 int main() {
@@ -66,6 +159,8 @@ int main() {
         cmocka_unit_test(test_addresses_are_of_the_network),
         cmocka_unit_test(test_plans_that_are_none),
         cmocka_unit_test(test_nodes_must_be_on_hosts_of_the_network),
+        cmocka_unit_test(test_name_servers_at_the_loopback),
+        cmocka_unit_test(test_streams_to_name_servers),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -467,9 +467,9 @@ std::vector<Parser> parsers() {
                     Joined, WaitRank, RankEnded, SignalRank, BeginScript, HoldScript, ScriptFate, OpenDoor,
                     Door, WatchSaves, SaveBegins, CommandsRest>(all, "agent");
         add_packets<WorkSave, WorkRestore, WorkRecover, WorkGiven, WorkGo, WorkKeep, WorkFound, WorkBorn,
-                    WorkRunning, WorkFinished, WorkFailed, WorkStepped, WorkRound, WorkReports, WorkStep,
-                    WorkPart, WorkSaveJob, WorkBegun, WorkParts, WorkSettleJob, WorkKeepEnd, WorkForget,
-                    WorkFoundJob, WorkOutputs, WorkCheck, WorkChecked>(all, "worker");
+                    WorkRunning, WorkFinished, WorkFailed, WorkStepped, WorkHeld, WorkRound, WorkReports,
+                    WorkStep, WorkPart, WorkSaveJob, WorkBegun, WorkParts, WorkSettleJob, WorkKeepEnd,
+                    WorkForget, WorkFoundJob, WorkOutputs, WorkCheck, WorkChecked>(all, "worker");
     }
     {
         using namespace network;

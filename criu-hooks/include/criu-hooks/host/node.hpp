@@ -110,9 +110,9 @@ struct RestoreRequest {
     // A file that has grown since the dump is accepted if the node only appends to it (O_APPEND). With this,
     // also if it does not: what it writes at its old position replaces what was written after the dump.
     bool accept_grown_files = false;
-    // Called when everything is there and nothing runs yet; it may take its time, which does not count. An
-    // error, or the caller's death: nothing of the node is left.
-    std::function<Expected<void>()> hold = nullptr;
+    // Called when everything is there and nothing runs yet, with the node's init; it may take its time, which
+    // does not count. An error, or the caller's death: nothing of the node is left.
+    std::function<Expected<void>(pid_t init)> hold = nullptr;
     // After that, when TCP connections have sent their first packets and still nothing runs. An error: as of
     // hold.
     std::function<Expected<void>()> connected = nullptr;
