@@ -159,8 +159,9 @@ Expected<void> peek(int socket, std::vector<UniqueFd> &found) {
 
 class Inspection {
   public:
-    Inspection(const Context &context, const RestoreRequest &request) : context_(context), visitor_(context) {
-        for (const auto &given : request.descriptors) {
+    Inspection(const Context &context, const std::vector<OutsideDescriptor> &descriptors, Node node)
+        : context_(context), visitor_(context), node_(node) {
+        for (const auto &given : descriptors) {
             struct stat about{};
             if (const int flags = fcntl(given.fd, F_GETFL); flags >= 0 && fstat(given.fd, &about) == 0)
                 given_[inode_of(about)] |= access_of(flags) | X_OK;
@@ -229,7 +230,7 @@ class Inspection {
             return peeked;
         if (waiting_.size() - before != count || depth == kDeepest)
             return failure(
-                "restore", "the virtual node",
+                "look into", "the virtual node",
                 fmt::format("a socket of {} holds {} descriptors on their way that cannot be looked at",
                             title, count),
                 EACCES);
@@ -280,7 +281,7 @@ class Inspection {
                 if (!info)
                     return propagate(info);
                 add("fd/" + name, access_of(*info));
-                if (const auto count = waiting_in(*info); count != 0)
+                if (const auto count = waiting_in(*info); count != 0 && node_ == Node::stands_still)
                     if (auto looked = look_into(process, std::stoi(name), count); !looked)
                         return looked;
             }
@@ -310,14 +311,12 @@ class Inspection {
         if (!may)
             return propagate(may);
         if (!may->good)
-            return failure(
-                "restore", "the virtual node",
-                fmt::format(
-                    "{} ({}) of {} would be one that its user may not {}: at the checkpoint another file "
-                    "had its name; put that one back",
-                    link.substr(link.find('/') + 1), may->reached ? quote(name) : "a hidden file", title,
-                    (access & W_OK) != 0 ? "write to" : "read"),
-                EACCES);
+            return failure("look into", "the virtual node",
+                           fmt::format("{} ({}) of {} is one that its user may not {}",
+                                       link.substr(link.find('/') + 1),
+                                       may->reached ? quote(name) : "a hidden file", title,
+                                       (access & W_OK) != 0 ? "write to" : "read"),
+                           EACCES);
         good_.insert(use);
         return {};
     }
@@ -331,6 +330,7 @@ class Inspection {
 
     const Context &context_;
     Visitor visitor_;
+    Node node_;
     std::map<Inode, int> given_; // with what access
     std::set<Inode> executed_;
     std::set<Use> good_;
@@ -340,9 +340,10 @@ class Inspection {
 
 } // namespace
 
-Expected<void> verify_access(const Context &context, const RestoreRequest &request, pid_t init) {
+Expected<void> verify_access(const Context &context, const std::vector<OutsideDescriptor> &given, pid_t init,
+                             Node node) {
     // On a thread of its own, with which its ids and its root end.
-    return std::async(std::launch::async, [&] { return Inspection(context, request).run(init); }).get();
+    return std::async(std::launch::async, [&] { return Inspection(context, given, node).run(init); }).get();
 }
 
 } // namespace singularity::host

@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What a restored node has open: CRIU opens it as root, by names that lead somewhere else if the user, in
-// whose directories they are, has put a link there meanwhile.
+// What a node has open. For one that is restored CRIU opens it as root, by names that lead somewhere else if
+// the user, in whose directories they are, has put a link there meanwhile. A program may also have got from
+// another user's process what it cannot open itself, such as nscd's tables: not to be saved, since it could
+// not be restored.
 #pragma once
 
 #include "criu-hooks/host/node.hpp"
 
+#include <cstdint>
+#include <vector>
+
 namespace singularity::host {
 
-// All files, directories, devices and mappings of the processes of a node that does not run yet are such as
-// its user reaches by their names, or his own, or were given. An error names one that is not; code EACCES.
-[[nodiscard]] Expected<void> verify_access(const Context &context, const RestoreRequest &request, pid_t init);
+// All files, directories, devices and mappings of the processes of a node that does not run (yet) are such as
+// its user reaches by their names, or his own, or were given. An error names one that is not, and why; code
+// EACCES. In a node that runs, what changes meanwhile is an error of another code, and what is on its way
+// through sockets is left alone.
+enum class Node : std::uint8_t { stands_still, runs };
+[[nodiscard]] Expected<void> verify_access(const Context &context,
+                                           const std::vector<OutsideDescriptor> &given, pid_t init,
+                                           Node node = Node::stands_still);
 
 } // namespace singularity::host

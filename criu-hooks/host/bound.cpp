@@ -26,10 +26,14 @@ namespace file {
 constexpr std::uint32_t kUnixSocket = 16;
 } // namespace file
 namespace socket {
+constexpr std::uint32_t kFlags = 6;      // USK_...
 constexpr std::uint32_t kName = 11;      // with the zero at its end
 constexpr std::uint32_t kDirectory = 14; // of a name that is none of the root's
 constexpr std::uint32_t kMount = 17;     // zigzag
 } // namespace socket
+
+// USK_EXTERN: another process's end of a connection (host_connections.hpp), of which criu makes nothing.
+constexpr std::uint64_t kOfHost = 1;
 
 struct Bound {
     std::filesystem::path name;  // as the node knows it
@@ -51,6 +55,9 @@ Expected<std::vector<Bound>> bound_sockets(const RestoreRequest &request) {
         auto fields = fields_of(body->bytes);
         if (!fields)
             return propagate(fields);
+        const Field *const flags = find(*fields, socket::kFlags);
+        if (flags != nullptr && (flags->value & kOfHost) != 0)
+            return {};
         auto name = text_of(*fields, socket::kName);
         if (name.empty() || name.front() == '\0') // of no file
             return {};

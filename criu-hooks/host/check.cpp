@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include "access.hpp"
 #include "check_files.hpp"
 #include "criu-hooks/host/node.hpp"
 #include "file.hpp"
@@ -92,9 +93,15 @@ Expected<void> check_ancestry(const std::vector<Process> &node, const Process &p
                                    process.parent));
 }
 
-} // namespace
+// What the user could not open again: nobody else will. What ends or changes meanwhile is no obstacle.
+Expected<void> check_access(const Context &context, const DumpRequest &request) {
+    const auto verified = verify_access(context, request.descriptors, request.init, Node::runs);
+    if (verified || verified.error().code != EACCES)
+        return {};
+    return cannot_save(verified.error().on, verified.error().why + ", and a restore could not open it");
+}
 
-Expected<void> check(const Context &context, const DumpRequest &request) {
+Expected<void> check_state(const Context &context, const DumpRequest &request) {
     auto node = processes_of(request.init);
     if (!node)
         return propagate(node);
@@ -128,6 +135,13 @@ Expected<void> check(const Context &context, const DumpRequest &request) {
             return good;
     }
     return {};
+}
+
+} // namespace
+
+Expected<void> check(const Context &context, const DumpRequest &request) {
+    auto good = check_state(context, request);
+    return good ? check_access(context, request) : good;
 }
 
 } // namespace singularity::host

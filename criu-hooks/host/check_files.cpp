@@ -212,10 +212,10 @@ Expected<NodeFacts> facts_of(const DumpRequest &request) {
         facts.devices.try_emplace((std::uint64_t{major(mount.device)} << kMinorBits) | minor(mount.device),
                                   mount.point);
     }
-    auto peers = unix_peers(request.init);
-    if (!peers)
-        return propagate(peers);
-    facts.unix_sockets = std::move(*peers);
+    auto sockets = unix_sockets(request.init);
+    if (!sockets)
+        return propagate(sockets);
+    facts.unix_sockets = std::move(*sockets);
     for (const OutsideDescriptor &each : request.descriptors) {
         auto resource = resource_of(each.fd);
         if (!resource)

@@ -4,6 +4,7 @@
 
 #include "criu-hooks/host/node.hpp"
 #include "proc.hpp"
+#include "unix_sockets.hpp"
 
 #include <cstdint>
 #include <map>
@@ -23,10 +24,10 @@ struct NodeFacts {
     std::string network;                          // "net:[4026532201]"
     std::map<std::uint64_t, std::string> mounts;  // of init: mount id -> mount point
     std::map<std::uint64_t, std::string> devices; // device number as the kernel has it -> one mount point
-    std::map<std::uint64_t, std::uint64_t> unix_sockets; // in the node's network: inode -> its peer's, or 0
-    std::set<std::string> outside;                       // Resource::inherit of what leads out with leave
-    std::set<std::string> neighbours;                    // addresses
-    bool others_are_reset = false;                       // as of DumpRequest
+    UnixSockets unix_sockets;                     // of the node's network
+    std::set<std::string> outside;                // Resource::inherit of what leads out with leave
+    std::set<std::string> neighbours;             // addresses
+    bool others_are_reset = false;                // as of DumpRequest
 };
 
 [[nodiscard]] Expected<NodeFacts> facts_of(const DumpRequest &request);
@@ -37,8 +38,5 @@ struct NodeFacts {
 
 // One socket, by a duplicate of its descriptor.
 [[nodiscard]] Expected<void> check_socket(const NodeFacts &facts, int socket, const std::string &what);
-
-// The peers of all Unix sockets of the network namespace of a process, by inode.
-[[nodiscard]] Expected<std::map<std::uint64_t, std::uint64_t>> unix_peers(pid_t pid);
 
 } // namespace singularity::host

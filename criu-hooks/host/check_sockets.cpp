@@ -1,27 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "check_files.hpp"
-#include "common/name_space.hpp"
 #include "common/unique_fd.hpp"
+#include "host_connections.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <linux/netlink.h>
-#include <linux/rtnetlink.h>
-#include <linux/sock_diag.h>
 #include <linux/sockios.h>
-#include <linux/unix_diag.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 namespace singularity::host {
 namespace {
@@ -97,78 +92,7 @@ Expected<void> check_connection(const NodeFacts &facts, int socket, const std::s
                                  ", outside of the node: the program must close it before a checkpoint");
 }
 
-Expected<void> ask_for_unix_sockets(int socket) {
-    struct {
-        nlmsghdr head{};
-        unix_diag_req body{};
-    } request;
-    request.head.nlmsg_len = sizeof(request);
-    request.head.nlmsg_type = SOCK_DIAG_BY_FAMILY;
-    request.head.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-    request.body.sdiag_family = AF_UNIX;
-    request.body.udiag_states = ~0U;
-    request.body.udiag_show = UDIAG_SHOW_PEER;
-    if (send(socket, &request, sizeof(request), 0) != static_cast<ssize_t>(sizeof(request)))
-        return std::unexpected(errno_error("ask for", "the node's Unix sockets"));
-    return {};
-}
-
-void add_socket(nlmsghdr *message, std::map<std::uint64_t, std::uint64_t> &peers) {
-    const auto *const body = static_cast<unix_diag_msg *>(NLMSG_DATA(message));
-    std::uint64_t &peer = peers[body->udiag_ino];
-    auto left = static_cast<int>(message->nlmsg_len - NLMSG_LENGTH(sizeof(*body)));
-    auto *attribute =
-        reinterpret_cast<rtattr *>(static_cast<char *>(NLMSG_DATA(message)) + NLMSG_ALIGN(sizeof(*body)));
-    for (; RTA_OK(attribute, left); attribute = RTA_NEXT(attribute, left)) {
-        if (attribute->rta_type != UNIX_DIAG_PEER)
-            continue;
-        std::uint32_t inode = 0;
-        std::memcpy(&inode, RTA_DATA(attribute), sizeof(inode));
-        peer = inode;
-    }
-}
-
 } // namespace
-
-Expected<std::map<std::uint64_t, std::uint64_t>> unix_peers(pid_t pid) {
-    const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-    if (!pidfd)
-        return std::unexpected(errno_error("open a pidfd of", fmt::format("process {}", pid)));
-    auto network =
-        NameSpace::of_process(pidfd.get(), NameSpaceKind::kNetwork, fmt::format("process {}", pid));
-    if (!network)
-        return propagate(network);
-    UniqueFd socket;
-    {
-        auto visit = NameSpaceVisit::to(*network);
-        if (!visit)
-            return propagate(visit);
-        socket = UniqueFd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
-        if (!socket)
-            return std::unexpected(errno_error("make", "a netlink socket"));
-    }
-    if (auto asked = ask_for_unix_sockets(socket.get()); !asked)
-        return propagate(asked);
-    std::map<std::uint64_t, std::uint64_t> peers;
-    alignas(nlmsghdr) std::array<char, 65536> buffer{};
-    for (;;) {
-        const ssize_t got = recv(socket.get(), buffer.data(), buffer.size(), 0);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return std::unexpected(errno_error("read", "the node's Unix sockets"));
-        auto left = static_cast<unsigned>(got);
-        for (auto *message = reinterpret_cast<nlmsghdr *>(buffer.data()); NLMSG_OK(message, left);
-             message = NLMSG_NEXT(message, left)) {
-            if (message->nlmsg_type == NLMSG_DONE)
-                return peers;
-            if (message->nlmsg_type == NLMSG_ERROR)
-                return failure("read", "the node's Unix sockets",
-                               "the kernel refuses: is unix_diag built in or loadable?");
-            add_socket(message, peers);
-        }
-    }
-}
 
 Expected<void> check_socket(const NodeFacts &facts, int socket, const std::string &what) {
     const int domain = option(socket, SO_DOMAIN);
@@ -192,10 +116,18 @@ Expected<void> check_socket(const NodeFacts &facts, int socket, const std::strin
     if (domain != AF_UNIX || fstat(socket, &status) != 0)
         return {};
     const auto self = facts.unix_sockets.find(status.st_ino);
-    if (self != facts.unix_sockets.end() && self->second != 0 && !facts.unix_sockets.contains(self->second))
-        return cannot_save(
-            what,
-            "its other end is outside of the node: the process there must close it before a checkpoint");
+    if (self == facts.unix_sockets.end() || self->second.peer == 0)
+        return {};
+    const auto peer = facts.unix_sockets.find(self->second.peer);
+    const bool within = peer != facts.unix_sockets.end();
+    // The end that a daemon of the host has of a stream is in this network, too, since it was made from here.
+    if (within && !is_of_host(peer->second, facts.unix_sockets))
+        return {};
+    if (within && self->second.type != SOCK_STREAM)
+        return {}; // it may be of a device proxy, which hangs up before a dump
+    auto why = !within && self->second.type != SOCK_DGRAM ? std::string(kOutside) : why_not_left(socket);
+    if (!why.empty())
+        return cannot_save(what, std::move(why));
     return {};
 }
 

@@ -239,6 +239,26 @@ std::vector<std::uint8_t> packed(const CriuRequest &request) {
     return packed(message);
 }
 
+// criu's stage in which it takes what CriuRequest::external did not have yet.
+constexpr std::string_view kAsksForMore = "query-ext-files";
+
+std::vector<std::uint8_t> answer_to_stage(bool consent, const std::vector<std::string> &external) {
+    CriuReq answer = CRIU_REQ__INIT;
+    answer.type = CRIU_REQ_TYPE__NOTIFY;
+    answer.has_notify_success = 1;
+    answer.notify_success = consent ? 1 : 0;
+    CriuOpts options = CRIU_OPTS__INIT;
+    std::vector<char *> pointers;
+    pointers.reserve(external.size());
+    for (const std::string &each : external)
+        pointers.push_back(text(each));
+    options.external = pointers.data();
+    options.n_external = pointers.size();
+    if (!external.empty())
+        answer.opts = &options;
+    return packed(answer);
+}
+
 CriuReply reply_of(const CriuResp &response) {
     CriuReply reply;
     reply.success = response.success != 0;
@@ -254,7 +274,7 @@ CriuReply reply_of(const CriuResp &response) {
 } // namespace
 
 Expected<CriuReply> Criu::ask(const CriuRequest &request, const Notify &notify, const Deadline &deadline,
-                              const Doubt &doubt) {
+                              const Doubt &doubt, const External &external) {
     if (auto sent = send(packed(request)); !sent)
         return propagate(sent);
     Expected<void> consent;
@@ -269,9 +289,12 @@ Expected<CriuReply> Criu::ask(const CriuRequest &request, const Notify &notify, 
             return failure("understand the answer of", "criu",
                            "it is not a message of criu's protocol; is this criu 4.2 or newer?");
         if (response->type != CRIU_REQ_TYPE__NOTIFY) {
-            if (!consent)
-                return propagate(consent);
-            return reply_of(*response);
+            auto reply = reply_of(*response);
+            if (!consent) {
+                reply.success = false;
+                reply.refused = consent.error();
+            }
+            return reply;
         }
         const std::string stage = response->notify != nullptr && response->notify->script != nullptr
                                       ? response->notify->script
@@ -280,11 +303,12 @@ Expected<CriuReply> Criu::ask(const CriuRequest &request, const Notify &notify, 
             consent = notify(stage, response->notify != nullptr && response->notify->has_pid != 0
                                         ? response->notify->pid
                                         : 0);
-        CriuReq answer = CRIU_REQ__INIT;
-        answer.type = CRIU_REQ_TYPE__NOTIFY;
-        answer.has_notify_success = 1;
-        answer.notify_success = consent ? 1 : 0;
-        if (auto sent = send(packed(answer)); !sent)
+        Expected<std::vector<std::string>> more;
+        if (consent && stage == kAsksForMore && external)
+            if (more = external(); !more)
+                consent = propagate(more);
+        if (auto sent = send(answer_to_stage(consent.has_value(), more ? *more : std::vector<std::string>()));
+            !sent)
             return propagate(sent);
     }
 }

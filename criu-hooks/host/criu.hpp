@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,11 +42,17 @@ struct CriuReply {
     std::string message; // its first error, if it gave one
     pid_t root = 0;      // of a restore
     int version = 0;     // 40201 for 4.2.1, if that was asked
+    // Why the caller had it undo everything, which it has done.
+    std::optional<Error> refused = std::nullopt;
 };
 
 // What criu tells while it works: "pre-dump", "network-lock", "post-dump", "setup-namespaces", ... and the
-// root's process id or 0. An error makes criu undo what it has done.
+// root's process id or 0. An error makes criu undo what it has done; CriuReply::refused has it then.
 using Notify = std::function<Expected<void>(const std::string &stage, pid_t root)>;
+
+// Asked once, by a dump, when all processes are stopped and nothing of them has been looked at yet: what more
+// is not to be saved, as CriuRequest::external.
+using External = std::function<Expected<std::vector<std::string>>()>;
 
 // Asked several times a second while criu is waited for: an error is why its answer will never come.
 using Doubt = std::function<Expected<void>()>;
@@ -72,7 +79,8 @@ class Criu {
     // One request, and everything that criu says until it has answered. Error code ETIMEDOUT: criu still
     // works. Code EPIPE: it has ended without an answer.
     [[nodiscard]] Expected<CriuReply> ask(const CriuRequest &request, const Notify &notify,
-                                          const Deadline &deadline, const Doubt &doubt = {});
+                                          const Deadline &deadline, const Doubt &doubt = {},
+                                          const External &external = {});
 
     // After the answer criu only has to go. True if it had to be killed.
     [[nodiscard]] Expected<void> finish(const Deadline &deadline);

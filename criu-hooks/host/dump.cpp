@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "criu-hooks/host/node.hpp"
 #include "file.hpp"
+#include "host_connections.hpp"
 #include "outside.hpp"
 #include "proc.hpp"
 #include "rescue.hpp"
@@ -120,7 +121,8 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
             return std::unexpected(timeout_error(deadline, "the dump"));
         return context.progress ? context.progress(stage) : Expected<void>();
     };
-    auto reply = criu->ask(*request, notify, deadline, InitHasEnded(wanted.init));
+    auto reply = criu->ask(*request, notify, deadline, InitHasEnded(wanted.init),
+                           [&] { return leave_host_connections(wanted); });
     if (!reply && reply.error().code != 0) {
         const bool ours = reply.error().code == ETIMEDOUT;
         auto killed =
@@ -139,8 +141,10 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
     if (!reply || !reply->success)
         if (auto tidy = tidy_up(*before, Deadline::after(kToEnd)); !tidy)
             return propagate(tidy);
-    if (!reply) // the caller's own refusal
+    if (!reply)
         return propagate(reply);
+    if (const auto &refused = reply->refused)
+        return std::unexpected(*refused);
     if (!reply->success)
         return std::unexpected(criu_error(context, "dump", wanted.images, reply->message));
     if (!ended)

@@ -4,6 +4,7 @@
 #include "children.hpp"
 #include "criu-hooks/host/node.hpp"
 #include "grown.hpp"
+#include "host_connections.hpp"
 #include "interrupted.hpp"
 #include "outside.hpp"
 #include "session.hpp"
@@ -58,10 +59,14 @@ Expected<void> verify_new_ones(const Context &context, const RestoreRequest &wan
     for (const pid_t pid : *made) {
         if (pid == criu.pid())
             continue;
-        if (auto verified = verify_access(context, wanted, pid); !verified) {
+        if (auto verified = verify_access(context, wanted.descriptors, pid); !verified) {
             kill(pid, SIGKILL); // the init of a PID namespace takes everything in it along
             criu.kill_and_reap();
-            return verified;
+            auto error = std::move(verified.error());
+            error.doing = "restore";
+            if (error.code == EACCES)
+                error.why += ": at the checkpoint another file had its name; put that one back";
+            return std::unexpected(std::move(error));
         }
     }
     return {};
@@ -83,6 +88,12 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
     auto request = request_of(wanted);
     if (!request)
         return propagate(request);
+    // criu has copies of them from its start on.
+    auto ended_before = ended_connections(wanted);
+    if (!ended_before)
+        return propagate(ended_before);
+    for (const auto &[name, socket] : *ended_before)
+        request->inherited.emplace_back(name, socket.get());
     auto complaints = open_complaints(wanted.images);
     if (!complaints)
         return propagate(complaints);
@@ -145,6 +156,8 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
         return propagate(gone);
     if (refused)
         return std::unexpected(std::move(*refused));
+    if (const auto no = reply ? reply->refused : std::nullopt)
+        return std::unexpected(*no);
     if (!ended)
         return std::unexpected(ended.error());
     Error error = criu_error(context, "restore", wanted.images, reply ? reply->message : reply.error().why);

@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t kServers = 3;      // <resolv.h>, MAXNS
 constexpr std::size_t kQuestions = 1024; // at a time, of each server
 constexpr auto kPatience = 20s;          // with a server: who asks has given up by then
-constexpr std::size_t kStreams = 16;     // at a time
+constexpr std::size_t kStreams = 128;    // at a time
 constexpr std::size_t kMessage = 65535;  // bytes
 constexpr std::size_t kHeader = 12;      // of a message (RFC 1035, 4.1.1)
 constexpr std::size_t kShortQuestion = 512;
@@ -114,6 +114,19 @@ std::vector<std::uint32_t> allowed_servers(std::vector<std::uint32_t> servers, c
     return servers;
 }
 
+bool NameRelay::listen_for(std::size_t server, std::uint32_t events) const {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = server * kSources + kListener;
+    return epoll_ctl(events_.get(), EPOLL_CTL_MOD, servers_[server].listener.get(), &event) == 0;
+}
+
+void NameRelay::listen_again() {
+    for (std::size_t number = 0; number < servers_.size(); ++number)
+        if (servers_[number].full && streams_.size() < kStreams)
+            servers_[number].full = !listen_for(number, EPOLLIN);
+}
+
 Expected<NameRelay> NameRelay::make(const NameSpace &node, std::shared_ptr<const NameSpace> host,
                                     const std::vector<std::uint32_t> &servers) {
     UniqueFd events(epoll_create1(EPOLL_CLOEXEC));
@@ -123,7 +136,7 @@ Expected<NameRelay> NameRelay::make(const NameSpace &node, std::shared_ptr<const
     out.next_ = kFirstStream;
     for (const auto address : servers)
         if (auto served = out.serve(node, address); !served)
-            return propagate(served);
+            kLog.error("{}: programs cannot ask this one", served.error().message());
     return out;
 }
 
@@ -203,7 +216,7 @@ void NameRelay::work() {
             answer(server);
             break;
         default:
-            accept(server);
+            accept(key / kSources);
         }
     }
     std::ranges::sort(of_streams);
@@ -220,6 +233,20 @@ void NameRelay::work() {
             unfinished_.push_back(number);
     }
     std::erase_if(streams_, [](const auto &entry) { return entry.second.until().expired(); });
+    listen_again();
+}
+
+// Those that were not answered in time make room for new ones.
+bool NameRelay::has_room(Server &server) {
+    while (!server.order.empty()) {
+        const auto oldest = server.asked.find(server.order.front());
+        if (oldest != server.asked.end() && !oldest->second.until.expired())
+            break;
+        if (oldest != server.asked.end())
+            server.asked.erase(oldest);
+        server.order.pop_front();
+    }
+    return server.asked.size() < kQuestions;
 }
 
 void NameRelay::ask(Server &server) {
@@ -234,9 +261,7 @@ void NameRelay::ask(Server &server) {
         const auto text = std::span(message).first(static_cast<std::size_t>(count));
         if (text.size() < kHeader)
             continue;
-        if (server.asked.size() >= kQuestions)
-            std::erase_if(server.asked, [](const auto &entry) { return entry.second.until.expired(); });
-        if (server.asked.size() >= kQuestions)
+        if (!has_room(server))
             continue;
         while (server.asked.contains(++server.last)) {
         }
@@ -247,6 +272,7 @@ void NameRelay::ask(Server &server) {
                                                                ? std::string(text.begin(), text.end())
                                                                : std::string(),
                                                    .until = Deadline::after(kPatience)});
+        server.order.push_back(server.last);
         put_number(text, server.last);
         if (send(server.on_host.get(), text.data(), text.size(), MSG_NOSIGNAL) < 0 && errno == ECONNREFUSED)
             refuse_all(server);
@@ -276,6 +302,7 @@ void NameRelay::answer(Server &server) {
 void NameRelay::refuse_all(Server &server) {
     constexpr unsigned kIsAnswer = 0x80;   // in the third byte
     constexpr unsigned kServerFailure = 2; // in the fourth
+    server.order.clear();
     for (auto &[number, question] : std::exchange(server.asked, {})) {
         if (question.text.empty())
             continue;
@@ -286,9 +313,15 @@ void NameRelay::refuse_all(Server &server) {
     }
 }
 
-void NameRelay::accept(const Server &server) {
+// Who comes when all places are taken waits in the listener's queue.
+void NameRelay::accept(std::size_t number_of_server) {
+    Server &server = servers_[number_of_server];
+    if (streams_.size() >= kStreams) {
+        server.full = listen_for(number_of_server, 0);
+        return;
+    }
     UniqueFd in_node(accept4(server.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!in_node || streams_.size() >= kStreams)
+    if (!in_node)
         return;
     auto visit = NameSpaceVisit::to(*host_);
     auto on_host = visit ? make_socket(SOCK_STREAM, connect, server.address) : propagate(visit);

@@ -11,7 +11,9 @@
 #include "common/unique_fd.hpp"
 #include "name_stream.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -59,7 +61,9 @@ class NameRelay {
         UniqueFd on_host;                        // UDP, connected to the server
         UniqueFd listener;                       // TCP, in the node
         std::map<std::uint16_t, Question> asked; // by the number that the server was told
+        std::deque<std::uint16_t> order;         // of `asked`, the oldest first; some have been answered
         std::uint16_t last = 0;
+        bool full = false; // nobody listens for more streams
     };
 
     NameRelay(UniqueFd events, std::shared_ptr<const NameSpace> host)
@@ -69,7 +73,11 @@ class NameRelay {
     static void ask(Server &server);
     static void answer(Server &server);
     static void refuse_all(Server &server);
-    void accept(const Server &server);
+    static bool has_room(Server &server);
+    void accept(std::size_t number);
+    // False: it failed.
+    [[nodiscard]] bool listen_for(std::size_t server, std::uint32_t events) const;
+    void listen_again();
 
     UniqueFd events_; // epoll
     std::shared_ptr<const NameSpace> host_;

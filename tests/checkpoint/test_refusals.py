@@ -97,3 +97,41 @@ def test_failed_dump(place):
     finally:
         subprocess.run(["umount", images], check=True)
     goes_on(place, node)
+
+
+TABLE = """
+import mmap, os, socket, time
+daemon = socket.socket(socket.AF_UNIX)
+daemon.connect("daemon")
+descriptor = socket.recv_fds(daemon, 1, 1)[1][0]
+table = mmap.mmap(descriptor, 4096, mmap.MAP_SHARED, mmap.PROT_READ, trackfd=False)
+os.close(descriptor)
+daemon.close()
+print("ready", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.01)
+print("went on", flush=True)
+"""
+
+
+def test_a_file_that_only_another_user_may_open(place):
+    """As nscd shares its tables with programs: it could not be given back."""
+    secret = place.path("table")
+    with open(secret, "wb") as file:
+        file.write(bytes(4096))
+    os.chmod(secret, 0o600)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(place.path("daemon"))
+    os.chmod(place.path("daemon"), 0o666)
+    listener.listen()
+    node = place.start("python3", "-c", TABLE)
+    connection, _ = listener.accept()
+    with open(secret, "rb") as file:
+        socket.send_fds(connection, [b"x"], [file.fileno()])
+    place.wait_for_output("ready")
+    refusal = check(node)
+    assert refusal.returncode == 3 and f"('{secret}') of process" in refusal.stderr and "is one that its user may not read" in refusal.stderr
+    with pytest.raises(nodes.Failed) as failure:
+        place.dump(node)
+    assert "a restore could not open it" in str(failure.value)
+    goes_on(place, node)

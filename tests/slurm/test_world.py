@@ -8,7 +8,7 @@ import pytest
 from conftest import elastic_up
 from elastic import ELASTIC, PATIENCE, TIME_TO_SAVE, assert_clean, checks
 from test_lifecycle import output, requeue, script
-from test_lifecycle_moves import SOON
+from test_lifecycle_moves import SOON, ctl
 from virtualcluster.errors import wait_for
 
 # One line in the log for whatever becomes of a connection; who waits is spoken to when /shared/speak is there.
@@ -187,14 +187,14 @@ def test_a_download_goes_on(cluster):
     cluster.wait_nodes()
 
 
-# Whatever is asked for has the given address, after a tenth of a second: a save comes while a lookup is under way.
+# storage-N has the address 10.9.0.N, which is said after a tenth of a second: a save comes while lookups are under way.
 NAMES = """
 import socket, socketserver, struct, sys, threading, time
 
 def answer_to(asked):
     question = asked[12:asked.index(b"\\0", 12) + 5]
     kind = struct.unpack(">H", question[-4:-2])[0]
-    answer = b"\\xc0\\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + socket.inet_aton(sys.argv[2]) if kind == 1 else b""
+    answer = b"\\xc0\\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + bytes([10, 9, 0, int(question[1:1 + question[0]].split(b"-")[1])]) if kind == 1 else b""
     time.sleep(0.1)
     return asked[:2] + struct.pack(">HHHHH", 0x8180, 1, bool(answer), 0, 0) + question + answer
 
@@ -217,12 +217,18 @@ print("up", flush=True)
 streams.serve_forever()
 """
 ASKS = """
-import itertools, os, socket, time
-for number in itertools.count():
-    print(number, socket.gethostbyname(f"storage-{{number}}.example.org"), flush=True)
-    time.sleep(0.05)
-    if os.path.exists("/shared/end"):
-        break
+import concurrent.futures, itertools, os, socket, time
+# Each has a socket of its own, and numbers its questions as it likes.
+def looked_up(number):
+    return socket.gethostbyname(f"storage-{{number}}.example.org")
+with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    for number in itertools.count():
+        found = list(pool.map(looked_up, range(number % 100, number % 100 + 8)))
+        right = [f"10.9.0.{{each}}" for each in range(number % 100, number % 100 + 8)]
+        print(number, "right" if found == right else found, flush=True)
+        time.sleep(0.05)
+        if os.path.exists("/shared/end"):
+            break
 """
 
 
@@ -231,21 +237,20 @@ def name_servers(cluster):
     address = cluster.controller.address
     for host in [cluster.controller, *cluster.nodes]:
         at = address if host == cluster.controller else "127.0.0.53"
-        host.daemon(["python3", "-c", NAMES, at, address], "/run/names.out")
+        host.daemon(["python3", "-c", NAMES, at], "/run/names.out")
     for host in [cluster.controller, *cluster.nodes]:
         wait_for(lambda host=host: "up" in host.run(["cat", "/run/names.out"]).stdout, PATIENCE, "the name servers to be up")
 
 
 @pytest.mark.parametrize("server, options", [("network", ""), ("loopback", ""), ("loopback", "options use-vc")])
 def test_names_of_hosts_outside(cluster, name_servers, server, options):
-    address = cluster.controller.address
-    at = address if server == "network" else "127.0.0.53"
+    at = cluster.controller.address if server == "network" else "127.0.0.53"
     for host in cluster.nodes:
         host.run(f"printf 'nameserver {at}\\n{options}\\n' >/etc/resolv.conf")
     job = submit(cluster, ASKS, "-N1", "-n1")
 
     def asked():
-        return count(output(cluster, job), rf"^\d+ {re.escape(address)}$")
+        return count(output(cluster, job), r"^\d+ right$")
 
     wait_for(lambda: asked() > 5, PATIENCE, "names to be found")
     before = asked()
@@ -253,5 +258,111 @@ def test_names_of_hosts_outside(cluster, name_servers, server, options):
     wait_for(lambda: asked() > before + 10, PATIENCE, "names to be found after a restore")
     cluster.controller.run(["touch", "/shared/end"])
     cluster.wait_job(job, seconds=PATIENCE)
-    numbers = [int(number) for number in re.findall(rf"^(\d+) {re.escape(address)}$", output(cluster, job), re.MULTILINE)]
+    numbers = [int(number) for number in re.findall(r"^(\d+) right$", output(cluster, job), re.MULTILINE)]
     assert numbers == list(range(len(numbers))), output(cluster, job)
+
+
+# carol is a user of whom nobody but sssd knows, as of those in a directory of users. nscd's client is part of every program.
+SSSD = """
+[sssd]
+services = nss
+domains = local
+[domain/local]
+id_provider = files
+passwd_files = /etc/carol.passwd
+group_files = /etc/carol.group
+"""
+LOOKS_UP = """
+import itertools, os, pwd, time
+os.environ["SSS_NSS_USE_MEMCACHE"] = "{memory}"
+for number in itertools.count():
+    print(number, pwd.getpwnam("{user}").pw_dir, flush=True)
+    time.sleep(0.05)
+    if os.path.exists("/shared/end"):
+        break
+"""
+
+
+def sssd(host):
+    host.run(["sh", "-c", "mkdir -p /etc/sssd; cat >/etc/sssd/sssd.conf; chmod 600 /etc/sssd/sssd.conf; "
+              "echo carol:x:2001:2001::/home/carol:/bin/sh >/etc/carol.passwd; echo carol:x:2001: >/etc/carol.group"], stdin=SSSD)
+    host.daemon(["sssd", "-i"], "/run/sssd.out")
+    wait_for(lambda: host.run(["getent", "-s", "sss", "passwd", "carol"], check=False).stdout, PATIENCE, f"sssd of {host.name}")
+
+
+def nscd(host, shared="no"):
+    host.run(f"mkdir -p /run/nscd; sed -Ei 's/^(\\s*shared\\s+\\w+\\s+)\\w+/\\1{shared}/' /etc/nscd.conf")
+    host.daemon(["nscd", "--foreground"], "/run/nscd.out")
+    wait_for(lambda: host.run(["nscd", "--statistics"], check=False).returncode == 0, PATIENCE, f"nscd of {host.name}")
+
+
+@pytest.mark.parametrize("daemon, user, memory", [(sssd, "carol", "NO"), (sssd, "carol", "YES"), (nscd, "alice", "NO")])
+def test_users_are_looked_up_by_a_daemon(cluster, daemon, user, memory):
+    """By a socket that a program keeps, and by a table of the daemon's that it maps."""
+    for host in cluster.nodes:
+        daemon(host)
+    try:
+        job = submit(cluster, LOOKS_UP.replace("{memory}", memory).replace("{user}", user), "-N1", "-n1")
+
+        def found():
+            return count(output(cluster, job), rf"^\d+ /home/{user}$")
+
+        wait_for(lambda: found() > 5, PATIENCE, f"{user} to be found")
+        for move in (lambda: requeue(cluster, job), lambda: ctl(cluster, "migrate", job)):
+            before = found()
+            restarts = cluster.job(job)["Restarts"]
+            move()
+            wait_for(lambda restarts=restarts: cluster.job(job)["Restarts"] != restarts, PATIENCE, "the job to be requeued")
+            wait_for(lambda before=before: found() > before + 10, PATIENCE, f"{user} to be found after a restore")
+        cluster.controller.run(["touch", "/shared/end"])
+        cluster.wait_job(job, seconds=PATIENCE)
+        numbers = [int(number) for number in re.findall(rf"^(\d+) /home/{user}$", output(cluster, job), re.MULTILINE)]
+        assert numbers == list(range(len(numbers))), output(cluster, job)
+        assert "anew" not in output(cluster, job) and "cannot" not in output(cluster, job)
+    finally:
+        end_daemons(cluster)
+
+
+def end_daemons(cluster):
+    for host in cluster.nodes:
+        for file in ("/run/sssd.pid", "/run/nscd/nscd.pid"):
+            if pid := host.run(["cat", file], check=False).stdout.strip():
+                host.run(["kill", pid], check=False)
+                wait_for(lambda host=host, pid=pid: host.run(["kill", "-0", pid], check=False).returncode, PATIENCE, f"{file}'s process to end")
+
+
+def test_tables_that_only_a_daemon_may_open(cluster):
+    """nscd shares its own with all programs, and nobody could give them back: nothing is saved that could not be restored."""
+    for host in cluster.nodes:
+        nscd(host, shared="yes")
+    try:
+        job = submit(cluster, LOOKS_UP.replace("{memory}", "NO").replace("{user}", "alice"), "-N1", "-n1")
+        wait_for(lambda: count(output(cluster, job), "^[0-9]+ /home/alice$") > 5, PATIENCE, "alice to be found")
+        refused = ctl(cluster, "checkpoint", job)
+        assert refused.returncode != 0
+        said = "('/var/cache/nscd/passwd') of process 2 (python3) is one that its user may not read"
+        wait_for(lambda: said in output(cluster, job), PATIENCE, f"the reason: {output(cluster, job)}")
+        before = count(output(cluster, job), "^[0-9]+ /home/alice$")
+        wait_for(lambda: count(output(cluster, job), "^[0-9]+ /home/alice$") > before + 5, PATIENCE, "the program to go on")
+        cluster.slurm("scancel", str(job))
+        cluster.wait_job(job, ("CANCELLED",), seconds=PATIENCE)
+    finally:
+        end_daemons(cluster)
+
+
+def test_a_bus_that_its_clients_do_not_survive(cluster):
+    """dbus-monitor ends when its connection does, as programs with libdbus do: it is not saved in order to end at once."""
+    for host in cluster.nodes:
+        host.run("mkdir -p /run/dbus")
+        host.daemon(["dbus-daemon", "--system", "--nofork"], "/run/dbus.out")
+        wait_for(lambda host=host: host.run(["test", "-S", "/run/dbus/system_bus_socket"], check=False).returncode == 0, PATIENCE, "the bus")
+    line = "srun sh -c 'dbus-monitor --system & for number in $(seq 1000); do echo $number; sleep 0.05; done'"
+    job = cluster.submit(ELASTIC, "-N1", "-n1", script=script(line))
+    wait_for(lambda: "NameAcquired" in output(cluster, job), PATIENCE, "the monitor to be connected")
+    assert ctl(cluster, "checkpoint", job).returncode != 0
+    said = "system_bus_socket' of the host, whose clients end when it does: close it before a checkpoint"
+    wait_for(lambda: said in output(cluster, job), PATIENCE, f"the reason: {output(cluster, job)}")
+    before = count(output(cluster, job), "^[0-9]+$")
+    wait_for(lambda: count(output(cluster, job), "^[0-9]+$") > before + 5, PATIENCE, "the program to go on")
+    cluster.slurm("scancel", str(job))
+    cluster.wait_job(job, ("CANCELLED",), seconds=PATIENCE)

@@ -9,6 +9,7 @@
 #include "expect.hpp"
 #include "file.hpp"
 #include "grown.hpp"
+#include "host_connections.hpp"
 #include "log.hpp"
 #include "memory_directory.hpp"
 #include "pages.hpp"
@@ -29,6 +30,7 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 namespace singularity::test {
@@ -125,7 +127,7 @@ void write_images(const std::vector<Part> &parts) {
 
 Reached &reached() {
     static Reached instance(
-        {"credentials", "pages", "places", "names", "grown", "bound", "statistics", "log"});
+        {"credentials", "pages", "places", "names", "grown", "bound", "connections", "statistics", "log"});
     return instance;
 }
 
@@ -205,6 +207,11 @@ std::string bound_socket() {
            bytes(16, bytes(11, std::string("socket\0", 7)) + bytes(14, "/home") + number(17, 5 << 1U));
 }
 
+// flags: USK_...
+std::string stream_of(std::uint64_t inode, std::uint64_t peer, std::uint64_t flags) {
+    return bytes(16, number(2, inode) + number(3, SOCK_STREAM) + number(6, flags) + number(8, peer));
+}
+
 std::vector<std::vector<Part>> all_good() {
     const std::uint32_t size = 3U << 20U;
     const std::string length(reinterpret_cast<const char *>(&size), sizeof(size));
@@ -228,7 +235,10 @@ std::vector<std::vector<Part>> all_good() {
     };
     auto with_socket = all;
     with_socket.push_back(part_of(kOpen, bound_socket()));
-    return {all, with_socket};
+    auto with_connection = all;
+    with_connection.push_back(part_of(kOpen, stream_of(4711, 4712, 0)));
+    with_connection.push_back(part_of(kOpen, stream_of(4712, 0, 1)));
+    return {all, with_socket, with_connection};
 }
 
 } // namespace
@@ -251,6 +261,8 @@ void run_input(std::span<const std::uint8_t> input) {
     read_pages();
     read_places(request);
     reached_if(host::verify_bound_sockets(context, request).has_value(), "bound");
+    const auto half = host::half_connections(images().fd());
+    reached_if(half && !half->empty(), "connections");
     prctl(PR_SET_DUMPABLE,
           1); // or sanitizers could not look at a process of which a thread has had other ids
     const auto before = host::read_file_at(images().fd(), "files.img", kWhole);
