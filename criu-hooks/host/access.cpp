@@ -249,42 +249,49 @@ class Inspection {
     }
 
     Expected<void> list(const std::vector<Process> &processes) {
-        for (const auto &process : processes) {
-            if (process.state == 'Z')
+        for (const auto &process : processes)
+            if (auto listed = list(process); !listed && node_ == Node::stands_still)
+                return listed;
+        return {};
+    }
+    Expected<void> list(const Process &process) {
+        if (process.state == 'Z')
+            return {};
+        const auto add = [&](std::string_view what, int access) {
+            links_.push_back({process.title(), fmt::format("{}/{}", process.pid, what), access});
+        };
+        for (const char *const what : {"cwd", "root"})
+            add(what, X_OK);
+        add("exe", R_OK);
+        auto mappings = mappings_of(process.pid);
+        if (!mappings)
+            return propagate(mappings);
+        for (const auto &mapping : *mappings) {
+            if (!mapping.name.starts_with('/'))
                 continue;
-            const auto add = [&](std::string_view what, int access) {
-                links_.push_back({process.title(), fmt::format("{}/{}", process.pid, what), access});
-            };
-            for (const char *const what : {"cwd", "root"})
-                add(what, X_OK);
-            add("exe", R_OK);
-            auto mappings = mappings_of(process.pid);
-            if (!mappings)
-                return propagate(mappings);
-            for (const auto &mapping : *mappings) {
-                if (!mapping.name.starts_with('/'))
-                    continue;
-                const auto link = fmt::format("map_files/{:x}-{:x}", mapping.begin, mapping.end);
-                auto access = access_of(process.pid, link, mapping.shared);
-                if (!access)
-                    return propagate(access);
+            const auto link = fmt::format("map_files/{:x}-{:x}", mapping.begin, mapping.end);
+            auto access = access_of(process.pid, link, mapping.shared);
+            if (access)
                 add(link, *access);
-            }
-            auto directory = open_file(fmt::format("/proc/{}/fd", process.pid), O_RDONLY | O_DIRECTORY);
-            if (!directory)
-                return propagate(directory);
-            auto names = names_in(directory->get());
-            if (!names)
-                return propagate(names);
-            for (const auto &name : *names) {
-                auto info = proc::read(fmt::format("/proc/{}/fdinfo/{}", process.pid, name));
-                if (!info)
-                    return propagate(info);
-                add("fd/" + name, access_of(*info));
-                if (const auto count = waiting_in(*info); count != 0 && node_ == Node::stands_still)
-                    if (auto looked = look_into(process, std::stoi(name), count); !looked)
-                        return looked;
-            }
+            else if (node_ == Node::stands_still)
+                return propagate(access);
+        }
+        auto directory = open_file(fmt::format("/proc/{}/fd", process.pid), O_RDONLY | O_DIRECTORY);
+        if (!directory)
+            return propagate(directory);
+        auto names = names_in(directory->get());
+        if (!names)
+            return propagate(names);
+        for (const auto &name : *names) {
+            auto info = proc::read(fmt::format("/proc/{}/fdinfo/{}", process.pid, name));
+            if (!info && node_ == Node::runs)
+                continue;
+            if (!info)
+                return propagate(info);
+            add("fd/" + name, access_of(*info));
+            if (const auto count = waiting_in(*info); count != 0 && node_ == Node::stands_still)
+                if (auto looked = look_into(process, std::stoi(name), count); !looked)
+                    return looked;
         }
         return {};
     }

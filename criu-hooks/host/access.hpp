@@ -14,8 +14,8 @@ namespace singularity::host {
 
 // All files, directories, devices and mappings of the processes of a node that does not run (yet) are such as
 // its user reaches by their names, or his own, or were given. An error names one that is not, and why; code
-// EACCES. In a node that runs, what changes meanwhile is an error of another code, and what is on its way
-// through sockets is left alone.
+// EACCES. In a node that runs, what ends meanwhile is passed over, what changes may be taken for what it is
+// not, and what is on its way through sockets is left alone.
 enum class Node : std::uint8_t { stands_still, runs };
 [[nodiscard]] Expected<void> verify_access(const Context &context,
                                            const std::vector<OutsideDescriptor> &given, pid_t init,
