@@ -23,6 +23,7 @@ SEED = int(os.environ.get("SINGULARITY_TEST_SEED") or random.SystemRandom().rand
 CUTS = 10
 
 
+QUIET = 60000  # milliseconds: eight ranks on a machine that is busy with other tests
 ATTEMPTS = 3  # as many as a checkpoint makes: a process that ends just then has to be gone first
 
 
@@ -128,7 +129,7 @@ def move(name, ranks, *options):
             with barrier(place) if moves else barrier_of_all(place, program, ranks) as cut:
                 if cut["processes"] < ranks:
                     continue
-                place.save(f"image.{moves}", "--detach")
+                place.save(f"image.{moves}", "--detach", "--quiesce", str(QUIET))
             place.kill()
             place.start()
             place.restore(f"image.{moves}")
