@@ -232,6 +232,13 @@ with concurrent.futures.ThreadPoolExecutor(8) as pool:
 """
 
 
+def wait_goes_on(cluster, job, restarts, done):
+    """Until the job has done more in that run: it goes on with the one before until it is saved."""
+    wait_for(lambda: (cluster.job(job)["Restarts"], cluster.job(job)["JobState"]) == (str(restarts), "RUNNING"), PATIENCE, f"run {restarts}")
+    before = done()
+    wait_for(lambda: done() > before + 10, PATIENCE, f"more to be done in run {restarts}")
+
+
 @pytest.fixture(scope="module")
 def name_servers(cluster):
     address = cluster.controller.address
@@ -253,9 +260,8 @@ def test_names_of_hosts_outside(cluster, name_servers, server, options):
         return count(output(cluster, job), r"^\d+ right$")
 
     wait_for(lambda: asked() > 5, PATIENCE, "names to be found")
-    before = asked()
     requeue(cluster, job)
-    wait_for(lambda: asked() > before + 10, PATIENCE, "names to be found after a restore")
+    wait_goes_on(cluster, job, 1, asked)
     cluster.controller.run(["touch", "/shared/end"])
     cluster.wait_job(job, seconds=PATIENCE)
     numbers = [int(number) for number in re.findall(r"^(\d+) right$", output(cluster, job), re.MULTILINE)]
@@ -308,12 +314,11 @@ def test_users_are_looked_up_by_a_daemon(cluster, daemon, user, memory):
             return count(output(cluster, job), rf"^\d+ /home/{user}$")
 
         wait_for(lambda: found() > 5, PATIENCE, f"{user} to be found")
-        for move in (lambda: requeue(cluster, job), lambda: ctl(cluster, "migrate", job)):
-            before = found()
-            restarts = cluster.job(job)["Restarts"]
-            move()
-            wait_for(lambda restarts=restarts: cluster.job(job)["Restarts"] != restarts, PATIENCE, "the job to be requeued")
-            wait_for(lambda before=before: found() > before + 10, PATIENCE, f"{user} to be found after a restore")
+        requeue(cluster, job)
+        wait_goes_on(cluster, job, 1, found)
+        moved = ctl(cluster, "migrate", job)
+        assert moved.returncode == 0, moved
+        wait_goes_on(cluster, job, 2, found)
         cluster.controller.run(["touch", "/shared/end"])
         cluster.wait_job(job, seconds=PATIENCE)
         numbers = [int(number) for number in re.findall(rf"^(\d+) /home/{user}$", output(cluster, job), re.MULTILINE)]
