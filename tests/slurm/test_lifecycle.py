@@ -312,6 +312,7 @@ def test_nothing_is_kept_of_jobs_that_have_ended(cluster):
         requeue(cluster, job)
     wait_for(lambda: any(f"-s{cancelled}-0" in line for line in in_store(cluster)), PATIENCE, "its checkpoint")
     wait_for(lambda: cluster.job(cancelled)["JobState"] == "RUNNING", PATIENCE, "its next run")
+    wait_counted(cluster, cancelled, max(counted(cluster, cancelled)[0]) + 10, 1)  # in that run
     cluster.slurm("scancel", str(cancelled))
     cluster.wait_job(well, seconds=PATIENCE)
     wait_for(lambda: not in_store(cluster), PATIENCE, f"an empty store, not {in_store(cluster)}")
