@@ -3,7 +3,7 @@
 
 #include "common/text.hpp"
 #include "places.hpp"
-#include "records.hpp"
+#include "saved_sockets.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -21,20 +21,6 @@
 namespace singularity::host {
 namespace {
 
-// Field numbers of CRIU's images/{fdinfo,sk-unix}.proto.
-namespace file {
-constexpr std::uint32_t kUnixSocket = 16;
-} // namespace file
-namespace socket {
-constexpr std::uint32_t kFlags = 6;      // USK_...
-constexpr std::uint32_t kName = 11;      // with the zero at its end
-constexpr std::uint32_t kDirectory = 14; // of a name that is none of the root's
-constexpr std::uint32_t kMount = 17;     // zigzag
-} // namespace socket
-
-// USK_EXTERN: another process's end of a connection (host_connections.hpp), of which criu makes nothing.
-constexpr std::uint64_t kOfHost = 1;
-
 struct Bound {
     std::filesystem::path name;  // as the node knows it
     std::filesystem::path place; // on this machine
@@ -45,25 +31,16 @@ Expected<std::vector<Bound>> bound_sockets(const RestoreRequest &request) {
     if (!places)
         return propagate(places);
     std::vector<Bound> found;
-    const auto look = [&](Bytes message) -> Expected<void> {
-        auto outer = fields_of(message);
-        if (!outer)
-            return propagate(outer);
-        const Field *const body = find(*outer, file::kUnixSocket);
-        if (body == nullptr)
+    const auto look = [&](const std::vector<Field> &fields) -> Expected<void> {
+        const Field *const flags = find(fields, saved_socket::kFlags);
+        if (flags != nullptr && (flags->value & saved_socket::kNotSaved) != 0)
             return {};
-        auto fields = fields_of(body->bytes);
-        if (!fields)
-            return propagate(fields);
-        const Field *const flags = find(*fields, socket::kFlags);
-        if (flags != nullptr && (flags->value & kOfHost) != 0)
-            return {};
-        auto name = text_of(*fields, socket::kName);
+        auto name = text_of(fields, saved_socket::kName);
         if (name.empty() || name.front() == '\0') // of no file
             return {};
         name.resize(std::min(name.find('\0'), name.size()));
-        const auto whole = std::filesystem::path("/") / text_of(*fields, socket::kDirectory) / name;
-        const Field *const mount = find(*fields, socket::kMount);
+        const auto whole = std::filesystem::path("/") / text_of(fields, saved_socket::kDirectory) / name;
+        const Field *const mount = find(fields, saved_socket::kMount);
         if (mount == nullptr)
             return failure("restore", "the socket " + quote(whole.native()),
                            "the image does not say on which mount it is", EPROTO);
@@ -74,7 +51,7 @@ Expected<std::vector<Bound>> bound_sockets(const RestoreRequest &request) {
             found.push_back({.name = whole, .place = std::move(**place)});
         return {};
     };
-    if (auto read = for_each_record(request.images, "files.img", Magic::kFiles, look); !read)
+    if (auto read = for_each_saved_socket(request.images, look); !read)
         return propagate(read);
     return found;
 }

@@ -8,7 +8,7 @@
 #include "file.hpp"
 #include "outside.hpp"
 #include "proc.hpp"
-#include "records.hpp"
+#include "saved_sockets.hpp"
 #include "unix_sockets.hpp"
 
 #include <algorithm>
@@ -31,18 +31,6 @@
 
 namespace singularity::host {
 namespace {
-
-// Field numbers of CRIU's images/{fdinfo,sk-unix}.proto.
-namespace file {
-constexpr std::uint32_t kUnixSocket = 16;
-} // namespace file
-namespace field {
-constexpr std::uint32_t kInode = 2;
-constexpr std::uint32_t kType = 3;
-constexpr std::uint32_t kFlags = 6;
-constexpr std::uint32_t kPeer = 8;
-} // namespace field
-constexpr std::uint64_t kNotSaved = 1; // USK_EXTERN
 
 // Whose client libraries end the program when the connection ends, instead of making another.
 bool ends_its_clients(std::string_view path) {
@@ -112,12 +100,14 @@ std::unexpected<Error> not_now(const std::string &what, std::string why) {
     return failure("save", what, std::move(why), EAGAIN);
 }
 
-// A copy of the descriptor.
+// A copy of the descriptor, if the other end may be left behind.
 Expected<UniqueFd> reach(const Held &socket) {
     const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, socket.pid, 0)));
     UniqueFd out(pidfd ? static_cast<int>(syscall(SYS_pidfd_getfd, pidfd.get(), socket.number, 0)) : -1);
     if (!out)
         return std::unexpected(errno_error("reach", socket.what));
+    if (auto why = why_not_left(out.get()); !why.empty())
+        return cannot_save(socket.what, std::move(why));
     return out;
 }
 
@@ -125,8 +115,6 @@ Expected<void> disconnect(const Held &held) {
     auto socket = reach(held);
     if (!socket)
         return propagate(socket);
-    if (auto why = why_not_left(socket->get()); !why.empty())
-        return cannot_save(held.what, std::move(why));
     char one = 0; // what waits would be lost
     if (recv(socket->get(), &one, sizeof(one), MSG_PEEK | MSG_DONTWAIT) >= 0)
         return not_now(held.what, "a message waits in it that its program has not read yet");
@@ -141,8 +129,6 @@ Expected<void> check_stream(const Held &held) {
     auto socket = reach(held);
     if (!socket)
         return propagate(socket);
-    if (auto why = why_not_left(socket->get()); !why.empty())
-        return cannot_save(held.what, std::move(why));
     auto info = proc::read(fmt::format("/proc/self/fdinfo/{}", socket->get()));
     if (!info)
         return propagate(info);
@@ -217,26 +203,18 @@ struct SavedSocket {
 
 Expected<std::map<std::uint64_t, SavedSocket>> saved_sockets(int images) {
     std::map<std::uint64_t, SavedSocket> out;
-    const auto look = [&](Bytes message) -> Expected<void> {
-        auto outer = fields_of(message);
-        if (!outer)
-            return propagate(outer);
-        const Field *const body = find(*outer, file::kUnixSocket);
-        if (body == nullptr)
-            return {};
-        auto fields = fields_of(body->bytes);
-        if (!fields)
-            return propagate(fields);
+    namespace field = saved_socket;
+    const auto look = [&](const std::vector<Field> &fields) -> Expected<void> {
         const auto value = [&](std::uint32_t number) {
-            const Field *const one = find(*fields, number);
+            const Field *const one = find(fields, number);
             return one == nullptr ? 0 : one->value;
         };
         out[value(field::kInode)] = {.type = value(field::kType),
                                      .peer = value(field::kPeer),
-                                     .saved = (value(field::kFlags) & kNotSaved) == 0};
+                                     .saved = (value(field::kFlags) & field::kNotSaved) == 0};
         return {};
     };
-    if (auto read = for_each_record(images, "files.img", Magic::kFiles, look); !read)
+    if (auto read = for_each_saved_socket(images, look); !read)
         return propagate(read);
     return out;
 }
