@@ -336,6 +336,19 @@ def end_daemons(cluster):
                 wait_for(lambda host=host, pid=pid: host.run(["kill", "-0", pid], check=False).returncode, PATIENCE, f"{file}'s process to end")
 
 
+def is_refused(cluster, job, said):
+    """A checkpoint, for that reason; its program, which counts, goes on, and the job is ended."""
+    def counted():
+        return count(output(cluster, job), r"^\d+")
+
+    assert ctl(cluster, "checkpoint", job).returncode != 0
+    wait_for(lambda: said in output(cluster, job), PATIENCE, f"the reason: {output(cluster, job)}")
+    before = counted()
+    wait_for(lambda: counted() > before + 5, PATIENCE, "the program to go on")
+    cluster.slurm("scancel", str(job))
+    cluster.wait_job(job, ("CANCELLED",), seconds=PATIENCE)
+
+
 def test_tables_that_only_a_daemon_may_open(cluster):
     """nscd shares its own with all programs, and nobody could give them back: nothing is saved that could not be restored."""
     for host in cluster.nodes:
@@ -343,14 +356,7 @@ def test_tables_that_only_a_daemon_may_open(cluster):
     try:
         job = submit(cluster, LOOKS_UP.replace("{memory}", "NO").replace("{user}", "alice"), "-N1", "-n1")
         wait_for(lambda: count(output(cluster, job), "^[0-9]+ /home/alice$") > 5, PATIENCE, "alice to be found")
-        refused = ctl(cluster, "checkpoint", job)
-        assert refused.returncode != 0
-        said = "('/var/cache/nscd/passwd') of process 2 (python3) is one that its user may not read"
-        wait_for(lambda: said in output(cluster, job), PATIENCE, f"the reason: {output(cluster, job)}")
-        before = count(output(cluster, job), "^[0-9]+ /home/alice$")
-        wait_for(lambda: count(output(cluster, job), "^[0-9]+ /home/alice$") > before + 5, PATIENCE, "the program to go on")
-        cluster.slurm("scancel", str(job))
-        cluster.wait_job(job, ("CANCELLED",), seconds=PATIENCE)
+        is_refused(cluster, job, "('/var/cache/nscd/passwd') of process 2 (python3) is one that its user may not read")
     finally:
         end_daemons(cluster)
 
@@ -364,10 +370,4 @@ def test_a_bus_that_its_clients_do_not_survive(cluster):
     line = "srun sh -c 'dbus-monitor --system & for number in $(seq 1000); do echo $number; sleep 0.05; done'"
     job = cluster.submit(ELASTIC, "-N1", "-n1", script=script(line))
     wait_for(lambda: "NameAcquired" in output(cluster, job), PATIENCE, "the monitor to be connected")
-    assert ctl(cluster, "checkpoint", job).returncode != 0
-    said = "system_bus_socket' of the host, whose clients end when it does: close it before a checkpoint"
-    wait_for(lambda: said in output(cluster, job), PATIENCE, f"the reason: {output(cluster, job)}")
-    before = count(output(cluster, job), "^[0-9]+$")
-    wait_for(lambda: count(output(cluster, job), "^[0-9]+$") > before + 5, PATIENCE, "the program to go on")
-    cluster.slurm("scancel", str(job))
-    cluster.wait_job(job, ("CANCELLED",), seconds=PATIENCE)
+    is_refused(cluster, job, "system_bus_socket' of the host, whose clients end when it does: close it before a checkpoint")
