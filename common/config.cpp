@@ -47,6 +47,7 @@ constexpr Duration kLeastRun{0s, 24h};
 constexpr const char *kStore = "/var/lib/singularity/store";
 // A pebibyte; in bytes it is far inside 64 bits.
 constexpr Integer kQuota{0, 1048576};
+constexpr Integer kCopies{0, 1048576}; // MiB
 constexpr Integer kPort{1, 65535};
 constexpr Integer kHeld{1, 65536};
 constexpr const char *kMunge = "/run/munge/munge.socket.2";
@@ -64,6 +65,9 @@ constexpr std::tuple kKeys{
     Key{"elastic.look_every",         kLookEvery,           1min,              [](auto &c) -> auto & { return c.elastic.look_every; }},
     Key{"elastic.check_after",        kCheckAfter,          20s,               [](auto &c) -> auto & { return c.elastic.check_after; }},
     Key{"elastic.hide_unsavable",     Boolean{},            true,              [](auto &c) -> auto & { return c.elastic.hide_unsavable; }},
+    Key{"files.largest_copy_mib",     kCopies,              16,                [](auto &c) -> auto & { return c.files.largest_copy_mib; }},
+    Key{"files.all_copies_mib",       kCopies,              256,               [](auto &c) -> auto & { return c.files.all_copies_mib; }},
+    Key{"files.keep_aside",           Boolean{},            false,             [](auto &c) -> auto & { return c.files.keep_aside; }},
     Key{"slurmctld.decide",           Boolean{},            true,              [](auto &c) -> auto & { return c.slurmctld.decide; }},
     Key{"slurmctld.verify_interval",  Duration{1s, 1h},     60s,               [](auto &c) -> auto & { return c.slurmctld.verify_interval; }},
     Key{"slurmctld.verify_sample",    Integer{1, 256},      32,                [](auto &c) -> auto & { return c.slurmctld.verify_sample; }},

@@ -42,6 +42,11 @@ std::string in_seconds(std::uint64_t microseconds) {
     return fmt::format("{:.3f} s", static_cast<double>(microseconds) / kMillion);
 }
 
+void show(const std::vector<std::string> &notices) {
+    for (const auto &notice : notices)
+        std::cerr << fmt::format("singularityctl: {}\n", notice);
+}
+
 // One line for programs: an id or a name is letters, digits and hyphens, so nothing needs to be escaped.
 std::string in_json(const agent::ImageReport &report) {
     return fmt::format(
@@ -113,6 +118,7 @@ Expected<int> checkpoint(ImageOptions &options) {
         report.node, report.checkpoint, report.processes, byte_count(report.host_bytes),
         byte_count(report.devices_bytes), byte_count(report.stored_bytes), in_seconds(report.pause_us),
         in_seconds(report.total_us));
+    show(report.notices);
     return EXIT_SUCCESS;
 }
 
@@ -139,6 +145,7 @@ Expected<int> restore(ImageOptions &options) {
                                           report.node, report.checkpoint, byte_count(report.host_bytes),
                                           byte_count(report.devices_bytes), in_seconds(report.pause_us),
                                           in_seconds(report.total_us));
+                 show(report.notices);
              }});
     line.end();
     return status;

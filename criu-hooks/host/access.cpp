@@ -7,6 +7,7 @@
 #include "file.hpp"
 #include "maps.hpp"
 #include "proc.hpp"
+#include "user_ids.hpp"
 
 #include <algorithm>
 #include <array>
@@ -16,6 +17,7 @@
 #include <cstring>
 #include <future>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -23,8 +25,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <grp.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -47,8 +47,7 @@ struct Use {
     auto operator<=>(const Use &) const = default;
 };
 
-// The calling thread sees the node's files, and is root or the user in turns. Only system calls: the C
-// library's functions would change the ids of other threads as well.
+// The calling thread sees the node's files, and is root or the user in turns.
 class Visitor {
   public:
     explicit Visitor(const Context &context) : context_(context) {}
@@ -58,14 +57,10 @@ class Visitor {
         if (!proc)
             return propagate(proc);
         proc_ = std::move(*proc);
-        const auto root = fmt::format("/proc/{}/root", init);
-        std::vector<gid_t> groups = context_.groups;
-        if (unshare(CLONE_FS) != 0 || chroot(root.c_str()) != 0 || chdir("/") != 0)
-            return std::unexpected(errno_error("look into", root));
-        if (syscall(SYS_setgroups, groups.size(), groups.data()) != 0 ||
-            syscall(SYS_setresgid, context_.gid, context_.gid, context_.gid) != 0 ||
-            syscall(SYS_setresuid, context_.uid, 0, 0) != 0)
-            return std::unexpected(errno_error("become", fmt::format("user {}", context_.uid)));
+        auto ids = UserIds::take(context_, fmt::format("/proc/{}/root", init));
+        if (!ids)
+            return propagate(ids);
+        ids_ = *ids;
         return {};
     }
 
@@ -86,22 +81,19 @@ class Visitor {
     // Whether the user may; by its name, if it has one.
     [[nodiscard]] Expected<Verdict> may(int fd, const struct stat &about, const std::string &name,
                                         const Use &use) const {
-        if (auto changed = become(context_.uid); !changed)
+        const auto &ids = ids_;
+        if (!ids)
+            return failure("look into", "the virtual node", "it has not been entered");
+        if (auto changed = ids->become_user(); !changed)
             return propagate(changed);
         const auto verdict =
             about.st_nlink == 0 ? Verdict{.reached = true, .good = allows(fd, use)} : reach(name, about, use);
-        if (auto changed = become(0); !changed)
+        if (auto changed = UserIds::become_root(); !changed)
             return propagate(changed);
         return verdict;
     }
 
   private:
-    static Expected<void> become(uid_t uid) {
-        constexpr auto kSame = static_cast<uid_t>(-1);
-        if (syscall(SYS_setresuid, kSame, uid, kSame) != 0)
-            return std::unexpected(errno_error("become", fmt::format("user {}", uid)));
-        return {};
-    }
     static bool allows(int fd, const Use &use) {
         const auto access = [fd](int mode) {
             return syscall(SYS_faccessat2, fd, "", mode, AT_EMPTY_PATH | AT_EACCESS) == 0;
@@ -117,6 +109,7 @@ class Visitor {
     }
 
     const Context &context_;
+    std::optional<UserIds> ids_;
     UniqueFd proc_;
 };
 

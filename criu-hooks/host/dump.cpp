@@ -7,12 +7,16 @@
 #include "rescue.hpp"
 #include "session.hpp"
 #include "statistics.hpp"
+#include "user_work.hpp"
+#include "written_files.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -21,6 +25,9 @@
 
 namespace singularity::host {
 namespace {
+
+// criu's last stage before it lets the node go.
+constexpr std::string_view kStillStopped = "post-dump";
 
 Expected<CriuRequest> request_of(const DumpRequest &wanted) {
     CriuRequest request;
@@ -116,13 +123,42 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
     if (!criu)
         return propagate(criu);
 
+    Context files_context = context;
+    files_context.progress = nullptr;
+    // Beside criu's own work, and done before criu lets the node go.
+    UserWork<KeptFiles> keeping;
+    KeptFiles files;
+    const auto end_keeping = [&]() -> Expected<void> {
+        if (!keeping.pending())
+            return {};
+        auto kept = keeping.wait([&]() -> Expected<void> {
+            if (deadline.expired())
+                return std::unexpected(
+                    timeout_error(deadline, "a copy of the files that are open for writing"));
+            return context.progress ? context.progress(kStillStopped) : Expected<void>();
+        });
+        if (!kept)
+            return propagate(kept);
+        files = std::move(*kept);
+        return {};
+    };
     const Notify notify = [&](const std::string &stage, pid_t) -> Expected<void> {
         if (deadline.expired())
             return std::unexpected(timeout_error(deadline, "the dump"));
+        if (stage == kStillStopped)
+            if (auto kept = end_keeping(); !kept)
+                return kept;
         return context.progress ? context.progress(stage) : Expected<void>();
     };
-    auto reply = criu->ask(*request, notify, deadline, InitHasEnded(wanted.init),
-                           [&] { return leave_host_connections(wanted); });
+    const External external = [&]() -> Expected<std::vector<std::string>> {
+        auto begun = UserWork<KeptFiles>::begin(
+            [files_context, wanted] { return keep_written_files(files_context, wanted); });
+        if (!begun)
+            return propagate(begun);
+        keeping = std::move(*begun);
+        return leave_host_connections(wanted);
+    };
+    auto reply = criu->ask(*request, notify, deadline, InitHasEnded(wanted.init), external);
     if (!reply && reply.error().code != 0) {
         const bool ours = reply.error().code == ETIMEDOUT;
         auto killed =
@@ -149,7 +185,13 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
         return std::unexpected(criu_error(context, "dump", wanted.images, reply->message));
     if (!ended)
         return std::unexpected(ended.error());
+    if (keeping.pending())
+        return failure("dump", "the virtual node", "criu did not say when its processes were all saved");
     auto report = report_of(wanted.images, before->size());
+    if (report) {
+        report->written = std::move(files.to_sync);
+        report->not_copied = std::move(files.not_copied);
+    }
     if (!report || wanted.afterwards != Afterwards::kStop)
         return report;
     auto after = processes_of(wanted.init);

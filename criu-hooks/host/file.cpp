@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <limits>
 #include <memory>
 
 #include <dirent.h>
@@ -69,7 +70,7 @@ Expected<void> write_file_at(int directory, const std::string &name, std::string
     return file.close();
 }
 
-Expected<std::vector<std::string>> names_in(int directory) {
+Expected<std::optional<std::vector<std::string>>> names_in(int directory, std::size_t most) {
     // A descriptor of its own: fdopendir takes it, and its position is shared by duplicates.
     UniqueFd fd(openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd)
@@ -82,14 +83,24 @@ Expected<std::vector<std::string>> names_in(int directory) {
     errno = 0;
     while (const dirent *entry = readdir(list.get())) {
         const std::string name = static_cast<const char *>(entry->d_name);
-        if (name != "." && name != "..")
+        if (name != "." && name != "..") {
+            if (names.size() == most)
+                return std::optional<std::vector<std::string>>();
             names.push_back(name);
+        }
         errno = 0;
     }
     if (errno != 0)
         return std::unexpected(errno_error("list", "a directory"));
     std::ranges::sort(names);
     return names;
+}
+
+Expected<std::vector<std::string>> names_in(int directory) {
+    auto names = names_in(directory, std::numeric_limits<std::size_t>::max());
+    if (!names)
+        return propagate(names);
+    return std::move(*names).value_or(std::vector<std::string>());
 }
 
 Expected<void> write_all(int fd, std::span<const std::byte> data) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,8 @@ namespace singularity::host {
 
 // The names in a directory except "." and "..", sorted.
 [[nodiscard]] Expected<std::vector<std::string>> names_in(int directory);
+// Nothing if there are more than `most`: no more are read.
+[[nodiscard]] Expected<std::optional<std::vector<std::string>>> names_in(int directory, std::size_t most);
 
 // All of it, at the descriptor's position.
 [[nodiscard]] Expected<void> write_all(int fd, std::span<const std::byte> data);

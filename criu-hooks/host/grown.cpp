@@ -6,7 +6,9 @@
 #include "places.hpp"
 #include "records.hpp"
 
+#include <initializer_list>
 #include <optional>
+#include <span>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -30,8 +32,22 @@ constexpr std::uint32_t kSize = 8;
 constexpr std::uint32_t kOutside = 9;
 constexpr std::uint32_t kMode = 10;
 } // namespace regular
-// The entry with the present size if it has grown and may have.
-Expected<std::optional<std::string>> with_present_size(const RestoreRequest &request, const Places &places,
+Expected<std::optional<std::string>> without_numbers(Bytes entry, const Field &body,
+                                                     std::initializer_list<std::uint32_t> numbers) {
+    std::string left(body.text());
+    for (const std::uint32_t number : numbers) {
+        const auto bytes = std::as_bytes(std::span(left));
+        auto fields = fields_of(bytes);
+        if (!fields)
+            return propagate(fields);
+        if (const Field *const field = find(*fields, number); field != nullptr)
+            left = without(bytes, *field);
+    }
+    return with_bytes(entry, body, left);
+}
+
+// The entry with the present size if it has grown and may have, or without one; nothing if it stays as it is.
+Expected<std::optional<std::string>> with_present_size(const Places &places, const FileNames &put_back,
                                                        Bytes entry) {
     constexpr auto kNothing = std::nullopt;
     auto outer = fields_of(entry);
@@ -63,35 +79,35 @@ Expected<std::optional<std::string>> with_present_size(const RestoreRequest &req
     const Field *const flags = find(*fields, regular::kFlags);
     if (size == nullptr || flags == nullptr)
         return kNothing;
+    if (put_back.contains(name))
+        return without_numbers(entry, *body, {regular::kSize, regular::kMode});
     if (!path || lstat(path->c_str(), &status) != 0 || !S_ISREG(status.st_mode))
         return kNothing; // CRIU's own check says what is wrong, if it is
     const auto now = static_cast<std::uint64_t>(status.st_size);
     if (now == size->value)
         return kNothing;
     const bool appends = (flags->value & O_APPEND) != 0;
-    if (now < size->value || (!appends && !request.accept_grown_files))
+    if (now < size->value || !appends)
         return failure("restore", quote(name),
                        fmt::format("it had {} bytes at the checkpoint and has {} now; {}", size->value, now,
                                    now < size->value
                                        ? "put back what it had, or restore an older checkpoint"
                                        : "only files that are open for appending (O_APPEND) may have grown: "
-                                         "cut off what was added, or allow it to be overwritten"));
+                                         "cut off what was added"));
     const std::string changed = with_number(body->bytes, *size, now);
     return with_bytes(entry, *body, changed);
 }
 
 } // namespace
 
-Expected<void> accept_grown_files(const RestoreRequest &request) {
+Expected<void> accept_grown_files(const RestoreRequest &request, const Places &places,
+                                  const FileNames &put_back) {
     constexpr const char *kFiles = "files.img";
     constexpr const char *kBeside = "files.new";
-    auto places = places_of(request);
-    if (!places)
-        return propagate(places);
     std::vector<std::string> entries;
     bool changed = false;
     auto read = for_each_record(request.images, kFiles, Magic::kFiles, [&](Bytes message) -> Expected<void> {
-        auto present = with_present_size(request, *places, message);
+        auto present = with_present_size(places, put_back, message);
         if (!present)
             return propagate(present);
         changed |= present->has_value();

@@ -3,12 +3,15 @@
 #pragma once
 
 #include "criu-hooks/host/node.hpp"
+#include "places.hpp"
+#include "put_back.hpp"
 
 namespace singularity::host {
 
 // Puts the present size into the image for files that the node has open for appending and that have only
-// grown, and with request.accept_grown_files for all that have grown. An error names a file that has changed
+// grown, and takes size and mode of those in `put_back` out of it. An error names a file that has changed
 // otherwise.
-[[nodiscard]] Expected<void> accept_grown_files(const RestoreRequest &request);
+[[nodiscard]] Expected<void> accept_grown_files(const RestoreRequest &request, const Places &places,
+                                                const FileNames &put_back);
 
 } // namespace singularity::host

@@ -7,6 +7,8 @@
 #include "host_connections.hpp"
 #include "interrupted.hpp"
 #include "outside.hpp"
+#include "places.hpp"
+#include "put_back.hpp"
 #include "session.hpp"
 #include "standstill.hpp"
 #include "verify.hpp"
@@ -79,7 +81,13 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
         return propagate(verified);
     if (auto probed = probe_kernel(context, deadline); !probed)
         return propagate(probed);
-    if (auto accepted = accept_grown_files(wanted); !accepted)
+    auto places = places_of(wanted);
+    if (!places)
+        return propagate(places);
+    auto put_back = put_back_files(context, wanted, *places, deadline);
+    if (!put_back)
+        return propagate(put_back);
+    if (auto accepted = accept_grown_files(wanted, *places, *put_back); !accepted)
         return propagate(accepted);
     if (auto again = call_again_in_images(wanted.images); !again)
         return propagate(again);
@@ -133,6 +141,11 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
             if (auto done = wanted.connected(); !done) {
                 refused = done.error();
                 return done;
+            }
+        if (stage == kBeforeItRuns)
+            if (auto marked = mark_files(context, wanted, *places, left); !marked) {
+                refused = marked.error();
+                return marked;
             }
         return context.progress ? context.progress(stage) : Expected<void>();
     };

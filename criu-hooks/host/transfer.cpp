@@ -6,6 +6,7 @@
 #include "file.hpp"
 #include "pages.hpp"
 #include "session.hpp"
+#include "written_files.hpp"
 
 #include <algorithm>
 #include <array>
@@ -145,6 +146,30 @@ Expected<void> load(const store::Checkpoint &checkpoint, const std::string &node
         if (!image)
             return propagate(image);
         if (auto loaded = load_file(*image, each.name, images, buffer); !loaded)
+            return loaded;
+    }
+    return {};
+}
+
+Expected<void> load_of_others(const store::Checkpoint &checkpoint, const std::string &node, int images) {
+    constexpr std::uint64_t kLargestTable = std::uint64_t{256} << 20U;
+    std::vector<std::byte> buffer(kBuffer);
+    std::size_t count = 0;
+    bool is_later = false;
+    for (const auto &other : checkpoint.manifest().nodes) {
+        is_later = is_later || other.name == node;
+        const auto table =
+            std::ranges::find(other.images, std::string_view(kFilesTable), &store::Image::name);
+        if (other.name == node || table == other.images.end())
+            continue;
+        if (table->size() > kLargestTable)
+            return failure("load", "the image " + quote(table->name),
+                           fmt::format("it has more than {} bytes", kLargestTable), EFBIG);
+        auto image = checkpoint.image({.node = other.name, .device = "", .name = table->name});
+        if (!image)
+            return propagate(image);
+        const auto name = fmt::format("{}{}", is_later ? kLaterTables : kEarlierTables, count++);
+        if (auto loaded = load_file(*image, name, images, buffer); !loaded)
             return loaded;
     }
     return {};

@@ -24,10 +24,10 @@ std::string replaced(Bytes message, const Field &field, const std::string &conte
     return std::string(all.substr(0, field.begin)) + content + std::string(all.substr(field.end));
 }
 
-std::string tag(const Field &field) {
-    return encoded_varint((std::uint64_t{field.number} << kTypeBits) |
-                          static_cast<std::uint64_t>(field.type));
+std::string tag(std::uint32_t number, Field::Type type) {
+    return encoded_varint((std::uint64_t{number} << kTypeBits) | static_cast<std::uint64_t>(type));
 }
+std::string tag(const Field &field) { return tag(field.number, field.type); }
 
 } // namespace
 
@@ -156,6 +156,14 @@ std::string encoded_varint(std::uint64_t value) {
     return bytes + static_cast<char>(value);
 }
 
+std::string encoded_field(std::uint32_t number, std::uint64_t value) {
+    return tag(number, Field::Type::kVarint) + encoded_varint(value);
+}
+
+std::string encoded_field(std::uint32_t number, std::string_view bytes) {
+    return tag(number, Field::Type::kBytes) + encoded_varint(bytes.size()) + std::string(bytes);
+}
+
 std::string with_number(Bytes message, const Field &field, std::uint64_t value) {
     return replaced(message, field, tag(field) + encoded_varint(value));
 }
@@ -163,5 +171,7 @@ std::string with_number(Bytes message, const Field &field, std::uint64_t value) 
 std::string with_bytes(Bytes message, const Field &field, std::string_view bytes) {
     return replaced(message, field, tag(field) + encoded_varint(bytes.size()) + std::string(bytes));
 }
+
+std::string without(Bytes message, const Field &field) { return replaced(message, field, {}); }
 
 } // namespace singularity::host

@@ -59,8 +59,13 @@ class FieldReader {
 
 [[nodiscard]] std::string encoded_varint(std::uint64_t value);
 
-// The message with one field replaced by another number, or by other bytes.
+// One field of a new message.
+[[nodiscard]] std::string encoded_field(std::uint32_t number, std::uint64_t value);
+[[nodiscard]] std::string encoded_field(std::uint32_t number, std::string_view bytes);
+
+// The message with one field replaced by another number, or by other bytes, or without it.
 [[nodiscard]] std::string with_number(Bytes message, const Field &field, std::uint64_t value);
 [[nodiscard]] std::string with_bytes(Bytes message, const Field &field, std::string_view bytes);
+[[nodiscard]] std::string without(Bytes message, const Field &field);
 
 } // namespace singularity::host

@@ -197,9 +197,10 @@ struct ImageReport {
     std::uint64_t processes = 0;
     std::uint64_t pause_us = 0; // that the program stood still
     std::uint64_t total_us = 0;
+    std::vector<std::string> notices; // lines for the user: of a restore, the files that are not as they were
     static void fields(auto &self, auto &visit) {
         visit(self.node, self.checkpoint, self.devices_bytes, self.host_bytes, self.stored_bytes,
-              self.processes, self.pause_us, self.total_us);
+              self.processes, self.pause_us, self.total_us, self.notices);
     }
 };
 struct Imaged {

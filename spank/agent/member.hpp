@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -137,6 +138,7 @@ class Member : public std::enable_shared_from_this<Member> {
     [[nodiscard]] Expected<GivenTasks> take_ranks(const peers::wire::JobNode &one,
                                                   const std::vector<char> &ranks);
     void restored(const peers::wire::JobNode &one);
+    void tell_user(const std::vector<std::string> &notices);
     // member_save.cpp
     void save(const peers::wire::SaveJob &request, const Answer &answer);
     void rest_and_hold(const peers::wire::SaveJob &request, const Answer &answer);
@@ -144,6 +146,7 @@ class Member : public std::enable_shared_from_this<Member> {
     void look_at_saving();
     [[nodiscard]] Expected<void> no_rank_has_failed() const;
     void save_nodes(const peers::wire::SaveJob &request, const Answer &answer);
+    void tell_user_once(const std::vector<std::string> &notices);
     void check(const Answer &answer);
     void look_at_nodes(const Answer &answer);
     [[nodiscard]] std::vector<char> ranks_of(const peers::wire::JobNode &one) const;
@@ -168,9 +171,10 @@ class Member : public std::enable_shared_from_this<Member> {
     };
     std::map<std::string, Coming> coming_; // nodes that are restored
     std::optional<Following> following_;
-    std::string trouble_;      // of its first node that has some
-    bool told_to_end_ = false; // tasks here, and the coordinator knows
-    bool saving_ = false;      // for which Slurm's commands rest
+    std::string trouble_;        // of its first node that has some
+    bool told_to_end_ = false;   // tasks here, and the coordinator knows
+    bool saving_ = false;        // for which Slurm's commands rest
+    std::set<std::string> told_; // notices of checkpoints
     bool ending_ = false;
     bool gone_ = false;
     std::size_t ending_nodes_ = 0;

@@ -3,6 +3,7 @@
 // hosts are there, and go on.
 #include "asker_for.hpp"
 #include "common/text.hpp"
+#include "log.hpp"
 #include "member.hpp"
 
 #include <cerrno>
@@ -37,6 +38,7 @@ void Member::restore(const wire::JobNode &one, std::function<void(Expected<void>
         asker_for<Imaged>([self = shared_from_this(), &one](Expected<Imaged> imaged) {
             if (!imaged)
                 return self->tell(one.name(), propagate(imaged));
+            self->tell_user(imaged->report.notices);
             self->restored(one);
             self->tell(one.name(), {});
         }));
@@ -65,6 +67,15 @@ void Member::go_on(const Answer &answer) {
             tell(name, failure("go on with", quote(name), "there is no such node", ENOENT));
         else if (auto going = node->go_on(); !going)
             tell(name, going);
+    }
+}
+
+// Of a step, where its tasks here print.
+void Member::tell_user(const std::vector<std::string> &notices) {
+    for (const auto &notice : notices) {
+        kLog.info("{}: {}", job(), notice);
+        if (step_)
+            step_->say(notice);
     }
 }
 

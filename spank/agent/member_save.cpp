@@ -145,13 +145,15 @@ void Member::save_nodes(const wire::SaveJob &request, const Answer &answer) {
             all(failure("save", one->name(), "there is no such node", ENOENT));
             continue;
         }
-        LiveNode::OnStep then = [all, reply, step = request.step(),
+        LiveNode::OnStep then = [self = shared_from_this(), all, reply, step = request.step(),
                                  name = one->name()](const Expected<std::string> &packet) {
             if (!packet)
                 return all(std::unexpected(packet.error()));
             if (!is_answer_to(step, *packet))
                 return all(failure("save", name, "its part of the checkpoint was given up", ECANCELED));
             add(*reply->mutable_saved_job(), *packet);
+            if (const auto part = node::decode<WorkPart>(*packet))
+                self->tell_user_once(part->report.notices);
             all({});
         };
         switch (request.step()) {
@@ -182,6 +184,14 @@ void Member::save_nodes(const wire::SaveJob &request, const Answer &answer) {
                          fmt::format("there is no step {}", static_cast<int>(request.step())), EPROTO));
         }
     }
+}
+
+// The same files are too large at each checkpoint.
+void Member::tell_user_once(const std::vector<std::string> &notices) {
+    constexpr std::size_t kMost = 64;
+    for (const auto &notice : notices)
+        if (told_.size() < kMost && told_.insert(notice).second)
+            tell_user({notice});
 }
 
 // A command that is soon over is no obstacle.

@@ -51,7 +51,8 @@ Expected<std::string> obstacle_of(const node::Record &record, AgentLink &agent) 
                              .mounts = {},
                              .local_directories = {},
                              .neighbours = neighbours_of(record.spec),
-                             .others_are_reset = has_way_out(record.spec)});
+                             .others_are_reset = has_way_out(record.spec),
+                             .owner = {}});
     if (!good && good.error().code != EOPNOTSUPP)
         return propagate(good);
     return good ? std::string() : good.error().message();

@@ -5,9 +5,11 @@
 #include "criu-hooks/host/staging.hpp"
 #include "criu-hooks/host/transfer.hpp"
 #include "devices.hpp"
+#include "files.hpp"
 #include "host_node.hpp"
 #include "job_output.hpp"
 #include "jobs.hpp"
+#include "log.hpp"
 #include "node/cgroups.hpp"
 #include "restored_network.hpp"
 
@@ -257,6 +259,8 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
     constexpr std::uint64_t kLargest = std::uint64_t{1} << 45U;
     if (auto loaded = host::load(*checkpoint, record.spec.name, staging->directory(), kLargest); !loaded)
         return propagate(loaded);
+    if (auto loaded = host::load_of_others(*checkpoint, record.spec.name, staging->directory()); !loaded)
+        return propagate(loaded);
     if (auto copied = copy_logs(staging->path(), room.path()); !copied)
         return propagate(copied);
     auto network = RestoredNetwork::make(record.spec);
@@ -265,13 +269,22 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
     std::vector<host::OutsideDescriptor> descriptors;
     for (const auto &[key, stream] : streams)
         descriptors.push_back({.key = key, .fd = stream.get()});
+    const auto files = file_settings();
+    if (!files)
+        return std::unexpected(files.error());
     const auto context = context_of(record.spec, agent, "restoring processes");
     const auto stopped = Clock::now();
     host::RestoreRequest request{.images = staging->directory(),
                                  .network = network->home().get(),
                                  .root = "/",
                                  .descriptors = std::move(descriptors),
-                                 .mounts = mounts_from(record, room)};
+                                 .mounts = mounts_from(record, room),
+                                 .owner = owner_of(record.spec),
+                                 .keep_aside = files->keep_aside,
+                                 .notice = [&report](std::string text) {
+                                     kLog.info("{}: {}", report.node, text); // should the restore fail
+                                     add_notice(report, std::move(text));
+                                 }};
     request.connected = [&network] { return network->end_lost_connections(); };
     if (!job.node.empty())
         request.hold = [&](pid_t there) { return hold(agent, network->home(), there); };

@@ -3,12 +3,14 @@
 
 #include "criu-hooks/host/transfer.hpp"
 #include "device_store.hpp"
+#include "files.hpp"
 #include "host_node.hpp"
 #include "log.hpp"
 #include "node/process.hpp"
 #include "proxy/barrier/messages.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <span>
 #include <utility>
@@ -32,6 +34,7 @@ constexpr auto kStorePatience = 3600s;
 constexpr auto kMarkPatience = 10s;
 constexpr auto kHangUpPatience = 10s; // the init belongs to the user
 constexpr auto kListenPatience = 10s; // for a proxy to listen
+constexpr unsigned kMebibyteBits = 20;
 
 } // namespace
 
@@ -134,6 +137,9 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
     auto directory = open_file(images, O_RDONLY | O_DIRECTORY);
     if (!directory)
         return propagate(directory);
+    const auto files = file_settings();
+    if (!files)
+        return std::unexpected(files.error());
     const bool runs_on = job_.go_on && !devices_.any() && job_.part_of.empty();
     const auto context = context_of(job_.record.spec, agent_, "saving processes");
     auto dumped = host::dump(
@@ -145,7 +151,12 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
          .afterwards = runs_on ? host::Afterwards::kRun : host::Afterwards::kStop,
          .local_directories = {},
          .neighbours = job_.part_of.empty() ? std::vector<std::string>() : neighbours_of(job_.record.spec),
-         .others_are_reset = has_way_out(job_.record.spec)},
+         .others_are_reset = has_way_out(job_.record.spec),
+         .goes_on = job_.go_on,
+         .owner = owner_of(job_.record.spec),
+         .since = job_.record.made,
+         .largest_copy = static_cast<std::uint64_t>(files->largest_copy_mib) << kMebibyteBits,
+         .all_copies = static_cast<std::uint64_t>(files->all_copies_mib) << kMebibyteBits},
         Deadline::after(kDumpPatience));
     if (!dumped) {
         lost_ = dumped.error().code == host::kNodeLost;
@@ -158,6 +169,13 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
     };
     if (!job_.part_of.empty() && std::ranges::any_of(job_.tasks, has_ended))
         return failure("save", job_.record.spec.name, "one of its tasks has just ended", EAGAIN);
+    written_ = std::move(dumped->written);
+    for (const auto &name : dumped->not_copied)
+        add_notice(report,
+                   fmt::format("{} is open for writing and too large to be copied into the checkpoint "
+                               "(files.largest_copy_mib, files.all_copies_mib): if what it holds now "
+                               "is changed later, a restore cannot undo that",
+                               quote(name)));
     report.host_bytes = dumped->bytes;
     report.processes = dumped->processes;
     // The agent writes no more of it until the node runs again.
@@ -167,6 +185,11 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
 Expected<void> Saving::store_images(store::Writer &writer) {
     const auto &name = job_.record.spec.name;
     const auto deadline = Deadline::after(kStorePatience);
+    agent_.progress("writing the program's files to the disk");
+    if (auto on_disk =
+            host::write_to_disk(std::exchange(written_, {}), [this] { return agent_.still_wanted(); });
+        !on_disk)
+        return on_disk;
     for (std::uint32_t device = 0; device < devices_.devices(); ++device) {
         const auto file = Devices::file(devices_.proxy_of(device));
         const UniqueFd stream(openat(staging_->directory(), file.c_str(), O_RDONLY | O_CLOEXEC));

@@ -62,6 +62,7 @@ class Saving {
     std::unique_ptr<host::Staging> staging_;
     std::optional<proxy_control::NodeBarrier> barrier_; // its end opens gates
     Deadline::Clock::time_point begun_;                 // the cut that counts
+    std::vector<UniqueFd> written_;                     // files whose content the checkpoint relies on
     bool touched_ = false;                              // the node may not run as it did
     bool lost_ = false;
 };

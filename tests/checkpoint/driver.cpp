@@ -47,7 +47,10 @@ struct Options {
     std::string after = "end";
     std::vector<std::string> descriptors; // KEY=NUMBER
     int timeout_ms = 60000;
-    bool accept_grown = false;
+    bool goes_on = false;
+    std::string owner = "one";
+    bool keep_aside = false;
+    std::uint64_t largest_copy = std::uint64_t{16} << 20U;
     bool keep_input = false;
     std::string local_directory = "/nothing";
     std::uint32_t largest_deleted = std::uint32_t{1} << 31U;
@@ -108,7 +111,10 @@ int dump(Options &options, const std::vector<std::string> &operands) {
                                     .mounts = {},
                                     .afterwards = after.at(options.after),
                                     .local_directories = {},
-                                    .neighbours = {}};
+                                    .neighbours = {},
+                                    .goes_on = options.goes_on,
+                                    .owner = options.owner,
+                                    .largest_copy = options.largest_copy};
     auto done =
         host::dump(options.context, request, Deadline::after(std::chrono::milliseconds(options.timeout_ms)));
     if (!done)
@@ -127,12 +133,15 @@ int restore(Options &options, const std::vector<std::string> &operands) {
     auto network = checkpoint::make_network();
     if (!network)
         return report(network.error());
-    const host::RestoreRequest request{.images = images->get(),
-                                       .network = network->get(),
-                                       .root = options.root,
-                                       .descriptors = descriptors_of(options),
-                                       .mounts = {},
-                                       .accept_grown_files = options.accept_grown};
+    const host::RestoreRequest request{
+        .images = images->get(),
+        .network = network->get(),
+        .root = options.root,
+        .descriptors = descriptors_of(options),
+        .mounts = {},
+        .owner = options.owner,
+        .keep_aside = options.keep_aside,
+        .notice = [](const std::string &text) { fmt::print(stderr, "{}\n", text); }};
     auto init = host::restore(options.context, request,
                               Deadline::after(std::chrono::milliseconds(options.timeout_ms)));
     if (!init)
@@ -161,7 +170,8 @@ int check(Options &options, const std::vector<std::string> &operands) {
                                     .mounts = {},
                                     .largest_deleted_file = options.largest_deleted,
                                     .local_directories = {options.local_directory},
-                                    .neighbours = {}};
+                                    .neighbours = {},
+                                    .owner = {}};
     if (auto good = host::check(options.context, request); !good)
         return report(good.error());
     return 0;
@@ -265,7 +275,10 @@ int main(int argc, char **argv) {
          [&](const std::string &text) {
              options.context.progress = [text](std::string_view stage) { return pause_at(text, stage); };
          }},
-        {"accept-grown-files", [&](const std::string &text) { options.accept_grown = text == "yes"; }},
+        {"goes-on", [&](const std::string &text) { options.goes_on = text == "yes"; }},
+        {"owner", [&](const std::string &text) { options.owner = text; }},
+        {"keep-aside", [&](const std::string &text) { options.keep_aside = text == "yes"; }},
+        {"largest-copy", [&](const std::string &text) { options.largest_copy = std::stoull(text); }},
     };
     const auto command = commands.find(argc > 1 ? argv[1] : "");
     Operands operands;

@@ -73,51 +73,6 @@ def test_pipe_to_outside(place):
     assert node.wait() == 0
 
 
-# CRIU itself does not compare the sizes of files that are open for appending and not for reading.
-@pytest.mark.parametrize("access", [os.O_WRONLY, os.O_RDWR])
-def test_log_that_has_grown(place, access):
-    images = saved(place, access | os.O_APPEND)
-    count = len(lines(place))
-    with open(place.path("log"), "a", encoding="ascii") as log:
-        log.write("somebody else wrote this\n")
-    node = place.restore(images)
-    place.wait_for(lambda: len(lines(place)) > count + 10, "more lines")
-    end(place, node)
-    found = lines(place)
-    assert found[:count] == [str(i) for i in range(count)]
-    assert found[count:count + 4] == "somebody else wrote this".split()
-    assert found[count + 4:count + 8] == [str(i) for i in range(count, count + 4)]
-
-
-def test_file_that_has_grown(place):
-    """Not open for appending: refused, unless the caller says that it may be overwritten."""
-    images = saved(place, os.O_WRONLY)
-    count = len(lines(place))
-    with open(place.path("log"), "a", encoding="ascii") as log:
-        log.write("x" * 5)
-    with pytest.raises(nodes.Failed, match="only files that are open for appending"):
-        place.restore(images)
-    node = place.restore(images, options=["--accept-grown-files=yes"])
-    place.wait_for(lambda: len(lines(place)) > count + 10, "more lines")
-    end(place, node)
-    assert lines(place)[:count + 5] == [str(i) for i in range(count + 5)]
-
-
-def test_file_that_has_shrunk(place):
-    images = saved(place, os.O_RDWR | os.O_APPEND)
-    os.truncate(place.path("log"), 1)
-    with pytest.raises(nodes.Failed, match="it had [0-9]+ bytes at the checkpoint and has 1 now"):
-        place.restore(images)
-
-
-def test_file_that_is_gone(place):
-    images = saved(place)
-    os.unlink(place.path("log"))
-    with pytest.raises(nodes.Failed, match="log") as failure:
-        place.restore(images)
-    assert place.log in str(failure.value)
-
-
 def test_stopped_and_resumed(place):
     """A dump whose image could not be stored: the node goes on, sockets included."""
     node = counter(place)

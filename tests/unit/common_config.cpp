@@ -271,6 +271,8 @@ void defaults_are_those_documented(void ** /*state*/) {
     assert_true(config.elastic.look_every == 1min);
     assert_true(config.elastic.check_after == 20s);
     assert_true(config.elastic.hide_unsavable);
+    assert_true(
+        (config.files == Config::Files{.largest_copy_mib = 16, .all_copies_mib = 256, .keep_aside = false}));
     assert_true(config.slurmctld.decide);
     assert_true(config.slurmctld.verify_interval == 60s);
     assert_true(config.slurmctld.verify_sample == 32);
@@ -323,6 +325,7 @@ void every_key_can_be_set(void ** /*state*/) {
              "    look_every: 0s\n"
              "    check_after: 0s\n"
              "    hide_unsavable: false\n"
+             "files: {largest_copy_mib: 0, all_copies_mib: 1048576, keep_aside: true}\n"
              "premium: {guarantee_percent: 100, moves_per_hour: 0, least_run: 24h}\n"
              "standard: {guarantee_percent: 50, moves_per_hour: 60, least_run: 0s}\n"
              "basic: {guarantee_percent: 50, moves_per_hour: 1, least_run: 2s}\n"
@@ -345,6 +348,7 @@ void every_key_can_be_set(void ** /*state*/) {
                         .look_every = 0s,
                         .check_after = 0s,
                         .hide_unsavable = false};
+    expected.files = {.largest_copy_mib = 0, .all_copies_mib = 1048576, .keep_aside = true};
     expected.slurmctld = {.decide = false, .verify_interval = 5min, .verify_sample = 256};
     expected.premium = {.guarantee_percent = 100, .moves_per_hour = 0, .least_run = 24h};
     expected.standard = {.guarantee_percent = 50, .moves_per_hour = 60, .least_run = 0s};

@@ -32,6 +32,14 @@ struct Config {
         bool operator==(const Elastic &) const = default;
     } elastic;
 
+    // That a job has open for writing: what a checkpoint keeps of them, in MiB, and a restore puts back.
+    struct Files {
+        std::int64_t largest_copy_mib{}; // of one file; 0: nothing is copied
+        std::int64_t all_copies_mib{};   // of a job's processes on one host
+        bool keep_aside{};               // what a restore removes
+        bool operator==(const Files &) const = default;
+    } files;
+
     struct Slurmctld {
         bool decide{};
         std::chrono::milliseconds verify_interval{};

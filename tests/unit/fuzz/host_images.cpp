@@ -19,6 +19,7 @@
 #include "statistics.hpp"
 #include "subject.hpp"
 #include "verify.hpp"
+#include "written_files.hpp"
 
 #include <algorithm>
 #include <array>
@@ -61,6 +62,7 @@ constexpr std::array kFiles{
     File{"ghost-file-1.img", Kind::records, Magic::kGhostFile},
     File{"stats-dump", Kind::records, Magic::kStatistics},
     File{"criu.log", Kind::text, Magic::kCore},
+    File{host::kFilesTable, Kind::records, Magic::kWrittenFiles},
 };
 enum Slot : std::uint8_t {
     kTree,
@@ -72,7 +74,8 @@ enum Slot : std::uint8_t {
     kPages,
     kGhost,
     kStatistics,
-    kLog
+    kLog,
+    kWritten
 };
 
 constexpr std::uint32_t kUid = 1000;
@@ -126,8 +129,8 @@ void write_images(const std::vector<Part> &parts) {
 }
 
 Reached &reached() {
-    static Reached instance(
-        {"credentials", "pages", "places", "names", "grown", "bound", "connections", "statistics", "log"});
+    static Reached instance({"credentials", "pages", "places", "names", "grown", "written", "bound",
+                             "connections", "statistics", "log"});
     return instance;
 }
 
@@ -144,6 +147,25 @@ void read_pages() {
         expect(std::ranges::is_sorted(offsets) && (offsets.empty() || offsets.front() > 0),
                "a file of pages is cut in its order");
     reached_if(std::ranges::any_of(*cuts, [](const auto &one) { return !one.second.empty(); }), "pages");
+}
+
+// Which files it speaks of, for who looks at their sizes.
+host::FileNames read_written() {
+    host::FileNames out;
+    const auto table = host::read_written_files(images().fd());
+    for (const auto &one : table.value_or(host::WrittenFiles()).files) {
+        reached().add("written");
+        std::uint64_t behind = 0;
+        for (const auto &extent : one.copy.extents) {
+            expect(extent.begin >= behind && extent.size <= one.size - extent.begin,
+                   "extents lie in the file, in their order");
+            behind = extent.begin + extent.size;
+        }
+        for (const auto &[rest, identity] : one.relatives)
+            expect(rest.find('/') == std::string::npos, "a relative is in the same directory");
+        out.insert(one.name);
+    }
+    return out;
 }
 
 // Whatever an image calls a file, it is below the mount that the file is on.
@@ -207,6 +229,13 @@ std::string bound_socket() {
            bytes(16, bytes(11, std::string("socket\0", 7)) + bytes(14, "/home") + number(17, 5 << 1U));
 }
 
+// Two extents, and a relative.
+std::string written_file() {
+    return bytes(1, "/home/log") + number(2, 5) + bytes(3, "inode 1:2.3") + number(4, 100) + number(9, 1) +
+           number(10, 1) + number(12, 0) + number(13, 10) + number(12, 50) + number(13, 50) +
+           bytes(15, ".1") + bytes(16, "inode 4:5.6");
+}
+
 // flags: USK_...
 std::string stream_of(std::uint64_t inode, std::uint64_t peer, std::uint64_t flags) {
     return bytes(16, number(2, inode) + number(3, SOCK_STREAM) + number(6, flags) + number(8, peer));
@@ -235,10 +264,13 @@ std::vector<std::vector<Part>> all_good() {
     };
     auto with_socket = all;
     with_socket.push_back(part_of(kOpen, bound_socket()));
+    auto with_written = all;
+    with_written.push_back(part_of(kWritten, number(1, 1) + number(2, 1)));
+    with_written.push_back(part_of(kWritten, written_file()));
     auto with_connection = all;
     with_connection.push_back(part_of(kOpen, stream_of(4711, 4712, 0)));
     with_connection.push_back(part_of(kOpen, stream_of(4712, 0, 1)));
-    return {all, with_socket, with_connection};
+    return {all, with_socket, with_written, with_connection};
 }
 
 } // namespace
@@ -266,7 +298,8 @@ void run_input(std::span<const std::uint8_t> input) {
     prctl(PR_SET_DUMPABLE,
           1); // or sanitizers could not look at a process of which a thread has had other ids
     const auto before = host::read_file_at(images().fd(), "files.img", kWhole);
-    if (host::accept_grown_files(request) && before)
+    const auto places = host::places_of(request);
+    if (places && host::accept_grown_files(request, *places, read_written()) && before)
         reached_if(host::read_file_at(images().fd(), "files.img", kWhole).value_or(*before) != *before,
                    "grown");
     reached_if(host::frozen_time(images().fd()).has_value(), "statistics");

@@ -5,6 +5,7 @@
 
 #include "common/deadline.hpp"
 #include "common/error.hpp"
+#include "common/unique_fd.hpp"
 
 #include <cerrno>
 #include <chrono>
@@ -72,6 +73,16 @@ struct DumpRequest {
     std::vector<std::string> neighbours;
     // Connections to all others are saved, too: the network in which the node is restored resets them.
     bool others_are_reset = false;
+    // The node goes on after this checkpoint: what its files are then, a restore undoes.
+    bool goes_on = false;
+    // Whose the node's writing is: the same at each checkpoint and restore of a job and of all its nodes, and
+    // another's for others. Files that are open for writing are marked with it.
+    std::string owner;
+    std::int64_t since = 0; // time(2) from which on it writes: older marks are of those that wrote before it
+    // Files that the node has open for writing are copied into the image if their data is not larger than
+    // this, in bytes, and as long as all copies together are not larger than that.
+    std::uint64_t largest_copy = std::uint64_t{16} << 20U;
+    std::uint64_t all_copies = std::uint64_t{256} << 20U;
 };
 
 struct DumpReport {
@@ -81,7 +92,16 @@ struct DumpReport {
     // Of a node that stands still: who has not ended, by the ids in the node.
     std::vector<pid_t> alive;
     std::chrono::microseconds frozen{0};
+    // Files that the node has open for writing. fsync(2) them before the checkpoint counts: a restore relies
+    // on their content.
+    std::vector<UniqueFd> written;
+    // Those of them that were not copied, as the node sees them; files to which it only appends left out.
+    std::vector<std::string> not_copied;
 };
+
+// fsync(2) of DumpReport::written. go_on is asked several times a second; its error ends the wait.
+[[nodiscard]] Expected<void> write_to_disk(std::vector<UniqueFd> files,
+                                           const std::function<Expected<void>()> &go_on);
 
 // Code of the error when CRIU was killed by somebody at a moment at which a process of the node could not be
 // brought back: the node is of no use any more and the caller should end it. With every other error of a dump
@@ -107,9 +127,11 @@ struct RestoreRequest {
     std::filesystem::path root; // a mount point: the node's root directory
     std::vector<OutsideDescriptor> descriptors;
     std::vector<OutsideMount> mounts;
-    // A file that has grown since the dump is accepted if the node only appends to it (O_APPEND). With this,
-    // also if it does not: what it writes at its old position replaces what was written after the dump.
-    bool accept_grown_files = false;
+    std::string owner; // as of DumpRequest
+    // What put_back_files would remove is kept beside it.
+    bool keep_aside = false;
+    // Called for each file that is not as it was at the checkpoint, or that lies beside one: for the user.
+    std::function<void(std::string)> notice = nullptr;
     // Called when everything is there and nothing runs yet, with the node's init; it may take its time, which
     // does not count. An error, or the caller's death: nothing of the node is left.
     std::function<Expected<void>(pid_t init)> hold = nullptr;

@@ -20,4 +20,8 @@ namespace singularity::host {
 [[nodiscard]] Expected<void> load(const store::Checkpoint &checkpoint, const std::string &node, int images,
                                   std::uint64_t largest);
 
+// What restore() needs of the checkpoint's other nodes, beside that.
+[[nodiscard]] Expected<void> load_of_others(const store::Checkpoint &checkpoint, const std::string &node,
+                                            int images);
+
 } // namespace singularity::host
