@@ -21,6 +21,7 @@ LARGE = 1024  # MiB of device memory, noise
 RANKS = 4
 REPLICA = 256  # MiB of each rank
 SMALL = 8
+FILES = 1000  # of 4 KiB each
 NEEDS = ("programs", "singularity-driver-calls")
 FIGURES = {
     "dump_ratio": f"throughput of a checkpoint of {LARGE} MiB of noise on a device over write(2) and fsync(2) of the same bytes",
@@ -28,6 +29,8 @@ FIGURES = {
     "pause_ms": f"how long the program stands still for it, with --continue, ms, median of {ROUNDS}",
     "incremental_ratio": "bytes that a second checkpoint adds if nothing has changed, over those of the first (aim 0.02)",
     "dedup_ratio": f"bytes stored for {RANKS} ranks with the same {REPLICA} MiB over those for one (aim 1.05)",
+    "files_pause_ratio": f"how long a program with {FILES} files open for writing stands still, over one that has as many open for reading, "
+                         f"median of {ROUNDS} (aim 1.1)",
     "latency_s": f"checkpoint and restore of {RANKS} ranks with {SMALL} MiB each, seconds, median of {ROUNDS} (aim 2)",
 }
 
@@ -126,6 +129,38 @@ def stored(ranks):
     return bytes_stored
 
 
+HOLDS = """
+import sys, time
+files = []
+for number in range(int(sys.argv[2])):
+    with open(f"file{number}", "w") as file:
+        file.write("x" * 4096)
+    files.append(open(f"file{number}", sys.argv[1]))
+print("ready", flush=True)
+time.sleep(3600)
+"""
+
+
+def files_pause():
+    """Of one that writes over one that reads, each saved by itself, in turns."""
+    ratios = []
+    with agent() as one:
+        running = {}
+        for mode in ("r", "r+"):
+            directory = os.path.join(one.directory, f"files-{mode}")
+            os.mkdir(directory)
+            os.chmod(directory, 0o777)
+            running[mode] = said(one, "run", "--detach", "--", "sh", "-c", f'cd {directory}; exec python3 -c "$@"', "sh", HOLDS, mode, str(FILES))
+        for node in running.values():
+            virtualnode.wait_for(lambda node=node: "ready" in said(one, "logs", node), "the files to be open", 300)
+        for _ in range(ROUNDS):
+            pause = {mode: checkpoint(one, node, "--continue")["pause_us"] for mode, node in running.items()}
+            ratios.append(pause["r+"] / pause["r"])
+        for node in running.values():
+            said(one, "destroy", node)
+    return ratios
+
+
 def latency():
     with agent() as one:
         node = started(one, RANKS, SMALL)
@@ -139,6 +174,8 @@ def run(say):
     out = {key: statistics.median(values) for key, values in large(say).items()}
     say(f"{RANKS} ranks with the same {REPLICA} MiB")
     out["dedup_ratio"] = stored(RANKS) / stored(1)
+    say(f"{FILES} open files")
+    out["files_pause_ratio"] = statistics.median(files_pause())
     say(f"{RANKS} small ranks")
     out["latency_s"] = statistics.median(latency() for _ in range(ROUNDS))
     return out

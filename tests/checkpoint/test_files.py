@@ -23,7 +23,7 @@ def undisturbed(place, kind):
     directory = place.path("undisturbed")
     os.mkdir(directory)
     with open(place.path("allowed"), "w", encoding="ascii") as file:
-        file.write(str(STEPS))
+        file.write(f"{STEPS:02}")
     subprocess.run([sys.executable, PROGRAM, kind, str(STEPS)], cwd=directory, check=True, timeout=nodes.PATIENCE)
     os.unlink(place.path("allowed"))
     os.unlink(place.path("done"))
@@ -47,7 +47,7 @@ class Work:
 
     def until(self, steps):
         with open(self.place.path("allowed.new"), "w", encoding="ascii") as file:
-            file.write(str(steps))
+            file.write(f"{steps:02}")
         os.rename(self.place.path("allowed.new"), self.place.path("allowed"))
         def are_done():
             has_ended = self.node.ended()
@@ -68,7 +68,7 @@ class Work:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.place.path("done"))
         with open(self.place.path("allowed"), "w", encoding="ascii") as file:
-            file.write("0")
+            file.write("00")  # as long as it was: it may have been open, for reading
         self.node = self.place.restore(images, options=options)
 
     def end(self):

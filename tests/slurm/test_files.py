@@ -73,7 +73,8 @@ class Work:
         return " ".join(shlex.quote(word) for word in ["python3", "-c", ALL, self.base, *self.kinds])
 
     def allow(self, host, steps):
-        host.run("; ".join(f"mkdir -p {place}; echo {steps} >{place}/allowed.new; mv {place}/allowed.new {place}/allowed" for place in self.places()),
+        # As long as before: one of the programs may have it open, for reading, when it is saved.
+        host.run("; ".join(f"mkdir -p {place}; echo {steps:02} >{place}/allowed.new; mv {place}/allowed.new {place}/allowed" for place in self.places()),
                  user="alice")
 
     def until(self, host, steps):
@@ -184,13 +185,13 @@ def test_a_user_edits_what_a_job_that_waits_has_open(cluster):
     """What was edited is kept beside it, and the job's output says so."""
     work = Work(cluster, "/shared/work", ["w"])
     host = cluster.controller
-    host.run(f"mkdir -p {work.base}/0/files; echo {SAVED_AFTER} >{work.base}/0/allowed", user="alice")
+    host.run(f"mkdir -p {work.base}/0/files; echo {SAVED_AFTER:02} >{work.base}/0/allowed", user="alice")
     job = cluster.submit(ELASTIC, "--open-mode=append", "-N1", "-n1",
                          script=script(f"cd {work.base}/0/files\nsrun python3 /shared/writer.py w {STEPS}"))
     wait_for(lambda: host.run(["cat", f"{work.base}/0/done"], check=False).stdout == str(SAVED_AFTER), PATIENCE, "the program to write")
     cluster.slurm("scontrol", "requeuehold", str(job))
     wait_for(lambda: cluster.job(job)["JobState"] in ("PENDING", "REQUEUE_HOLD"), PATIENCE, "the job to wait")
-    host.run(f"echo edited >>{work.base}/0/files/log; echo {STEPS} >{work.base}/0/allowed", user="alice")
+    host.run(f"echo edited >>{work.base}/0/files/log; echo {STEPS:02} >{work.base}/0/allowed", user="alice")
     cluster.slurm("scontrol", "release", str(job))
     cluster.wait_job(job, seconds=PATIENCE)
     assert host.run(["cat", f"{work.base}/0/files/log"]).stdout == "".join(map(writer.line, range(STEPS)))
