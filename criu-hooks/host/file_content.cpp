@@ -22,6 +22,14 @@ constexpr std::size_t kBlock = std::size_t{256} << 10U;
 constexpr std::size_t kMostExtents = 4096;
 constexpr std::uint64_t kEdge = std::uint64_t{64} << 10U; // of a fingerprint
 
+// For pieces of these: most files are smaller than a block.
+std::vector<std::byte> block_for(const Extents &extents) {
+    std::uint64_t largest = 0;
+    for (const Extent &extent : extents)
+        largest = std::max(largest, extent.size);
+    return std::vector<std::byte>(std::min<std::uint64_t>(kBlock, largest));
+}
+
 off_t offset(std::uint64_t value) { return static_cast<off_t>(value); }
 
 // As many bytes as there are before the end of the file.
@@ -80,7 +88,7 @@ Expected<std::optional<Extent>> next_data(int file, std::uint64_t from, std::uin
 // `work(std::span<const std::byte>, std::uint64_t at) -> Expected<bool>`; false ends it.
 template <class Work>
 Expected<bool> for_each_piece(const Copy &copy, int from, Work &&work) {
-    std::vector<std::byte> block(kBlock);
+    auto block = block_for(copy.extents);
     std::uint64_t at = copy.begin;
     for (const Extent &extent : copy.extents)
         for (std::uint64_t done = 0; done < extent.size;) {
@@ -165,7 +173,7 @@ Expected<std::optional<Extents>> data_in(int file, std::uint64_t size, std::uint
 }
 
 Expected<bool> append_copy(int file, const Extents &extents, int to) {
-    std::vector<std::byte> block(kBlock);
+    auto block = block_for(extents);
     bool is_good = true;
     // All of it is written, whatever can be read: the places of the others stay right.
     for (const Extent &extent : extents)
@@ -186,7 +194,7 @@ Expected<bool> is_as_copied(int file, std::uint64_t size, const Copy &copy, int 
         return std::unexpected(errno_error("examine", "a file"));
     if (static_cast<std::uint64_t>(about.st_size) < size)
         return false;
-    std::vector<std::byte> block(kBlock);
+    auto block = block_for(copy.extents);
     const auto is_same = [&](std::span<const std::byte> piece, std::uint64_t at) -> Expected<bool> {
         const auto part = std::span(block).first(piece.size());
         auto got = read_at(file, part, at);
@@ -204,7 +212,7 @@ Expected<bool> is_as_copied(int file, std::uint64_t size, const Copy &copy, int 
 }
 
 Expected<void> write_copy(int file, std::uint64_t size, const Copy &copy, int from) {
-    std::vector<std::byte> block(kBlock);
+    auto block = block_for(copy.extents);
     const auto write_piece = [&](std::span<const std::byte> piece, std::uint64_t at) -> Expected<bool> {
         const auto part = std::span(block).first(piece.size());
         auto got = read_at(file, part, at);
