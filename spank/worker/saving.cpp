@@ -51,6 +51,10 @@ Saving::Saving(const agent::WorkSave &job, AgentLink &agent)
     : job_(job), agent_(agent), room_(job.place.state, job.record.spec.name), devices_(job.record, room_) {}
 
 Expected<void> Saving::begin() {
+    auto files = file_settings();
+    if (!files)
+        return propagate(files);
+    files_ = *files;
     auto mark = Mark::make(room_, Deadline::after(kMarkPatience));
     if (!mark)
         return propagate(mark);
@@ -137,9 +141,6 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
     auto directory = open_file(images, O_RDONLY | O_DIRECTORY);
     if (!directory)
         return propagate(directory);
-    const auto files = file_settings();
-    if (!files)
-        return std::unexpected(files.error());
     const bool runs_on = job_.go_on && !devices_.any() && job_.part_of.empty();
     const auto context = context_of(job_.record.spec, agent_, "saving processes");
     auto dumped = host::dump(
@@ -155,8 +156,8 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
          .goes_on = job_.go_on,
          .owner = owner_of(job_.record.spec),
          .since = job_.record.made,
-         .largest_copy = static_cast<std::uint64_t>(files->largest_copy_mib) << kMebibyteBits,
-         .all_copies = static_cast<std::uint64_t>(files->all_copies_mib) << kMebibyteBits},
+         .largest_copy = static_cast<std::uint64_t>(files_.largest_copy_mib) << kMebibyteBits,
+         .all_copies = static_cast<std::uint64_t>(files_.all_copies_mib) << kMebibyteBits},
         Deadline::after(kDumpPatience));
     if (!dumped) {
         lost_ = dumped.error().code == host::kNodeLost;

@@ -6,6 +6,7 @@
 
 #include "agent/worker_messages.hpp"
 #include "agent_link.hpp"
+#include "common/config.hpp"
 #include "common/error.hpp"
 #include "criu-hooks/host/staging.hpp"
 #include "criu-hooks/store/store.hpp"
@@ -62,8 +63,9 @@ class Saving {
     std::unique_ptr<host::Staging> staging_;
     std::optional<proxy_control::NodeBarrier> barrier_; // its end opens gates
     Deadline::Clock::time_point begun_;                 // the cut that counts
-    std::vector<UniqueFd> written_;                     // files whose content the checkpoint relies on
-    bool touched_ = false;                              // the node may not run as it did
+    Config::Files files_;
+    std::vector<UniqueFd> written_; // files whose content the checkpoint relies on
+    bool touched_ = false;          // the node may not run as it did
     bool lost_ = false;
 };
 
