@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "directory.hpp"
 
+#include "common/deadline.hpp"
 #include "file.hpp"
 #include "written_files.hpp"
 
@@ -8,7 +9,6 @@
 #include <chrono>
 #include <cstdio>
 #include <iterator>
-#include <thread>
 #include <utility>
 
 #include <fcntl.h>
@@ -99,11 +99,11 @@ int Directory::exchange(const std::string &one, const std::string &other) const 
 }
 
 UniqueFd Directory::lock() const {
-    constexpr int kAttempts = 100; // the user may hold it
-    constexpr std::chrono::milliseconds kPause{20};
+    constexpr std::chrono::seconds kPatience{2}; // the user may hold it
     UniqueFd out(openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    for (int attempt = 0; out && attempt < kAttempts && flock(out.get(), LOCK_EX | LOCK_NB) != 0; ++attempt)
-        std::this_thread::sleep_for(kPause);
+    if (out)
+        static_cast<void>(wait_until([&] { return flock(out.get(), LOCK_EX | LOCK_NB) == 0; },
+                                     Deadline::after(kPatience), "a directory"));
     return out;
 }
 

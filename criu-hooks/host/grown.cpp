@@ -32,6 +32,7 @@ constexpr std::uint32_t kSize = 8;
 constexpr std::uint32_t kOutside = 9;
 constexpr std::uint32_t kMode = 10;
 } // namespace regular
+
 Expected<std::optional<std::string>> without_numbers(Bytes entry, const Field &body,
                                                      std::initializer_list<std::uint32_t> numbers) {
     std::string left(body.text());

@@ -34,7 +34,6 @@ namespace singularity::host {
 namespace {
 
 constexpr std::string_view kDeleted = " (deleted)";
-constexpr std::size_t kMostNames = 4096; // in a directory in which relatives are looked for
 
 using Inode = std::pair<dev_t, ino_t>;
 

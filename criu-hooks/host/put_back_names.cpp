@@ -10,8 +10,6 @@
 namespace singularity::host {
 namespace {
 
-constexpr std::size_t kMostNames = 4096;
-
 std::string last_name(const std::string &path) { return path.substr(path.rfind('/') + 1); }
 
 class Names {
@@ -90,7 +88,7 @@ class Names {
                 one = astray.begin();
             const auto [from, to] = *one;
             astray.erase(one);
-            auto done = changes_places ? change_places(from, to) : rename(from, to);
+            auto done = changes_places ? Expected<bool>(change_places(from, to)) : rename(from, to);
             if (!done)
                 return propagate(done);
             if (!*done)
@@ -113,7 +111,7 @@ class Names {
                file.identity == found->second && request_.may_change(file);
     }
 
-    [[nodiscard]] Expected<bool> change_places(const std::string &one, const std::string &other) const {
+    [[nodiscard]] bool change_places(const std::string &one, const std::string &other) const {
         FileThere first;
         FileThere second;
         return is_still(one, first) && is_still(other, second) && directory_.exchange(one, other) == 0;

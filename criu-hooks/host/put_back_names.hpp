@@ -26,7 +26,7 @@ struct NamesBack {
 
 // Files that are there under another name get back the one that they had, over what has it now, unless that
 // is itself one that is wanted; two that have each other's name change them. Where a log was rotated, those
-// that have been added since are removed. Nothing happens in directories of more than 4096 names.
+// that have been added since are removed. Nothing happens in directories of more than kMostNames names.
 [[nodiscard]] Expected<void> put_names_back(const Directory &directory, const NamesBack &request);
 
 } // namespace singularity::host

@@ -7,6 +7,7 @@
 #include "criu-hooks/host/node.hpp"
 #include "file_content.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -25,6 +26,9 @@ inline constexpr const char *kFilesContent = "written-content";
 // of nodes before this one in the manifest and those of nodes behind it.
 inline constexpr std::string_view kEarlierTables = "written-files-0.";
 inline constexpr std::string_view kLaterTables = "written-files-1.";
+
+// Names are looked for in directories that have no more than these.
+inline constexpr std::size_t kMostNames = 4096;
 
 struct WrittenFile {
     std::string name;         // as the node sees it
