@@ -49,6 +49,7 @@ class Work:
         with open(self.place.path("allowed.new"), "w", encoding="ascii") as file:
             file.write(f"{steps:02}")
         os.rename(self.place.path("allowed.new"), self.place.path("allowed"))
+
         def are_done():
             has_ended = self.node.ended()
             done = writer.number_in(self.place.path("done")) == steps
@@ -77,15 +78,21 @@ class Work:
         return self.node.process.stderr.read()
 
 
+def lost(place, kind, *options):
+    """It has run on after the checkpoint."""
+    work = Work(place, kind)
+    work.until(SAVED_AFTER)
+    images = work.save("run", *options)
+    work.until(LOST_AFTER)
+    work.lose()
+    return work, images
+
+
 @pytest.mark.parametrize("kind", writer.KINDS)
 def test_power_loss(place, kind):
     """The node runs on after a checkpoint, and is lost."""
     wanted = undisturbed(place, kind)
-    work = Work(place, kind)
-    work.until(SAVED_AFTER)
-    images = work.save()
-    work.until(LOST_AFTER)
-    work.lose()
+    work, images = lost(place, kind)
     work.restore(images)
     assert work.end() == ""
     assert writer.content(work.directory) == wanted
@@ -228,11 +235,7 @@ def test_directories_that_are_gone(place):
 def test_too_large_to_be_kept(place, kind):
     """What was added is cut off all the same, if nothing else has changed."""
     wanted = undisturbed(place, kind)
-    work = Work(place, kind)
-    work.until(SAVED_AFTER)
-    images = work.save("run", "--largest-copy=10")
-    work.until(LOST_AFTER)
-    work.lose()
+    work, images = lost(place, kind, "--largest-copy=10")
     work.restore(images)
     assert work.end() == ""
     assert writer.content(work.directory) == wanted
@@ -240,12 +243,10 @@ def test_too_large_to_be_kept(place, kind):
 
 @pytest.mark.parametrize("kind", ["in place", "truncated", "replaced"])
 def test_lost_since_it_was_too_large(place, kind):
-    work = Work(place, kind)
-    work.until(SAVED_AFTER)
-    images = work.save("run", "--largest-copy=10")
-    work.until(LOST_AFTER)
-    work.lose()
+    work, images = lost(place, kind, "--largest-copy=10")
+    before = writer.content(work.directory)
     work.restore(images)
+    assert writer.content(work.directory) == before
     assert "log': it has changed since the checkpoint, and its" in (said := work.end()), said
     assert "bytes were too many to be kept: it stays as it is now" in said
 
@@ -302,11 +303,7 @@ def test_another_job_has_it_open(place):
 
 def test_files_of_others_that_have_such_names(place):
     """As logs have that are rotated: these were not."""
-    work = Work(place, "w")
-    work.until(SAVED_AFTER)
-    images = work.save()
-    work.until(LOST_AFTER)
-    work.lose()
+    work, images = lost(place, "w")
     for name in ("log.17", "log.1", "log-journal.1"):
         change(work.path(name), name)
         os.chown(work.path(name), nodes.USER, nodes.USER)
@@ -351,21 +348,22 @@ def test_a_database_that_is_too_large(place, kind):
     assert {number for number, _ in found} == set(range(STEPS))
 
 
-def test_a_directory_that_leads_elsewhere(place):
-    """By one of the links that the kernel follows without looking at names."""
+def test_a_directory_that_leads_elsewhere(place, monkeypatch):
+    """By one of the links that the kernel follows without looking at names: to a directory of the worker's."""
     work, images = saved(place, "w")
+    here = place.path("here")
+    os.mkdir(here)
+    os.chown(here, nodes.USER, nodes.USER)
     os.rename(work.directory, place.path("gone"))
     os.symlink("/proc/self/cwd", work.directory)
+    monkeypatch.chdir(here)
     with pytest.raises(nodes.Failed):
         work.restore(images)
+    assert os.listdir(here) == []
 
 
 def test_what_is_cut_off_is_kept_if_that_is_wanted(place):
-    work = Work(place, "w")
-    work.until(SAVED_AFTER)
-    images = work.save()
-    work.until(LOST_AFTER)
-    work.lose()
+    work, images = lost(place, "w")
     work.restore(images, "--keep-aside=yes")
     work.end()
     assert aside(work)[0] == lines(*range(SAVED_AFTER, LOST_AFTER))
