@@ -227,16 +227,12 @@ void FunctionCompiler::body(const Instruction &instruction, const ptx::Block &bl
         finish(into);
         return;
     }
-    case Opcode::getctarank: {
-        Op op;
-        const Destination into = destination(operand(instruction, 0));
-        op.o[0] = into.written;
-        op.o[1] = constant(row_width(operand(instruction, 0).type), 0);
-        op.run = integer_handler(Opcode::mov, Type::u32);
-        emit(op);
-        finish(into);
+    case Opcode::getctarank:
+        zero(instruction, Type::u32);
         return;
-    }
+    case Opcode::createpolicy: // a device without caches has one policy
+        zero(instruction, Type::b64);
+        return;
     case Opcode::alloca:
     case Opcode::stacksave:
     case Opcode::stackrestore:
@@ -250,6 +246,16 @@ void FunctionCompiler::body(const Instruction &instruction, const ptx::Block &bl
         plain(instruction);
         return;
     }
+}
+
+void FunctionCompiler::zero(const Instruction &instruction, Type type) {
+    Op op;
+    const Destination into = destination(operand(instruction, 0));
+    op.o[0] = into.written;
+    op.o[1] = constant(row_width(operand(instruction, 0).type), 0);
+    op.run = integer_handler(Opcode::mov, type);
+    emit(op);
+    finish(into);
 }
 
 std::string spell(const Instruction &instruction) {

@@ -66,6 +66,8 @@ class FunctionCompiler {
     // Executed by the lanes that the guard lets, if the instruction has one.
     void add_guarded(const Op &op);
     void emit(const Op &op);
+    // The destination becomes 0.
+    void zero(const Instruction &instruction, Type type);
     void add_move(Handler handler, Ref destination, Ref source) {
         add({.run = handler, .o = {destination, source, kAbsent, kAbsent, kAbsent, kAbsent}});
     }

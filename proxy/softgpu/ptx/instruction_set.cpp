@@ -20,8 +20,8 @@ namespace {
 //
 // Operands: separated by commas; a letter for the role, then what it is read as.
 //   d destination, D destination or {tuple}, s source, S source or {tuple}, a [address], l label or table
-//   0 1 2 3 the instruction's first, second ... type; w twice as wide as the first; u u32; x b64; h b16; p
-//   predicate
+//   0 1 2 3 the instruction's first, second ... type; w twice as wide as the first; u u32; x b64; h b16; f
+//   f32; p predicate
 //   `|p` a predicate destination after the one before it, may be missing; `?` may be missing
 constexpr InstructionForm kForms[] = {
     // integer
@@ -155,6 +155,9 @@ constexpr InstructionForm kForms[] = {
     {"prefetch", "[global|local][$l2]{mode:L1|L2}", "a"},
     {"prefetch", "[global]{$l2}", "a"},
     {"prefetchu", "{mode:L1}", "a"},
+    {"createpolicy", "{fractional}{$priority}[L2::evict_first|L2::evict_unchanged]{b64}", "d0,sf?"},
+    {"createpolicy", "{range}[global]{$priority}[L2::evict_first|L2::evict_unchanged]{b64}", "d0,a,su,su"},
+    {"createpolicy", "{cvt}{mode:L2}{b64}", "d0,sx"},
     {"applypriority", "[global]{L2::evict_normal}", "a,su"},
     {"discard", "[global]{mode:L2}", "a,su"},
     {"isspacep", "{global|local|shared|const|shared::cta|shared::cluster|param|param::entry}", "dp,sx"},
@@ -288,6 +291,7 @@ constexpr WordList kLists[] = {
     {"cached", "ca|cg|cs|lu|cv|wb|wt"},
     {"l1", "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate"},
     {"l2", "L2::evict_normal|L2::evict_first|L2::evict_last"},
+    {"priority", "L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged"},
     {"prefetch", "L2::64B|L2::128B|L2::256B"},
     {"atomic", "and|or|xor|exch|add|inc|dec|min|max"},
     {"mma", "m8n8k4|m8n8k16|m8n8k32|m8n8k128|m16n8k4|m16n8k8|m16n8k16|m16n8k32|m16n8k64|m16n8k128|m16n8k256"},
@@ -426,6 +430,8 @@ Type operand_type(char letter, const std::array<Type, 4> &types) {
         return Type::b64;
     case 'h':
         return Type::b16;
+    case 'f':
+        return Type::f32;
     case 'p':
         return Type::pred;
     case 'w':
@@ -470,14 +476,29 @@ void set(DecodedForm &form, const Meaning &meaning, std::size_t &types, std::siz
     }
 }
 
-// `words`: ".rn.f32". Slots are tried in their order; a word that fits an optional slot is taken by it.
-std::optional<DecodedForm> match(const Row &row, std::string_view words) {
+DecodedForm begin(const Row &row) {
     DecodedForm form;
     form.opcode = row.opcode;
+    return form;
+}
+
+DecodedForm with_operands(const Row &row, DecodedForm form) {
+    for_each_part(row.operands, ',', [&](std::string_view operand) { decode_operand(operand, form); });
+    return form;
+}
+
+// The first of the words ".rn.f32", without its dot; empty at their end.
+std::string_view first_word(std::string_view words) {
+    return words.empty() ? words : words.substr(1, words.find('.', 1) - 1);
+}
+
+// Slots are tried in their order; a word that fits an optional slot is taken by it.
+std::optional<DecodedForm> match(const Row &row, std::string_view words) {
+    DecodedForm form = begin(row);
     std::size_t types = 0;
     std::size_t spaces = 0;
     for (const Slot &slot : row.slots) {
-        const std::string_view word = words.empty() ? words : words.substr(1, words.find('.', 1) - 1);
+        const std::string_view word = first_word(words);
         const auto found = std::ranges::find(slot.words, word, &Meaning::word);
         if (found == slot.words.end()) {
             if (slot.optional)
@@ -489,8 +510,35 @@ std::optional<DecodedForm> match(const Row &row, std::string_view words) {
     }
     if (!words.empty())
         return std::nullopt;
-    for_each_part(row.operands, ',', [&](std::string_view operand) { decode_operand(operand, form); });
-    return form;
+    return with_operands(row, form);
+}
+
+// The same with the words in any order, as ptxas takes them: each takes the first free slot that knows it, so
+// that the types of an instruction keep their order.
+std::optional<DecodedForm> match_in_any_order(const Row &row, std::string_view words) {
+    DecodedForm form = begin(row);
+    std::size_t types = 0;
+    std::size_t spaces = 0;
+    std::vector<bool> taken(row.slots.size());
+    while (!words.empty()) {
+        const std::string_view word = first_word(words);
+        std::size_t at = 0;
+        const Meaning *meaning = nullptr;
+        for (; at < row.slots.size() && meaning == nullptr; ++at) {
+            const auto found = std::ranges::find(row.slots[at].words, word, &Meaning::word);
+            if (!taken[at] && found != row.slots[at].words.end())
+                meaning = &*found;
+        }
+        if (meaning == nullptr)
+            return std::nullopt;
+        taken[at - 1] = true;
+        set(form, *meaning, types, spaces);
+        words.remove_prefix(word.size() + 1);
+    }
+    for (std::size_t at = 0; at < row.slots.size(); ++at)
+        if (!taken[at] && !row.slots[at].optional)
+            return std::nullopt;
+    return with_operands(row, form);
 }
 
 } // namespace
@@ -508,9 +556,13 @@ Lookup look_up_instruction(std::string_view text) {
         return lookup;
     }
     const std::string_view words = dot == std::string_view::npos ? std::string_view() : text.substr(dot);
-    for (const Row &row : found->second)
-        if (auto form = match(row, words))
-            lookup.forms.push_back(*form);
+    for (const auto &way : {match, match_in_any_order}) {
+        for (const Row &row : found->second)
+            if (auto form = way(row, words))
+                lookup.forms.push_back(*form);
+        if (!lookup.forms.empty())
+            break;
+    }
     if (lookup.forms.empty())
         lookup.problem = LookupProblem::modifiers;
     return lookup;

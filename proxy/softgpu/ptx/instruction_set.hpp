@@ -18,7 +18,7 @@
     X(and_, "and") X(applypriority, "applypriority") X(atom, "atom") X(bar, "bar") X(barrier, "barrier") \
     X(bfe, "bfe") X(bfi, "bfi") X(bfind, "bfind") X(bmsk, "bmsk") X(bra, "bra") X(brev, "brev") \
     X(brkpt, "brkpt") X(brx, "brx") X(call, "call") X(clz, "clz") X(cnot, "cnot") X(copysign, "copysign") \
-    X(cos, "cos") X(cp, "cp") X(cvt, "cvt") X(cvta, "cvta") X(discard, "discard") X(div, "div") \
+    X(cos, "cos") X(cp, "cp") X(createpolicy, "createpolicy") X(cvt, "cvt") X(cvta, "cvta") X(discard, "discard") X(div, "div") \
     X(dp2a, "dp2a") X(dp4a, "dp4a") X(elect, "elect") X(ex2, "ex2") X(exit, "exit") X(fence, "fence") \
     X(fma, "fma") X(fns, "fns") X(griddepcontrol, "griddepcontrol") X(isspacep, "isspacep") X(ld, "ld") \
     X(ldmatrix, "ldmatrix") X(ldu, "ldu") X(lg2, "lg2") X(lop3, "lop3") X(mad, "mad") X(mad24, "mad24") \

@@ -42,7 +42,8 @@
     X(expect_tx, "expect_tx") X(complete_tx, "complete_tx") X(pending_count, "pending_count") \
     X(commit_group, "commit_group") X(wait_group, "wait_group") X(wait_all, "wait_all") X(wait, "wait") \
     X(launch_dependents, "launch_dependents") X(proxy, "proxy") X(mbarrier_init, "mbarrier_init") \
-    X(l1, "L1") X(l2, "L2") X(warp, "warp") X(mbarrier, "mbarrier")
+    X(l1, "L1") X(l2, "L2") X(warp, "warp") X(mbarrier, "mbarrier") X(fractional, "fractional") \
+    X(range, "range") X(cvt, "cvt")
 
 #define SINGULARITY_PTX_SPACES(X) \
     X(global, "global") X(shared, "shared") X(local, "local") X(constant, "const") X(param, "param") \
@@ -65,7 +66,7 @@
     X(evict_normal, "L1::evict_normal") X(evict_unchanged, "L1::evict_unchanged") \
     X(evict_first, "L1::evict_first") X(evict_last, "L1::evict_last") X(no_allocate, "L1::no_allocate") \
     X(l2_evict_normal, "L2::evict_normal") X(l2_evict_first, "L2::evict_first") \
-    X(l2_evict_last, "L2::evict_last") X(l2_64, "L2::64B") X(l2_128, "L2::128B") X(l2_256, "L2::256B")
+    X(l2_evict_last, "L2::evict_last") X(l2_evict_unchanged, "L2::evict_unchanged") X(l2_64, "L2::64B") X(l2_128, "L2::128B") X(l2_256, "L2::256B")
 
 #define SINGULARITY_PTX_VECTORS(X) \
     X(v2, "v2") X(v4, "v4") X(v8, "v8") X(x1, "x1") X(x2, "x2") X(x4, "x4")

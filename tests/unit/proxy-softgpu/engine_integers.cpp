@@ -407,11 +407,28 @@ void conversions(void **) {
         });
 }
 
+// What changes nothing but speed: an access with a policy of each kind.
+void cache_policies(void **) {
+    const std::vector<std::uint32_t> numbers = {1, 2, 3, 40};
+    constexpr const char *makers[] = {
+        "createpolicy.fractional.L2::evict_last.b64 %rd1, 0.5;",
+        "createpolicy.fractional.L2::evict_first.L2::evict_unchanged.b64 %rd1;",
+        "createpolicy.range.global.L2::evict_last.L2::evict_unchanged.b64 %rd1, [%a], 16, 32;",
+        "createpolicy.cvt.L2.b64 %rd1, 0x10F0000000000000;",
+    };
+    for (const char *make : makers)
+        assert_true(
+            (evaluate<std::uint32_t>(std::string(make) + "ld.global.L2::cache_hint.b32 %r1, [%a], %rd1;\n"
+                                                         "st.global.release.gpu.b32 [%out], %r1;",
+                                     numbers) == numbers));
+}
+
 } // namespace
 
 int main() {
     const CMUnitTest tests[] = {cmocka_unit_test(arithmetic),      cmocka_unit_test(wide_and_saturated),
                                 cmocka_unit_test(carries),         cmocka_unit_test(bits),
-                                cmocka_unit_test(packed_integers), cmocka_unit_test(conversions)};
+                                cmocka_unit_test(packed_integers), cmocka_unit_test(conversions),
+                                cmocka_unit_test(cache_policies)};
     return cmocka_run_group_tests_name("softgpu-engine-integers", tests, nullptr, nullptr);
 }

@@ -127,6 +127,38 @@ void modifiers_are_decoded(void ** /*state*/) {
     assert_true(static_cast<std::int64_t>(operand(k, 11, 2).value) == -1);
 }
 
+// ptxas takes modifiers in any order, and compilers and libraries rely on it: each of these is taken by it,
+// and means what the manual's order, beside it, means.
+void modifiers_in_any_order(void ** /*state*/) {
+    constexpr std::pair<std::string_view, std::string_view> pairs[] = {
+        {"vote.ballot.sync.b32 %r1, %p1, -1;", "vote.sync.ballot.b32 %r1, %p1, -1;"},
+        {"vote.all.sync.pred %p2, %p1, -1;", "vote.sync.all.pred %p2, %p1, -1;"},
+        {"shfl.idx.sync.b32 %r1, %r2, 3, 31, -1;", "shfl.sync.idx.b32 %r1, %r2, 3, 31, -1;"},
+        {"match.sync.any.b32 %r1, %r2, -1;", "match.any.sync.b32 %r1, %r2, -1;"},
+        {"redux.add.sync.s32 %r1, %r2, -1;", "redux.sync.add.s32 %r1, %r2, -1;"},
+        {"st.global.release.gpu.b32 [%rd1], %r1;", "st.release.gpu.global.b32 [%rd1], %r1;"},
+        {"ld.u32.shared.acquire.cta %r1, [%rd1];", "ld.acquire.cta.shared.u32 %r1, [%rd1];"},
+        {"ld.global.f32.v2 {%f1, %f2}, [%rd1];", "ld.global.v2.f32 {%f1, %f2}, [%rd1];"},
+        {"fma.ftz.f32.rn %f1, %f2, %f3, %f4;", "fma.rn.ftz.f32 %f1, %f2, %f3, %f4;"},
+        {"setp.s32.lt %p1, %r1, %r2;", "setp.lt.s32 %p1, %r1, %r2;"},
+        {"cvt.f32.rn.s32 %f1, %r1;", "cvt.rn.f32.s32 %f1, %r1;"}, // types keep their order
+        {"atom.u32.add.global %r1, [%rd1], %r2;", "atom.global.add.u32 %r1, [%rd1], %r2;"},
+    };
+    for (const auto &[free, manual] : pairs) {
+        const Module module = parse_kernel(std::string(free) + "\n" + std::string(manual));
+        const Instruction &a = module.functions[0].instructions[0];
+        const Instruction &b = module.functions[0].instructions[1];
+        if (a.opcode != b.opcode || a.flags != b.flags || a.types != b.types || a.spaces != b.spaces ||
+            a.rounding != b.rounding || a.comparison != b.comparison || a.operation != b.operation ||
+            a.mode != b.mode || a.semantics != b.semantics || a.scope != b.scope || a.vector != b.vector)
+            test::fail(std::string(free) + " is not read as " + std::string(manual));
+    }
+    expect_contains(parse(kernel("add.u32.u32 %r1, %r2, %r3;")).functions[0].unsupported->message(),
+                    "'add.u32.u32' is not known with these modifiers");
+    expect_contains(parse(kernel("vote.ballot.sync %r1, %p1, -1;")).functions[0].unsupported->message(),
+                    "'vote.ballot.sync' is not known with these modifiers");
+}
+
 void initialisers(void ** /*state*/) {
     const Module module = parse(
         ".extern .func f(.param .b32 x);\n.global .align 8 .u64 p[3] = {generic(v)+4, f, 7};\n"
@@ -307,6 +339,7 @@ int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(header_and_parameters),
         cmocka_unit_test(modifiers_are_decoded),
+        cmocka_unit_test(modifiers_in_any_order),
         cmocka_unit_test(initialisers),
         cmocka_unit_test(blocks_meet_again),
         cmocka_unit_test(tables_and_endless_loops),
