@@ -168,8 +168,14 @@ CUresult launch(Context &context, CUfunction function, const CUlaunchConfig &con
     if ((*stream)->context_ptr().get() != &context)
         return CUDA_ERROR_INVALID_HANDLE;
     auto kernel = make_kernel(context, function, config, parameters, extra);
-    if (!kernel)
+    if (!kernel) {
+        // Code that any other GPU would have run: whoever does not look at the launch's result must not go on
+        // with what was in memory before. (Clusters are asked for: a program may do without.)
+        const auto known = function_of(context, function);
+        if (known && !(*known)->info().unsupported.empty())
+            context.fail(CUDA_ERROR_NOT_SUPPORTED);
         return kernel.error();
+    }
     Operation operation(*std::move(kernel));
     if (const auto captured = capture(context, **stream, operation, true))
         return *captured;

@@ -72,6 +72,23 @@ void limits(void ** /*state*/) {
     ok(cuCtxSynchronize());
 }
 
+// Whoever does not look at a launch's result must not read what was in memory before it.
+void code_that_cannot_run_fails_the_context(void ** /*state*/) {
+    const Scope scope;
+    const CUdeviceptr memory = zeros(64);
+    CUmodule module = nullptr;
+    CUfunction function = nullptr;
+    ok(cuModuleLoadData(&module, ".version 9.0\n.target sm_90\n.address_size 64\n"
+                                 ".visible .entry k() { frobnicate.u32; ret; }\n"));
+    ok(cuModuleGetFunction(&function, module, "k"));
+    expect_result(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr),
+                  CUDA_ERROR_NOT_SUPPORTED);
+    int value = 7;
+    expect_result(cuMemcpyDtoH_v2(&value, memory, sizeof value), CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(value, 7);
+    expect_result(cuCtxSynchronize(), CUDA_ERROR_NOT_SUPPORTED);
+}
+
 void questions(void ** /*state*/) {
     const Scope scope;
     const Code code;
@@ -103,6 +120,7 @@ int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(both_forms_of_parameters),
         cmocka_unit_test(limits),
+        cmocka_unit_test(code_that_cannot_run_fails_the_context),
         cmocka_unit_test(questions),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
