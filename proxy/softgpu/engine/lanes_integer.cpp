@@ -397,6 +397,57 @@ Handler parts_handler(Parts what) {
     return nullptr;
 }
 
+// vadd ... vshr: numbers of 32 bits, each signed or not, with the result in full before it is saturated.
+// mode, besides that of parts(): 32 shifts by the lower five bits; 64, 128, 192 the result and the third
+// operand are added, the lesser, the greater of them.
+enum class Scalar : std::uint8_t { add, subtract, distance, least, greatest, left, right };
+[[gnu::always_inline]] inline int64_t scalar_of(Scalar what, int64_t x, int64_t y, bool wraps) {
+    const int64_t shift = wraps ? y & 31 : y < 32 ? y : 32;
+    switch (what) {
+    case Scalar::add:
+        return x + y;
+    case Scalar::subtract:
+        return x - y;
+    case Scalar::distance:
+        return x < y ? y - x : x - y;
+    case Scalar::least:
+        return x < y ? x : y;
+    case Scalar::greatest:
+        return x < y ? y : x;
+    case Scalar::left:
+        return static_cast<int64_t>(static_cast<uint64_t>(x) << static_cast<unsigned>(shift));
+    case Scalar::right:
+        return x >> static_cast<unsigned>(shift);
+    }
+    return 0;
+}
+template <Scalar What>
+void scalar(Context &context, const Op &op) {
+    const unsigned second = op.mode >> 6U;
+    const uint32_t *a = row<uint32_t>(context, op.o[1]);
+    const uint32_t *b = row<uint32_t>(context, op.o[2]);
+    const uint32_t *c = second != 0 ? row<uint32_t>(context, op.o[3]) : a;
+    const auto number = [](uint32_t word, bool is_signed) {
+        return is_signed ? int64_t{static_cast<int32_t>(word)} : int64_t{word};
+    };
+    const bool signed_result = (op.mode & 4U) != 0;
+    const int64_t low = signed_result ? INT32_MIN : 0;
+    const int64_t high = signed_result ? INT32_MAX : UINT32_MAX;
+    each<uint32_t>(context, op.o[0], [=](unsigned i) {
+        int64_t value = scalar_of(What, number(a[i], (op.mode & 8U) != 0), number(b[i], (op.mode & 16U) != 0),
+                                  (op.mode & 32U) != 0);
+        if ((op.mode & 1U) != 0)
+            value = value < low ? low : value > high ? high : value;
+        const auto word = static_cast<uint32_t>(value);
+        if (second == 0)
+            return word;
+        if (second == 1)
+            return word + c[i];
+        const bool less = number(word, signed_result) < number(c[i], signed_result);
+        return less == (second == 2) ? word : c[i];
+    });
+}
+
 // The position of the n-th set bit from a base, n < 0: downwards (PTX ISA, fns).
 [[gnu::always_inline]] inline uint32_t nth_bit(uint32_t mask, uint32_t base, uint32_t offset) {
     const auto n = static_cast<int32_t>(offset);
@@ -530,6 +581,17 @@ constexpr PartsRow kParts[] = {
     {Opcode::vmin4, Parts::least, 4},    {Opcode::vmax4, Parts::greatest, 4},
 };
 
+struct ScalarRow {
+    Opcode opcode;
+    Handler run;
+};
+constexpr ScalarRow kScalars[] = {
+    {Opcode::vadd, scalar<Scalar::add>},          {Opcode::vsub, scalar<Scalar::subtract>},
+    {Opcode::vabsdiff, scalar<Scalar::distance>}, {Opcode::vmin, scalar<Scalar::least>},
+    {Opcode::vmax, scalar<Scalar::greatest>},     {Opcode::vshl, scalar<Scalar::left>},
+    {Opcode::vshr, scalar<Scalar::right>},
+};
+
 } // namespace
 
 Handler select_integer(const Instruction &instruction, const Op &) {
@@ -612,6 +674,9 @@ Handler select_integer(const Instruction &instruction, const Op &) {
     default:
         break;
     }
+    for (const ScalarRow &known : kScalars)
+        if (known.opcode == instruction.opcode)
+            return known.run;
     for (const PartsRow &known : kParts)
         if (known.opcode == instruction.opcode)
             return known.count == 2 ? parts_handler<2>(known.what) : parts_handler<4>(known.what);

@@ -31,7 +31,7 @@
     X(shf, "shf") X(shfl, "shfl") X(shl, "shl") X(shr, "shr") X(sin, "sin") X(slct, "slct") \
     X(sqrt, "sqrt") X(st, "st") X(stackrestore, "stackrestore") X(stacksave, "stacksave") \
     X(stmatrix, "stmatrix") X(sub, "sub") X(subc, "subc") X(szext, "szext") X(tanh, "tanh") \
-    X(testp, "testp") X(trap, "trap") X(vabsdiff2, "vabsdiff2") X(vabsdiff4, "vabsdiff4") \
+    X(testp, "testp") X(trap, "trap") X(vabsdiff, "vabsdiff") X(vadd, "vadd") X(vmax, "vmax") X(vmin, "vmin") X(vshl, "vshl") X(vshr, "vshr") X(vsub, "vsub") X(vabsdiff2, "vabsdiff2") X(vabsdiff4, "vabsdiff4") \
     X(vadd2, "vadd2") X(vadd4, "vadd4") X(vavrg2, "vavrg2") X(vavrg4, "vavrg4") X(vmax2, "vmax2") \
     X(vmax4, "vmax4") X(vmin2, "vmin2") X(vmin4, "vmin4") X(vote, "vote") X(vsub2, "vsub2") \
     X(vsub4, "vsub4") X(xor_, "xor")

@@ -407,6 +407,60 @@ void conversions(void **) {
         });
 }
 
+// vadd and its kin, by the formulas of the PTX ISA: sources extended by their types, the result in full, then
+// saturated to its type, then combined with the third operand.
+void scalar_video(void **) {
+    using Full = std::int64_t;
+    const auto extended = [](char type, U word) {
+        return type == 's' ? Full{static_cast<S>(word)} : Full{word};
+    };
+    const auto saturated = [](char type, Full value) {
+        return type == 's' ? std::clamp<Full>(value, INT32_MIN, INT32_MAX)
+                           : std::clamp<Full>(value, 0, UINT32_MAX);
+    };
+    struct Kind {
+        const char *name;
+        const char *mode; // of the shifts
+        Full (*of)(Full, Full);
+    };
+    const Kind kinds[] = {
+        {"vadd", "", [](Full x, Full y) { return x + y; }},
+        {"vsub", "", [](Full x, Full y) { return x - y; }},
+        {"vabsdiff", "", [](Full x, Full y) { return std::abs(x - y); }},
+        {"vmin", "", [](Full x, Full y) { return std::min(x, y); }},
+        {"vmax", "", [](Full x, Full y) { return std::max(x, y); }},
+        {"vshl", ".clamp", [](Full x, Full y) { return x * (Full{1} << std::min<Full>(y, 32)); }},
+        {"vshl", ".wrap", [](Full x, Full y) { return x * (Full{1} << (y % 32)); }},
+        {"vshr", ".clamp", [](Full x, Full y) { return x >> std::min<Full>(y, 32); }},
+        {"vshr", ".wrap", [](Full x, Full y) { return x >> (y % 32); }},
+    };
+    for (const Kind &kind : kinds)
+        for (const std::string types : {"uuu", "sss", "usu", "sus", "ssu"})
+            for (const bool saturates : {false, true})
+                for (const std::string second : {"", ".add", ".min", ".max"}) {
+                    const char d = types[0];
+                    const char a = types[1];
+                    const char b = *kind.mode != '\0' ? 'u' : types[2];
+                    check<U, U>(fmt::format("{}.{}32.{}32.{}32{}{}{} %r4, %r1, %r2{};", kind.name, d, a, b,
+                                            saturates ? ".sat" : "", kind.mode, second,
+                                            second.empty() ? "" : ", %r3"),
+                                [=](U x, U y, U z) {
+                                    Full value = kind.of(extended(a, x), extended(b, y));
+                                    if (saturates)
+                                        value = saturated(d, value);
+                                    const auto word = static_cast<U>(value);
+                                    if (second.empty())
+                                        return word;
+                                    if (second == ".add")
+                                        return word + z;
+                                    const Full left = extended(d, word);
+                                    const Full right = extended(d, z);
+                                    return static_cast<U>(second == ".min" ? std::min(left, right)
+                                                                           : std::max(left, right));
+                                });
+                }
+}
+
 // What changes nothing but speed: an access with a policy of each kind.
 void cache_policies(void **) {
     const std::vector<std::uint32_t> numbers = {1, 2, 3, 40};
@@ -429,6 +483,6 @@ int main() {
     const CMUnitTest tests[] = {cmocka_unit_test(arithmetic),      cmocka_unit_test(wide_and_saturated),
                                 cmocka_unit_test(carries),         cmocka_unit_test(bits),
                                 cmocka_unit_test(packed_integers), cmocka_unit_test(conversions),
-                                cmocka_unit_test(cache_policies)};
+                                cmocka_unit_test(cache_policies),  cmocka_unit_test(scalar_video)};
     return cmocka_run_group_tests_name("softgpu-engine-integers", tests, nullptr, nullptr);
 }
