@@ -528,13 +528,18 @@ std::optional<DecodedForm> match(const Row &row, std::string_view words) {
     return with_operands(row, form);
 }
 
-// The same with the words in any order, as ptxas takes them: each takes the first free slot that knows it, so
-// that the types of an instruction keep their order.
+bool order_counts(const Meaning &meaning) {
+    return meaning.field == Field::type || meaning.word == "row" || meaning.word == "col";
+}
+
+// The same with the words in any order, as ptxas takes them: each takes the first free slot that knows it.
+// Types and layouts of matrices mean what they do by their order, so they keep it.
 std::optional<DecodedForm> match_in_any_order(const Row &row, std::string_view words) {
     DecodedForm form = begin(row);
     std::size_t types = 0;
     std::size_t spaces = 0;
     std::vector<bool> taken(row.slots.size());
+    std::size_t after = 0; // the next word whose order counts takes a slot from here on
     while (!words.empty()) {
         const std::string_view word = first_word(words);
         std::size_t at = 0;
@@ -546,6 +551,11 @@ std::optional<DecodedForm> match_in_any_order(const Row &row, std::string_view w
         }
         if (meaning == nullptr)
             return std::nullopt;
+        if (order_counts(*meaning)) {
+            if (at <= after)
+                return std::nullopt;
+            after = at;
+        }
         taken[at - 1] = true;
         set(form, *meaning, types, spaces);
         words.remove_prefix(word.size() + 1);

@@ -155,6 +155,8 @@ void modifiers_in_any_order(void ** /*state*/) {
     }
     expect_contains(parse(kernel("add.u32.u32 %r1, %r2, %r3;")).functions[0].unsupported->message(),
                     "'add.u32.u32' is not known with these modifiers");
+    expect_contains(parse(kernel("set.lt.f64.u32 %d1, %r2, %r3;")).functions[0].unsupported->message(),
+                    "'set.lt.f64.u32' is not known with these modifiers");
     expect_contains(parse(kernel("vote.ballot.sync %r1, %p1, -1;")).functions[0].unsupported->message(),
                     "'vote.ballot.sync' is not known with these modifiers");
 }
