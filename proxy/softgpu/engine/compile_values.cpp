@@ -37,20 +37,6 @@ std::uint64_t truth(Type type, Type compared) {
     }
 }
 
-// What vadd and its kin do with their result and a third operand: see scalar() in lanes_integer.cpp.
-unsigned second_operation(ptx::Operation operation) {
-    switch (operation) {
-    case ptx::Operation::add:
-        return 64;
-    case ptx::Operation::min:
-        return 128;
-    case ptx::Operation::max:
-        return 192;
-    default:
-        return 0;
-    }
-}
-
 } // namespace
 
 bool has_predicate_pair(const Instruction &instruction) {
@@ -163,13 +149,15 @@ void FunctionCompiler::set_modes(const Instruction &instruction, Op &op) {
             op.mode = 1;
         else if (ptx::is_float(instruction.types[0]) || instruction.opcode == Opcode::cvt)
             op.mode = float_mode(instruction);
-        else if (instruction.types[2] != Type::none) // vadd2 and its kin
-            op.mode = static_cast<std::uint8_t>(
-                (instruction.has(Flag::sat) ? 1U : 0U) | (instruction.has(Flag::accumulate) ? 2U : 0U) |
-                (ptx::is_signed(instruction.types[0]) ? 4U : 0U) |
-                (ptx::is_signed(instruction.types[1]) ? 8U : 0U) |
-                (ptx::is_signed(instruction.types[2]) ? 16U : 0U) |
-                (instruction.mode == ptx::Mode::wrap ? 32U : 0U) | second_operation(instruction.operation));
+        else if (instruction.types[2] != Type::none) { // vadd2 and its kin
+            op.mode = static_cast<std::uint8_t>((instruction.has(Flag::sat) ? 1U : 0U) |
+                                                (instruction.has(Flag::accumulate) ? 2U : 0U) |
+                                                (ptx::is_signed(instruction.types[0]) ? 4U : 0U) |
+                                                (ptx::is_signed(instruction.types[1]) ? 8U : 0U) |
+                                                (ptx::is_signed(instruction.types[2]) ? 16U : 0U) |
+                                                (instruction.mode == ptx::Mode::wrap ? 32U : 0U));
+            op.access = static_cast<std::uint8_t>(instruction.operation);
+        }
         break;
     }
 }

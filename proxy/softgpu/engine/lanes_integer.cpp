@@ -397,13 +397,16 @@ Handler parts_handler(Parts what) {
     return nullptr;
 }
 
-// vadd ... vshr: numbers of 32 bits, each signed or not, with the result in full before it is saturated.
-// mode, besides that of parts(): 32 shifts by the lower five bits; 64, 128, 192 the result and the third
-// operand are added, the lesser, the greater of them.
+// vadd ... vshr: numbers of 32 bits, each signed or not, with the result in full before it is saturated: 32
+// bits shifted by 32 need more than 64 with a sign. mode, besides that of parts(): 32 shifts by the lower
+// five bits. access: the ptx::Operation of the result and the third operand.
 enum class Scalar : std::uint8_t { add, subtract, distance, least, greatest, left, right };
-[[gnu::always_inline]] inline int64_t scalar_of(Scalar what, int64_t x, int64_t y, bool wraps) {
+template <Scalar What>
+using Full = std::conditional_t<What == Scalar::left, Signed128, int64_t>;
+template <Scalar What>
+[[gnu::always_inline]] inline Full<What> scalar_of(int64_t x, int64_t y, bool wraps) {
     const int64_t shift = wraps ? y & 31 : y < 32 ? y : 32;
-    switch (what) {
+    switch (What) {
     case Scalar::add:
         return x + y;
     case Scalar::subtract:
@@ -415,36 +418,36 @@ enum class Scalar : std::uint8_t { add, subtract, distance, least, greatest, lef
     case Scalar::greatest:
         return x < y ? y : x;
     case Scalar::left:
-        return static_cast<int64_t>(static_cast<uint64_t>(x) << static_cast<unsigned>(shift));
+        return Full<What>{x} << shift;
     case Scalar::right:
-        return x >> static_cast<unsigned>(shift);
+        return x >> shift;
     }
     return 0;
 }
 template <Scalar What>
 void scalar(Context &context, const Op &op) {
-    const unsigned second = op.mode >> 6U;
+    const auto second = static_cast<ptx::Operation>(op.access);
     const uint32_t *a = row<uint32_t>(context, op.o[1]);
     const uint32_t *b = row<uint32_t>(context, op.o[2]);
-    const uint32_t *c = second != 0 ? row<uint32_t>(context, op.o[3]) : a;
+    const uint32_t *c = second != ptx::Operation::none ? row<uint32_t>(context, op.o[3]) : a;
     const auto number = [](uint32_t word, bool is_signed) {
         return is_signed ? int64_t{static_cast<int32_t>(word)} : int64_t{word};
     };
     const bool signed_result = (op.mode & 4U) != 0;
-    const int64_t low = signed_result ? INT32_MIN : 0;
-    const int64_t high = signed_result ? INT32_MAX : UINT32_MAX;
+    const Full<What> low = signed_result ? INT32_MIN : 0;
+    const Full<What> high = signed_result ? INT32_MAX : UINT32_MAX;
     each<uint32_t>(context, op.o[0], [=](unsigned i) {
-        int64_t value = scalar_of(What, number(a[i], (op.mode & 8U) != 0), number(b[i], (op.mode & 16U) != 0),
-                                  (op.mode & 32U) != 0);
+        auto value = scalar_of<What>(number(a[i], (op.mode & 8U) != 0), number(b[i], (op.mode & 16U) != 0),
+                                     (op.mode & 32U) != 0);
         if ((op.mode & 1U) != 0)
             value = value < low ? low : value > high ? high : value;
         const auto word = static_cast<uint32_t>(value);
-        if (second == 0)
+        if (second == ptx::Operation::none)
             return word;
-        if (second == 1)
+        if (second == ptx::Operation::add)
             return word + c[i];
         const bool less = number(word, signed_result) < number(c[i], signed_result);
-        return less == (second == 2) ? word : c[i];
+        return less == (second == ptx::Operation::min) ? word : c[i];
     });
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Integer, bit and comparison instructions against the same computed on the host.
+#include "engine/code.hpp"
 #include "engine_fixture.hpp"
 
 #include <algorithm>
@@ -410,7 +411,8 @@ void conversions(void **) {
 // vadd and its kin, by the formulas of the PTX ISA: sources extended by their types, the result in full, then
 // saturated to its type, then combined with the third operand.
 void scalar_video(void **) {
-    using Full = std::int64_t;
+    using Full =
+        singularity::softgpu::engine::Signed128; // 32 bits shifted by 32 are more than 64 with a sign
     const auto extended = [](char type, U word) {
         return type == 's' ? Full{static_cast<S>(word)} : Full{word};
     };
@@ -426,7 +428,7 @@ void scalar_video(void **) {
     const Kind kinds[] = {
         {"vadd", "", [](Full x, Full y) { return x + y; }},
         {"vsub", "", [](Full x, Full y) { return x - y; }},
-        {"vabsdiff", "", [](Full x, Full y) { return std::abs(x - y); }},
+        {"vabsdiff", "", [](Full x, Full y) { return x < y ? y - x : x - y; }},
         {"vmin", "", [](Full x, Full y) { return std::min(x, y); }},
         {"vmax", "", [](Full x, Full y) { return std::max(x, y); }},
         {"vshl", ".clamp", [](Full x, Full y) { return x * (Full{1} << std::min<Full>(y, 32)); }},
@@ -435,7 +437,7 @@ void scalar_video(void **) {
         {"vshr", ".wrap", [](Full x, Full y) { return x >> (y % 32); }},
     };
     for (const Kind &kind : kinds)
-        for (const std::string types : {"uuu", "sss", "usu", "sus", "ssu"})
+        for (const std::string types : {"uuu", "uus", "usu", "uss", "suu", "sus", "ssu", "sss"})
             for (const bool saturates : {false, true})
                 for (const std::string second : {"", ".add", ".min", ".max"}) {
                     const char d = types[0];
