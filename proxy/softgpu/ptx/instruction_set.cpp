@@ -14,9 +14,9 @@ namespace {
 
 // The instruction set. One row per form, after the syntax lines of "PTX ISA 9.0", chapter 9.7.
 //
-// Modifiers: {a|b} one of them, [a|b] one or none, in this order. $name is a list of kLists below. A word's
-// meaning is that of the first list of words.hpp that has it, in the order of kFieldOrder, unless the
-// brackets say which: {comparison:eq|lo}.
+// Modifiers: {a|b} one of them, [a|b] one or none; written in the manual's order, read in any. $name is a
+// list of kLists below. A word's meaning is that of the first list of words.hpp that has it, in the order of
+// kFieldOrder, unless the brackets say which: {comparison:eq|lo}.
 //
 // Operands: separated by commas; a letter for the role, then what it is read as.
 //   d destination, D destination or {tuple}, s source, S source or {tuple}, a [address], l label or table
@@ -50,10 +50,8 @@ constexpr InstructionForm kForms[] = {
     {"neg", "{s16|s32|s64}", "d0,s0"},
     {"min", "{$integer|u16x2|s16x2}", "d0,s0,s0"},
     {"min", "{relu}{s16x2|s32}", "d0,s0,s0"},
-    {"min", "{s16x2|s32}{relu}", "d0,s0,s0"},
     {"max", "{$integer|u16x2|s16x2}", "d0,s0,s0"},
     {"max", "{relu}{s16x2|s32}", "d0,s0,s0"},
-    {"max", "{s16x2|s32}{relu}", "d0,s0,s0"},
     {"popc", "{b32|b64}", "du,s0"},
     {"clz", "{b32|b64}", "du,s0"},
     {"bfind", "[shiftamt]{u32|u64|s32|s64}", "du,s0"},
@@ -118,17 +116,6 @@ constexpr InstructionForm kForms[] = {
     {"cos", "{approx}[ftz]{f32}", "d0,s0"},
     {"lg2", "{approx}[ftz]{f32}", "d0,s0"},
     {"ex2", "{approx}[ftz]{f32|f16|f16x2|bf16|bf16x2}", "d0,s0"},
-    // ptxas takes ftz behind the type as well, and shipped libraries have it there.
-    {"rcp", "{approx}{f32}{ftz}", "d0,s0"},
-    {"sqrt", "{approx}{f32}{ftz}", "d0,s0"},
-    {"rsqrt", "{approx}{f32}{ftz}", "d0,s0"},
-    {"sin", "{approx}{f32}{ftz}", "d0,s0"},
-    {"cos", "{approx}{f32}{ftz}", "d0,s0"},
-    {"lg2", "{approx}{f32}{ftz}", "d0,s0"},
-    {"ex2", "{approx}{f32}{ftz}", "d0,s0"},
-    {"add", "{f32}{ftz}", "d0,s0,s0"},
-    {"sub", "{f32}{ftz}", "d0,s0,s0"},
-    {"mul", "{f32}{ftz}", "d0,s0,s0"},
     {"tanh", "{approx}{f32|f16|f16x2|bf16|bf16x2}", "d0,s0"},
     {"testp", "{finite|infinite|number|notanumber|normal|subnormal}{f32|f64}", "dp,s0"},
     {"copysign", "{f32|f64}", "d0,s0,s0"},
@@ -161,7 +148,6 @@ constexpr InstructionForm kForms[] = {
      "[weak|volatile|relaxed|acquire][$scope][$space][$cached][nc][$l1][$l2][L2::cache_hint]"
      "[$prefetch][v2|v4|v8]{$memory}",
      "D0,a,sx?"},
-    {"ld", "{$space}{relaxed|acquire}{$scope}[v2|v4|v8]{$memory}", "D0,a"}, // so in cuSOLVER
     {"ldu", "[global][v2|v4]{$memory}", "D0,a"},
     {"st",
      "[weak|volatile|relaxed|release][$scope][$space][$cached][$l1][$l2][L2::cache_hint]"
@@ -226,24 +212,19 @@ constexpr InstructionForm kForms[] = {
     {"fence", "[sc|acq_rel|acquire|release]{$scope}", ""},
     {"fence", "{mbarrier_init}{release}{scope:cluster}", ""},
     {"fence", "{proxy}{alias|async}[global|shared::cta|shared::cluster]", ""},
-    // ptxas takes order and scope in more places than the manual says, and libcu++ uses it.
+    {"atom", "[$order][$scope][$space]{$atomic}[L2::cache_hint]{$integer|b32|b64|f32|f64}", "d0,a,s0,sx?"},
     {"atom",
-     "[$order][$scope][$space][$scope]{$atomic}[$order][$scope][L2::cache_hint]{$integer|b32|b64|f32|f64}",
-     "d0,a,s0,sx?"},
-    {"atom",
-     "[$order][$scope][$space][$scope]{add|min|max}[$order][$scope][noftz][L2::cache_hint][v2|v4|v8]"
+     "[$order][$scope][$space]{add|min|max}[noftz][L2::cache_hint][v2|v4|v8]"
      "{f32|f16|f16x2|bf16|bf16x2}",
      "D0,a,S0,sx?"},
-    {"atom", "[$order][$scope][$space][$scope]{exch}[$order][$scope][L2::cache_hint]{b128}", "d0,a,s0,sx?"},
+    {"atom", "[$order][$scope][$space]{exch}[L2::cache_hint]{b128}", "d0,a,s0,sx?"},
     {"atom",
-     "[$order][$scope][$space][$scope]{cas}[$order][$scope][L2::cache_hint]{b16|b32|b64|b128|u32|u64|s32|"
+     "[$order][$scope][$space]{cas}[L2::cache_hint]{b16|b32|b64|b128|u32|u64|s32|"
      "s64}",
      "d0,a,s0,s0,sx?"},
+    {"red", "[$order][$scope][$space]{$atomic}[L2::cache_hint]{$integer|b32|b64|f32|f64}", "a,s0,sx?"},
     {"red",
-     "[$order][$scope][$space][$scope]{$atomic}[$order][$scope][L2::cache_hint]{$integer|b32|b64|f32|f64}",
-     "a,s0,sx?"},
-    {"red",
-     "[$order][$scope][$space][$scope]{add|min|max}[$order][$scope][noftz][L2::cache_hint][v2|v4|v8]"
+     "[$order][$scope][$space]{add|min|max}[noftz][L2::cache_hint][v2|v4|v8]"
      "{f32|f16|f16x2|bf16|bf16x2}",
      "a,S0,sx?"},
     {"redux", "{sync}{and|or|xor}{b32}", "d0,s0,su"},
@@ -272,9 +253,6 @@ constexpr InstructionForm kForms[] = {
 
     // matrices
     {"ldmatrix", "{sync}{aligned}{m8n8|m16n16}{x1|x2|x4}[trans][shared|shared::cta]{b16|b8}", "Du,a"},
-    // ptxas takes the number in front of the shape as well, and cuBLAS has it there.
-    {"ldmatrix", "{sync}{aligned}{x1|x2|x4}[trans]{m8n8|m16n16}[trans][shared|shared::cta]{b16|b8}", "Du,a"},
-    {"stmatrix", "{sync}{aligned}{x1|x2|x4}[trans]{m8n8}[trans][shared|shared::cta]{b16}", "a,Su"},
     {"stmatrix", "{sync}{aligned}{m8n8}{x1|x2|x4}[trans][shared|shared::cta]{b16}", "a,Su"},
     {"movmatrix", "{sync}{aligned}{m8n8}{trans}{b16}", "du,su"},
     {"mma",
@@ -491,57 +469,22 @@ void set(DecodedForm &form, const Meaning &meaning, std::size_t &types, std::siz
     }
 }
 
-DecodedForm begin(const Row &row) {
-    DecodedForm form;
-    form.opcode = row.opcode;
-    return form;
-}
-
-DecodedForm with_operands(const Row &row, DecodedForm form) {
-    for_each_part(row.operands, ',', [&](std::string_view operand) { decode_operand(operand, form); });
-    return form;
-}
-
-// The first of the words ".rn.f32", without its dot; empty at their end.
-std::string_view first_word(std::string_view words) {
-    return words.empty() ? words : words.substr(1, words.find('.', 1) - 1);
-}
-
-// Slots are tried in their order; a word that fits an optional slot is taken by it.
-std::optional<DecodedForm> match(const Row &row, std::string_view words) {
-    DecodedForm form = begin(row);
-    std::size_t types = 0;
-    std::size_t spaces = 0;
-    for (const Slot &slot : row.slots) {
-        const std::string_view word = first_word(words);
-        const auto found = std::ranges::find(slot.words, word, &Meaning::word);
-        if (found == slot.words.end()) {
-            if (slot.optional)
-                continue;
-            return std::nullopt;
-        }
-        set(form, *found, types, spaces);
-        words.remove_prefix(word.size() + 1);
-    }
-    if (!words.empty())
-        return std::nullopt;
-    return with_operands(row, form);
-}
-
+// Types, and the layouts of matrices, mean what they do by their order.
 bool order_counts(const Meaning &meaning) {
     return meaning.field == Field::type || meaning.word == "row" || meaning.word == "col";
 }
 
-// The same with the words in any order, as ptxas takes them: each takes the first free slot that knows it.
-// Types and layouts of matrices mean what they do by their order, so they keep it.
-std::optional<DecodedForm> match_in_any_order(const Row &row, std::string_view words) {
-    DecodedForm form = begin(row);
+// `words`: ".rn.f32", in any order, as ptxas takes them and shipped libraries have them: each takes the first
+// free slot that knows it. Only those whose order counts keep it.
+std::optional<DecodedForm> match(const Row &row, std::string_view words) {
+    DecodedForm form;
+    form.opcode = row.opcode;
     std::size_t types = 0;
     std::size_t spaces = 0;
     std::vector<bool> taken(row.slots.size());
     std::size_t after = 0; // the next word whose order counts takes a slot from here on
     while (!words.empty()) {
-        const std::string_view word = first_word(words);
+        const std::string_view word = words.substr(1, words.find('.', 1) - 1);
         std::size_t at = 0;
         const Meaning *meaning = nullptr;
         for (; at < row.slots.size() && meaning == nullptr; ++at) {
@@ -563,7 +506,8 @@ std::optional<DecodedForm> match_in_any_order(const Row &row, std::string_view w
     for (std::size_t at = 0; at < row.slots.size(); ++at)
         if (!taken[at] && !row.slots[at].optional)
             return std::nullopt;
-    return with_operands(row, form);
+    for_each_part(row.operands, ',', [&](std::string_view operand) { decode_operand(operand, form); });
+    return form;
 }
 
 } // namespace
@@ -581,13 +525,9 @@ Lookup look_up_instruction(std::string_view text) {
         return lookup;
     }
     const std::string_view words = dot == std::string_view::npos ? std::string_view() : text.substr(dot);
-    for (const auto &way : {match, match_in_any_order}) {
-        for (const Row &row : found->second)
-            if (auto form = way(row, words))
-                lookup.forms.push_back(*form);
-        if (!lookup.forms.empty())
-            break;
-    }
+    for (const Row &row : found->second)
+        if (auto form = match(row, words))
+            lookup.forms.push_back(*form);
     if (lookup.forms.empty())
         lookup.problem = LookupProblem::modifiers;
     return lookup;

@@ -142,6 +142,8 @@ void modifiers_in_any_order(void ** /*state*/) {
         {"fma.ftz.f32.rn %f1, %f2, %f3, %f4;", "fma.rn.ftz.f32 %f1, %f2, %f3, %f4;"},
         {"setp.s32.lt %p1, %r1, %r2;", "setp.lt.s32 %p1, %r1, %r2;"},
         {"cvt.f32.rn.s32 %f1, %r1;", "cvt.rn.f32.s32 %f1, %r1;"}, // types keep their order
+        {"ldmatrix.x2.trans.sync.aligned.m8n8.b16 {%r1, %r2}, [%rd1];",
+         "ldmatrix.sync.aligned.m8n8.x2.trans.b16 {%r1, %r2}, [%rd1];"},
         {"atom.u32.add.global %r1, [%rd1], %r2;", "atom.global.add.u32 %r1, [%rd1], %r2;"},
     };
     for (const auto &[free, manual] : pairs) {
@@ -150,15 +152,23 @@ void modifiers_in_any_order(void ** /*state*/) {
         const Instruction &b = module.functions[0].instructions[1];
         if (a.opcode != b.opcode || a.flags != b.flags || a.types != b.types || a.spaces != b.spaces ||
             a.rounding != b.rounding || a.comparison != b.comparison || a.operation != b.operation ||
-            a.mode != b.mode || a.semantics != b.semantics || a.scope != b.scope || a.vector != b.vector)
+            a.mode != b.mode || a.semantics != b.semantics || a.scope != b.scope || a.vector != b.vector ||
+            a.shape != b.shape || a.cache != b.cache || a.hint != b.hint)
             test::fail(std::string(free) + " is not read as " + std::string(manual));
     }
-    expect_contains(parse(kernel("add.u32.u32 %r1, %r2, %r3;")).functions[0].unsupported->message(),
-                    "'add.u32.u32' is not known with these modifiers");
-    expect_contains(parse(kernel("set.lt.f64.u32 %d1, %r2, %r3;")).functions[0].unsupported->message(),
-                    "'set.lt.f64.u32' is not known with these modifiers");
-    expect_contains(parse(kernel("vote.ballot.sync %r1, %p1, -1;")).functions[0].unsupported->message(),
-                    "'vote.ballot.sync' is not known with these modifiers");
+    // What it refuses.
+    constexpr std::pair<std::string_view, std::string_view> refused[] = {
+        {"add.u32.u32", "%r1, %r2, %r3;"},
+        {"set.lt.f64.u32", "%d1, %r2, %r3;"},
+        {"vote.ballot.sync", "%r1, %p1, -1;"},
+        {"atom.gpu.global.gpu.add.u32", "%r1, [%rd1], %r2;"},
+    };
+    for (const auto &[instruction, operands] : refused) {
+        const Module module = parse(kernel(std::string(instruction) + " " + std::string(operands)));
+        assert_true(module.functions[0].unsupported.has_value());
+        expect_contains(module.functions[0].unsupported->message(),
+                        "'" + std::string(instruction) + "' is not known with these modifiers");
+    }
 }
 
 void initialisers(void ** /*state*/) {
