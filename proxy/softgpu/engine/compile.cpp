@@ -228,10 +228,10 @@ void FunctionCompiler::body(const Instruction &instruction, const ptx::Block &bl
         return;
     }
     case Opcode::getctarank:
-        zero(instruction, Type::u32);
+        zero(instruction);
         return;
     case Opcode::createpolicy: // a device without caches has one policy
-        zero(instruction, Type::b64);
+        zero(instruction);
         return;
     case Opcode::alloca:
     case Opcode::stacksave:
@@ -248,12 +248,13 @@ void FunctionCompiler::body(const Instruction &instruction, const ptx::Block &bl
     }
 }
 
-void FunctionCompiler::zero(const Instruction &instruction, Type type) {
+void FunctionCompiler::zero(const Instruction &instruction) {
     Op op;
-    const Destination into = destination(operand(instruction, 0));
+    const Operand &zeroed = operand(instruction, 0);
+    const Destination into = destination(zeroed);
     op.o[0] = into.written;
-    op.o[1] = constant(row_width(operand(instruction, 0).type), 0);
-    op.run = integer_handler(Opcode::mov, type);
+    op.o[1] = constant(row_width(zeroed.type), 0);
+    op.run = integer_handler(Opcode::mov, zeroed.type);
     emit(op);
     finish(into);
 }

@@ -67,7 +67,7 @@ class FunctionCompiler {
     void add_guarded(const Op &op);
     void emit(const Op &op);
     // The destination becomes 0.
-    void zero(const Instruction &instruction, Type type);
+    void zero(const Instruction &instruction);
     void add_move(Handler handler, Ref destination, Ref source) {
         add({.run = handler, .o = {destination, source, kAbsent, kAbsent, kAbsent, kAbsent}});
     }
