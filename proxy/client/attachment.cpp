@@ -18,7 +18,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -53,7 +52,6 @@ Divisions &divisions() {
 }
 
 thread_local unsigned depth = 0;
-thread_local std::optional<channel::ClientEnd::PassGate> pass;
 
 bool begin_pause(const Deadline &deadline) {
     auto &all = divisions();
@@ -339,13 +337,13 @@ Undivided::Undivided() {
     std::unique_lock lock(all.lock);
     all.changed.wait(lock, [&] { return all.paused == 0; });
     ++all.inside;
-    pass.emplace();
+    pass_.emplace();
 }
 
 Undivided::~Undivided() {
     if (--depth != 0)
         return;
-    pass.reset();
+    pass_.reset();
     auto &all = divisions();
     const std::scoped_lock lock(all.lock);
     --all.inside;

@@ -8,12 +8,14 @@
 // back, what the program's threads write in the meantime would be lost.)
 #pragma once
 
+#include "proxy/channel/client_end.hpp"
 #include "proxy/channel/packet.hpp"
 #include "proxy/libcuda/cuda.hpp"
 #include "session.hpp"
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 namespace singularity::client {
 
@@ -42,6 +44,9 @@ class Undivided {
     Undivided &operator=(const Undivided &) = delete;
     Undivided(Undivided &&) = delete;
     Undivided &operator=(Undivided &&) = delete;
+
+  private:
+    std::optional<channel::ClientEnd::PassGate> pass_; // the thread's outermost one has it
 };
 
 // host_memory.cpp: the memory that a daemon had, for the one that follows it.

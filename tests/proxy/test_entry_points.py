@@ -2,6 +2,7 @@
 """The two libcuda.so.1 as files: what they export, and that what the documentation calls supported has code behind it."""
 
 import functools
+import glob
 import os
 import re
 import sys
@@ -63,3 +64,19 @@ def test_unsupported_functions_have_none():
     names, _ = functions(LIBRARIES["client"])
     written = [name for name, kind in classes().items() if kind == "unsupported" and names[name] != "singularity_unsupported"]
     assert not written, "there is code for them, and the annotations (and so the documentation) say unsupported"
+
+
+def undefined(path):
+    with open(path, "rb") as file:
+        symbols = ELFFile(file).get_section_by_name(".symtab")
+        return {symbol.name for symbol in symbols.iter_symbols() if symbol["st_shndx"] == "SHN_UNDEF"}
+
+
+@pytest.mark.parametrize("room", ["barrier", "channel", "client", "driver-api", "protocol", "softgpu"])
+def test_nothing_is_destroyed_while_the_program_ends(room):
+    """Programs call the driver from exit handlers and from destructors of static variables, which come after the libraries' own."""
+    objects = glob.glob(os.path.join(proxied.BUILD, "proxy", room, "**", "*.o"), recursive=True)
+    assert objects
+    found = {os.path.relpath(path, proxied.BUILD): names for path in objects
+             if (names := undefined(path) & {"__cxa_atexit", "__cxa_thread_atexit"})}
+    assert not found, "a static or thread_local variable with a destructor: never destroy the first, see common/thread_owned.hpp for the second"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Calls at the end of a program: from the destructor of a static variable, when all thread_local variables
-// are gone already. PyTorch destroys its handles of cuSOLVER and cuBLAS there. The same by a thread that
-// ends.
+// are gone already. PyTorch destroys its handles of cuSOLVER and cuBLAS there. Code is loaded there as well:
+// cudart loads a module when one of its kernels is first launched. The same by a thread that ends.
 #include "workload.cuh"
 
 #include <array>
@@ -25,6 +25,41 @@ __global__ void fill(unsigned *out, unsigned from) {
     out[index] = from + index;
 }
 
+const char *const kDoubles = R"(
+.version 7.0
+.target sm_75
+.address_size 64
+
+.visible .entry doubles(.param .u64 numbers)
+{
+    .reg .b32 %r<6>;
+    .reg .b64 %rd<5>;
+    ld.param.u64 %rd1, [numbers];
+    cvta.to.global.u64 %rd2, %rd1;
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %ntid.x;
+    mov.u32 %r3, %tid.x;
+    mad.lo.s32 %r4, %r1, %r2, %r3;
+    mul.wide.u32 %rd3, %r4, 4;
+    add.s64 %rd4, %rd2, %rd3;
+    ld.global.u32 %r5, [%rd4];
+    shl.b32 %r5, %r5, 1;
+    st.global.u32 [%rd4], %r5;
+    ret;
+}
+)";
+
+void run_doubles(unsigned *numbers, cudaStream_t stream) {
+    CUmodule module = nullptr;
+    CUfunction function = nullptr;
+    DRIVER(cuModuleLoadData(&module, kDoubles));
+    DRIVER(cuModuleGetFunction(&function, module, "doubles"));
+    void *parameters[] = {&numbers};
+    DRIVER(cuLaunchKernel(function, kCount / 256, 1, 1, 256, 1, 1, 0, stream, parameters, nullptr));
+    DRIVER(cuStreamSynchronize(stream));
+    DRIVER(cuModuleUnload(module));
+}
+
 // What was written into freed memory is found by who gets it next: malloc(3) then ends the program.
 void use_the_heap() {
     for (std::size_t size = 8; size < 4096; size += 8) {
@@ -39,7 +74,7 @@ void use_the_heap() {
     malloc_trim(0);
 }
 
-// A stack of contexts that grows and shrinks, streams, memory, a launch.
+// A stack of contexts that grows and shrinks, streams, memory, launches, new code.
 std::uint64_t work(CUcontext other) {
     CUcontext own = nullptr;
     for (int round = 0; round < 8; ++round) {
@@ -62,6 +97,7 @@ std::uint64_t work(CUcontext other) {
     CHECK_LAUNCH();
     CHECK(cudaStreamSynchronize(stream));
     CHECK(cudaStreamSynchronize(cudaStreamPerThread));
+    run_doubles(numbers.data(), stream);
     CHECK(cudaStreamDestroy(stream));
     const auto read = numbers.read();
     return workload::checksum(read.data(), read.size() * sizeof(read[0]));

@@ -2,6 +2,7 @@
 #include "ptx/instruction_set.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -390,14 +391,15 @@ Row compile(const InstructionForm &form) {
     return row;
 }
 
-const std::unordered_map<std::string_view, std::vector<Row>> &rows() {
-    static const auto compiled = [] {
-        std::unordered_map<std::string_view, std::vector<Row>> all;
+// Never destroyed: a program may load code while it ends.
+const auto &rows() {
+    static const auto *const compiled = [] {
+        auto all = std::make_unique<std::unordered_map<std::string_view, std::vector<Row>>>();
         for (const InstructionForm &form : kForms)
-            all[form.mnemonic].push_back(compile(form));
-        return all;
+            (*all)[form.mnemonic].push_back(compile(form));
+        return all.release();
     }();
-    return compiled;
+    return *compiled;
 }
 
 Type twice_as_wide(Type type) {
