@@ -76,6 +76,21 @@ CUresult capture_info(CUstream stream, const CaptureOutputs &out) {
     return result == CUDA_SUCCESS && lossy ? CUDA_ERROR_LOSSY_QUERY : result;
 }
 
+// The graph that the stream's capture adds to; 0: there is none.
+std::uint64_t captured_graph(CUstream stream) {
+    auto status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUgraph graph = nullptr;
+    const CUgraphNode *nodes = nullptr;
+    const CaptureOutputs out{.status = &status,
+                             .id = nullptr,
+                             .graph = &graph,
+                             .nodes = &nodes,
+                             .edges = nullptr,
+                             .count = nullptr};
+    const auto result = capture_info(stream, out);
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_LOSSY_QUERY ? word_of(graph) : 0;
+}
+
 template <class Request, class Decode>
 CUresult begin(std::expected<Request, Error> &request, CUstreamCaptureMode mode, Decode decode) {
     if (!request)
@@ -219,11 +234,14 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUg
     });
 }
 
-// Also where it fails there is no capture any more.
+// Also where it fails there is no capture any more. What comes out has one name: the one that it was given,
+// or that the program was told, while it grew.
 CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
-    const auto chosen = new_handle(driver_api::kHandleGraph);
+    auto graph = captured_graph(hStream);
+    if (graph == 0)
+        graph = new_handle(driver_api::kHandleGraph);
     auto request =
-        driver_api::StreamEndCaptureCall::request(ApiId::kStreamEndCapture, chosen, hStream, phGraph);
+        driver_api::StreamEndCaptureCall::request(ApiId::kStreamEndCapture, graph, hStream, phGraph);
     if (!request)
         return refused(request.error());
     if (const auto bad = check_handle(driver_api::kHandleStream, request->hStream); bad != CUDA_SUCCESS)
@@ -241,8 +259,8 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
     if (result != CUDA_ERROR_ILLEGAL_STATE && result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD &&
         result != CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
         capture_ended(request->hStream);
-    if (result == CUDA_SUCCESS && phGraph != nullptr && word_of(*phGraph) == chosen)
-        made(driver_api::kHandleGraph, chosen, ApiId::kStreamEndCapture, &*request);
+    if (result == CUDA_SUCCESS && find_as<Object>(driver_api::kHandleGraph, graph) == nullptr)
+        made(driver_api::kHandleGraph, graph, ApiId::kStreamEndCapture, &*request);
     return result;
 }
 

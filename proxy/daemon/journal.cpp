@@ -282,19 +282,31 @@ void Journal::end_capture(std::uint64_t capture, JournalCall call, const Trace &
     captures_.erase(found);
     if (!made)
         return;
+    // A graph that was there before is the first thing that is used: it is what changes.
+    const auto is_graph_itself = [](std::uint64_t handle) {
+        return is_handle_of(handle, driver_api::kHandleGraph);
+    };
+    const bool makes = !trace.made.empty();
+    const auto &names = makes ? trace.made : trace.used;
+    const auto name = std::ranges::find_if(names, is_graph_itself);
+    if (name == names.end())
+        return;
+    const auto handle = *name;
+    if (!makes)
+        whole.trace.used.insert(whole.trace.used.begin(), handle);
     append(whole.trace.used, trace.used);
     append(whole.trace.invented, trace.invented);
     whole.trace.made = trace.made;
     whole.entry.calls.push_back(std::move(call));
-    // What was named on the way (the graph that grows, its nodes) is part of what has come out.
+    // What was named on the way, the graph's nodes, is part of it.
     const auto named = std::exchange(whole.trace.invented, {});
     const auto context = whole.context;
-    record_entry({.effect = Effect::makes}, std::move(whole.entry), whole.trace, context);
-    if (trace.made.empty())
-        return;
-    if (const auto graph = find(trace.made.front()); graph != 0)
-        for (const auto handle : named)
-            parts_[handle] = graph;
+    record_entry({.effect = makes ? Effect::makes : Effect::adds}, std::move(whole.entry), whole.trace,
+                 context);
+    if (const auto graph = find(handle); graph != 0)
+        for (const auto part : named)
+            if (part != handle)
+                parts_[part] = graph;
 }
 
 void Journal::seen(SeenVariable variable) {

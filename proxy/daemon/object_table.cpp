@@ -16,6 +16,9 @@ constexpr std::uint64_t kHandleBase = std::uint64_t{0x0C} << 40;
 constexpr std::uint64_t kKindMask = std::uint64_t{0x3f} << 36;
 constexpr std::uint64_t kIndexMask = std::uint64_t{0xffff'ffff} << 4;
 constexpr std::uint64_t kDaemonsChoice = std::uint64_t{1} << 35; // bit 31 of the index
+// Below it: 64 devices, and so many names of each before they begin anew.
+constexpr std::uint64_t kDevices = 64;
+constexpr std::uint64_t kNames = std::uint64_t{1} << 25;
 
 // Objects that end with their context, whatever else refers to them.
 constexpr std::array kOfContext{
@@ -57,8 +60,18 @@ std::optional<std::uint64_t> ObjectTable::real(unsigned kind, std::uint64_t hand
 
 void ObjectTable::add(unsigned kind, std::uint64_t handle, std::uint64_t real) {
     const std::scoped_lock lock(lock_);
+    const auto known = entries_.find(handle);
+    // The graph of a capture comes out under the name that it has already, the program's own or one that was
+    // invented while the graph grew.
+    if (kind == driver_api::kHandleGraph && known != entries_.end() && known->second.real == real) {
+        if (std::exchange(known->second.made, true))
+            trace_used(handle);
+        else
+            trace_made(handle);
+        return;
+    }
     const bool valid = is_handle(handle) && kind_of(handle) == kind && (handle & kDaemonsChoice) == 0;
-    if (!valid || entries_.contains(handle)) {
+    if (!valid || known != entries_.end()) {
         lost_.emplace_back(kind, real);
         if (!broken_)
             broken_ = fmt::format("it chose {:#x} as the handle of a new {}: {}", handle,
@@ -73,20 +86,7 @@ void ObjectTable::add(unsigned kind, std::uint64_t handle, std::uint64_t real) {
 void ObjectTable::put(unsigned kind, std::uint64_t handle, std::uint64_t real, bool made) {
     Entry entry{
         .real = real, .context = made_in_context, .parent = made_of_parent, .made = made, .children = {}};
-    // One object under two handles (the graph of a capture, asked for and then received): one of them owns
-    // it, the other goes with it.
-    auto &name = names_[reverse_key(kind, real)];
-    if (const auto known = entries_.find(name);
-        made && kind == driver_api::kHandleGraph && known != entries_.end()) {
-        if (known->second.made) {
-            entry.made = false;
-            entry.parent = name;
-        } else {
-            known->second.parent = handle;
-            entry.children.push_back(name);
-        }
-    }
-    name = handle;
+    names_[reverse_key(kind, real)] = handle;
     if (const auto parent = entries_.find(entry.parent); parent != entries_.end())
         parent->second.children.push_back(handle);
     if (kind == driver_api::kHandleStream)
@@ -123,6 +123,15 @@ void ObjectTable::take_out(std::uint64_t handle) {
     }
 }
 
+// The next one that is free; it is taken with invented_.
+std::uint64_t ObjectTable::invent(unsigned kind) {
+    const auto first = kHandleBase | (static_cast<std::uint64_t>(kind) << 36) | kDaemonsChoice |
+                       (ordinal_ % kDevices * kNames) << 4;
+    while (entries_.contains(first | (invented_[kind] % kNames) << 4))
+        ++invented_[kind];
+    return first | (invented_[kind] % kNames) << 4;
+}
+
 std::uint64_t ObjectTable::name_of(unsigned kind, std::uint64_t real) {
     if (real == 0)
         return 0;
@@ -133,8 +142,7 @@ std::uint64_t ObjectTable::name_of(unsigned kind, std::uint64_t real) {
             (void)name_again(*trace, known->second); // noted; it has its name already
         return known->second;
     }
-    auto handle =
-        kHandleBase | (static_cast<std::uint64_t>(kind) << 36) | kDaemonsChoice | (invented_[kind] << 4);
+    const auto handle = invent(kind);
     if (trace != nullptr) {
         const auto wanted = name_again(*trace, handle);
         // What it was called before, unless that is something else now.

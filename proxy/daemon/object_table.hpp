@@ -3,6 +3,7 @@
 //
 // A handle is 0x0C00'0000'0000 | kind << 36 | index << 4. The client chooses those of the objects that it
 // makes; bit 31 of the index marks those that the daemon has invented, for objects first seen in an output.
+// Below it they have the number of the device among the client's: several daemons name things for one client.
 // An object that goes takes its children along (a module its functions, a graph its nodes), and a context
 // everything made in it: a handle never stands for memory that the driver has freed.
 #pragma once
@@ -30,8 +31,9 @@ class AddressBook;
 
 class ObjectTable final : public driver_api::Objects {
   public:
-    // addresses: for host(). It outlives the table.
-    ObjectTable(const AddressBook &addresses, int device) : addresses_(addresses), device_(device) {}
+    // addresses: for host(). It outlives the table. device: the driver's number of it; ordinal: the client's.
+    ObjectTable(const AddressBook &addresses, int device, std::uint64_t ordinal)
+        : addresses_(addresses), device_(device), ordinal_(ordinal) {}
 
     // --- for the generated dispatch
     // A stream may also be CU_STREAM_LEGACY (1); where a function is expected a kernel will do.
@@ -91,6 +93,7 @@ class ObjectTable final : public driver_api::Objects {
         std::vector<std::uint64_t> children;
     };
 
+    [[nodiscard]] std::uint64_t invent(unsigned kind); // with lock_ held
     void put(unsigned kind, std::uint64_t handle, std::uint64_t real, bool made);
     void take_out(std::uint64_t handle);
     [[nodiscard]] std::uint64_t name_again(Trace &trace, std::uint64_t handle); // with lock_ held
@@ -100,6 +103,7 @@ class ObjectTable final : public driver_api::Objects {
 
     const AddressBook &addresses_;
     int device_;
+    std::uint64_t ordinal_;
     std::mutex lock_;
     std::unordered_map<std::uint64_t, Entry> entries_;
     std::unordered_map<std::uint64_t, std::uint64_t> names_;                // reverse_key -> handle

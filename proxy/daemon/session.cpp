@@ -34,7 +34,7 @@ Session::Session(const SessionPlace &place, const BackEnd &back_end, DeviceOutpu
       link_(std::move(link)), on_closed_(std::move(closed)),
       addresses_({.address = place.window, .size = place.window_size}, place.host_slice(),
                  place.device_slice()),
-      objects_(addresses_, back_end.device()), callbacks_(link_), communicators_(*this),
+      objects_(addresses_, back_end.device(), place.client.ordinal), callbacks_(link_), communicators_(*this),
       scratch_(channel_->geometry().record_limit) {}
 
 std::string Session::who() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // CUDA graphs: captured from streams that fork and join, built node by node, changed in the executable,
-// updated as a whole, with child graphs, clones, memset, memcpy and host nodes. Argument: launches.
+// updated as a whole, with child graphs, clones, memset, memcpy and host nodes, captured into one that is
+// there. Argument: launches.
 #include "workload.cuh"
 
 #include <array>
@@ -196,10 +197,80 @@ void built(workload::Report &report) {
     CHECK(cudaStreamDestroy(stream));
 }
 
+#if CUDART_VERSION >= 13000
+// A graph is known by one name: the one that a capture was given, or that was told while it grew.
+void named(workload::Report &report, int launches) {
+    workload::Buffer<std::uint32_t> values(words);
+    cudaStream_t stream = nullptr;
+    CHECK(cudaStreamCreate(&stream));
+    const auto step = [&](std::uint32_t factor, std::uint32_t addend) {
+        multiply_add<<<words / threads, threads, 0, stream>>>(values.data(), factor, addend);
+        CHECK_LAUNCH();
+    };
+    const auto growing = [&] {
+        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        cudaGraph_t graph = nullptr;
+        CHECK(cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph));
+        report.expect(status == cudaStreamCaptureStatusActive, "there is a capture");
+        return graph;
+    };
+    const auto run = [&](const char *name, cudaGraph_t graph, std::uint32_t factor, std::uint32_t addend) {
+        cudaGraphExec_t executable = nullptr;
+        CHECK(cudaGraphInstantiate(&executable, graph, 0));
+        std::uint32_t expected = 1;
+        CHECK(cudaMemset(values.data(), 0, words * sizeof(std::uint32_t)));
+        step(0, expected);
+        for (int launch = 0; launch < launches; ++launch) {
+            CHECK(cudaGraphLaunch(executable, stream));
+            expected = expected * factor + addend;
+        }
+        CHECK(cudaStreamSynchronize(stream));
+        report.equal(name, values.read(), std::vector<std::uint32_t>(words, expected));
+        CHECK(cudaGraphExecDestroy(executable));
+    };
+
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaGraphCreate(&graph, 0));
+    Step before{values.data(), 3, 5};
+    const cudaKernelNodeParams parameters = before.parameters();
+    cudaGraphNode_t node = nullptr;
+    CHECK(cudaGraphAddKernelNode(&node, graph, nullptr, 0, &parameters));
+    cudaGraph_t ended = nullptr;
+    for (std::uint32_t round = 0; round < 2; ++round) {
+        CHECK(cudaStreamBeginCaptureToGraph(stream, graph, &node, nullptr, 1,
+                                            cudaStreamCaptureModeThreadLocal));
+        step(7, 11 + round);
+        report.expect(growing() == graph, "the graph of a capture is the one that it was given");
+        CHECK(cudaStreamEndCapture(stream, &ended));
+        report.expect(ended == graph, "and it comes out");
+        report.expect(nodes_of(graph) == 2 + round, "with what was captured");
+        std::size_t roots = 0;
+        CHECK(cudaGraphGetRootNodes(graph, nullptr, &roots));
+        report.expect(roots == 1, "behind what was there");
+        if (round == 0)
+            run("captured into a graph", graph, 21, 5 * 7 + 11);
+        CHECK(cudaStreamSynchronize(stream));
+    }
+    CHECK(cudaGraphDestroy(graph));
+
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    step(13, 17);
+    graph = growing();
+    CHECK(cudaStreamEndCapture(stream, &ended));
+    report.expect(ended == graph, "a new graph has the name that it was told by");
+    run("a graph that was asked for", graph, 13, 17);
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
+}
+#else
+void named(workload::Report & /*report*/, int /*launches*/) {}
+#endif
+
 int main(int argc, char **argv) {
     const int launches = static_cast<int>(workload::size_argument(argc, argv, 10, 1000000));
     workload::Report report;
     captured(report, launches);
     built(report);
+    named(report, launches);
     return report.finish();
 }

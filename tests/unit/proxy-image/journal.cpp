@@ -21,6 +21,7 @@ constexpr auto kModule = handle(driver_api::kHandleModule, 1);
 constexpr auto kFunction = handle(driver_api::kHandleFunction, 1);
 constexpr auto kGraph = handle(driver_api::kHandleGraph, 1);
 constexpr auto kNode = handle(driver_api::kHandleGraphNode, 1);
+constexpr auto kStream = handle(driver_api::kHandleStream, 1);
 constexpr auto kExec = handle(driver_api::kHandleGraphExec, 1);
 
 using Handles = std::initializer_list<std::uint64_t>;
@@ -38,6 +39,28 @@ class Recorder {
         trace.gone = gone;
         journal_.record({.effect = effect, .key_at = 16, .key_size = 1},
                         {.context = kContext, .message = message, .names = {}, .code = nullptr}, trace);
+    }
+    // One launch into a graph that is there.
+    void capture(std::uint64_t graph, std::vector<std::uint64_t> nodes) {
+        constexpr std::uint64_t kNumber = 7;
+        const auto message = [](char name) {
+            std::vector<std::byte> bytes(24);
+            bytes[0] = static_cast<std::byte>(name);
+            return JournalCall{.context = kContext, .message = bytes, .names = {}, .code = nullptr};
+        };
+        Trace begins;
+        begins.used = {kStream, graph};
+        journal_.begin_capture(kNumber, message('('), begins);
+        Trace launches;
+        launches.used = {kStream, kFunction};
+        journal_.add_to_capture(kNumber, message('k'), launches);
+        Trace names;
+        names.used = {kStream};
+        names.invented = std::move(nodes);
+        journal_.add_to_capture(kNumber, message('i'), names);
+        Trace ends;
+        ends.used = {kStream, graph};
+        journal_.end_capture(kNumber, message(')'), ends, true);
     }
     [[nodiscard]] std::string kept() const {
         std::string names;
@@ -144,6 +167,21 @@ void a_capture_is_one_entry(void ** /*state*/) {
     assert_true(entries.front()->of_graphs);
 }
 
+// It changes the graph that it was given, and goes with it; its nodes are parts of that graph.
+void a_capture_into_a_graph_is_a_change(void ** /*state*/) {
+    Recorder recorder;
+    recorder.graph();
+    constexpr auto kCaptured = handle(driver_api::kHandleGraphNode, 50);
+    recorder.capture(kGraph, {kCaptured});
+    test::expect_equal(recorder.kept(), "CMFGN(ki)");
+    recorder.call('E', Effect::makes, {kGraph}, {kExec});
+    recorder.call('a', Effect::adds, {kCaptured}, {});
+    test::expect_equal(recorder.kept(), "CMFGN(ki)Ea");
+    recorder.call('e', Effect::ends, {kExec}, {}, {kExec});
+    recorder.call('g', Effect::ends, {kGraph}, {}, {kGraph});
+    test::expect_equal(recorder.kept(), "CMF");
+}
+
 } // namespace
 
 int main() {
@@ -154,6 +192,7 @@ int main() {
         cmocka_unit_test(a_change_that_was_looked_at_stays),
         cmocka_unit_test(updates_do_not_pile_up),
         cmocka_unit_test(a_capture_is_one_entry),
+        cmocka_unit_test(a_capture_into_a_graph_is_a_change),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
