@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "back_end.hpp"
 
+#include "driver_mappings.hpp"
 #include "log.hpp"
 #include "proxy/libcuda/software_gpu.hpp"
 
@@ -42,6 +43,8 @@ Expected<std::unique_ptr<BackEnd>> BackEnd::open(const std::filesystem::path &li
     driver_api::load(back_end->driver_, handle);
     if (auto complete = back_end->check_symbols(library); !complete)
         return propagate(complete);
+    if (auto placed = place_mappings_of(dlsym(handle, "cuInit")); !placed)
+        return propagate(placed);
     if (auto identified = back_end->identify(ordinal); !identified)
         return propagate(identified);
     return back_end;

@@ -7,7 +7,8 @@
 namespace singularity::proxyd {
 
 // NVIDIA's driver decides where the variables of modules lie, and a program that has asked for an address
-// keeps it in its image. Two things make the driver decide alike in every process:
+// keeps it in its image. What makes it decide alike in every process, beside an area of its own for its
+// mappings (driver_mappings.hpp):
 //
 // - Address space layout randomisation is off, so the process's mappings lie alike. That takes effect with an
 //   exec: the program is started again, with the same arguments.

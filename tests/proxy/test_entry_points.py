@@ -66,6 +66,14 @@ def test_unsupported_functions_have_none():
     assert not written, "there is code for them, and the annotations (and so the documentation) say unsupported"
 
 
+def test_the_daemon_places_the_drivers_mappings():
+    """proxy/daemon/driver_mappings.hpp: libraries call what the program exports."""
+    with open(os.path.join(proxied.BUILD, "singularity-proxyd"), "rb") as file:
+        exported = {symbol.name for symbol in ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
+                    if symbol["st_shndx"] != "SHN_UNDEF" and symbol["st_info"]["bind"] == "STB_GLOBAL"}
+    assert exported >= {"mmap", "mmap64"}
+
+
 def undefined(path):
     with open(path, "rb") as file:
         symbols = ELFFile(file).get_section_by_name(".symtab")

@@ -23,6 +23,19 @@ list(TRANSFORM sources REPLACE ".+" "${proxyd_tests}/\\0.cpp")
 singularity_unit_tests(proxy_daemon SOURCES ${sources} USES proxy_daemon_testing)
 add_dependencies(proxy_daemon_tests singularity-proxyd proxyd_fake_driver)
 
+# With these sanitizers the kernel places mappings.
+if(NOT SINGULARITY_SANITIZE MATCHES "address|thread")
+    singularity_target(proxyd_mapping_library COMPONENT tests TYPE MODULE SOURCES ${proxyd_tests}/mapping_library.cpp)
+    singularity_unit_test(proxy_daemon_driver_mappings SOURCES ${proxyd_tests}/driver_mappings.cpp
+        USES singularity_proxyd_parts singularity_common LINKS ${CMAKE_DL_LIBS} Threads::Threads)
+    target_include_directories(proxy_daemon_driver_mappings PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)
+    target_compile_definitions(proxy_daemon_driver_mappings PRIVATE
+        SINGULARITY_MAPPING_LIBRARY="$<TARGET_FILE:proxyd_mapping_library>")
+    target_link_options(proxy_daemon_driver_mappings PRIVATE -Wl,--export-dynamic-symbol=mmap
+        -Wl,--export-dynamic-symbol=mmap64)
+    add_dependencies(proxy_daemon_driver_mappings proxyd_mapping_library)
+endif()
+
 if(TARGET singularity_softgpu)
     singularity_unit_test(proxy_daemon_reduction_kernels SOURCES ${proxyd_tests}/reduction_kernels.cpp
         USES singularity_proxyd_parts singularity_collectives singularity_driver_api singularity_common LINKS singularity_fmt)

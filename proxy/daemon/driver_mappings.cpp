@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "driver_mappings.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+
+#include <dlfcn.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SINGULARITY_KERNEL_PLACES_MAPPINGS
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SINGULARITY_KERNEL_PLACES_MAPPINGS
+#endif
+#endif
+
+namespace singularity::proxyd {
+
+namespace {
+
+struct LoadedCode {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+};
+
+// The code of the library: who calls is known by where it returns to.
+std::atomic<std::uintptr_t> code_begin = 0;
+std::atomic<std::uintptr_t> code_end = 0;
+
+Expected<LoadedCode> code_around(const void *function) {
+    struct Search {
+        std::uintptr_t wanted;
+        LoadedCode found;
+    } search{.wanted = std::bit_cast<std::uintptr_t>(function), .found = {}};
+    const auto look = [](dl_phdr_info *library, std::size_t /*size*/, void *data) {
+        auto &its = *static_cast<Search *>(data);
+        for (unsigned index = 0; index < library->dlpi_phnum; ++index) {
+            const auto &segment = library->dlpi_phdr[index];
+            const std::uintptr_t begin = library->dlpi_addr + segment.p_vaddr;
+            if (segment.p_type == PT_LOAD && (segment.p_flags & PF_X) != 0 && its.wanted >= begin &&
+                its.wanted - begin < segment.p_memsz) {
+                its.found = {.begin = begin, .end = begin + segment.p_memsz};
+                return 1;
+            }
+        }
+        return 0;
+    };
+    if (dl_iterate_phdr(look, &search) == 0)
+        return failure("find", "the code of the driver's library", "no library has it", EINVAL);
+    return search.found;
+}
+
+} // namespace
+
+Expected<void> place_mappings_of(const void *function) {
+    auto code = code_around(function);
+    if (!code)
+        return propagate(code);
+    code_end = code->end;
+    code_begin = code->begin;
+    return {};
+}
+
+#ifndef SINGULARITY_KERNEL_PLACES_MAPPINGS
+
+namespace {
+
+void *kernel_maps(void *address, std::size_t size, int protection, int flags, int file, off_t offset) {
+    return std::bit_cast<void *>(syscall(SYS_mmap, address, size, protection, flags, file, offset));
+}
+
+// A part for each power of two, and so many slots of it.
+constexpr unsigned kSmallest = 12;
+constexpr unsigned kLargest = 38;
+constexpr std::uintptr_t kPart = std::uintptr_t{1} << kLargest;
+constexpr std::uintptr_t kSlots = 4096;
+static_assert(kMappingsBegin % kPart == 0 && kMappingsEnd - kMappingsBegin >= (kLargest + 1) * kPart);
+
+// The kernel knows which slots are free.
+void *map_in_area(std::size_t size, int protection, int flags, int file, off_t offset) {
+    const auto power =
+        std::max(kSmallest, static_cast<unsigned>(std::bit_width(std::max<std::size_t>(size, 1) - 1)));
+    const auto slots = power > kLargest ? 0 : std::min(kSlots, kPart >> power);
+    for (std::uintptr_t slot = 0; slot < slots; ++slot) {
+        void *const wanted = std::bit_cast<void *>(kMappingsBegin + power * kPart + (slot << power));
+        void *const mapped = kernel_maps(wanted, size, protection, flags | MAP_FIXED_NOREPLACE, file, offset);
+        if (mapped != MAP_FAILED || errno != EEXIST)
+            return mapped;
+    }
+    return kernel_maps(nullptr, size, protection, flags, file, offset);
+}
+
+void *map(const void *caller, void *address, std::size_t size, int protection, int flags, int file,
+          off_t offset) {
+    const auto from = std::bit_cast<std::uintptr_t>(caller);
+    if (from < code_begin.load(std::memory_order_relaxed) ||
+        from >= code_end.load(std::memory_order_relaxed) || address != nullptr ||
+        (flags & (MAP_FIXED | MAP_32BIT)) != 0)
+        return kernel_maps(address, size, protection, flags, file, offset);
+    return map_in_area(size, protection, flags, file, offset);
+}
+
+} // namespace
+
+#endif
+
+} // namespace singularity::proxyd
+
+#ifndef SINGULARITY_KERNEL_PLACES_MAPPINGS
+
+extern "C" {
+
+#pragma GCC visibility push(default)
+
+void *mmap(void *address, std::size_t size, int protection, int flags, int file, off_t offset) noexcept {
+    return singularity::proxyd::map(__builtin_return_address(0), address, size, protection, flags, file,
+                                    offset);
+}
+
+void *mmap64(void *address, std::size_t size, int protection, int flags, int file, off64_t offset) noexcept {
+    return singularity::proxyd::map(__builtin_return_address(0), address, size, protection, flags, file,
+                                    offset);
+}
+
+#pragma GCC visibility pop
+
+} // extern "C"
+
+#endif
