@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstring>
 
 namespace singularity::client {
@@ -79,6 +80,15 @@ int ask_of(const NcclTarget *target, const void *message, std::size_t size, std:
     return CUDA_SUCCESS;
 }
 
+int abort_of(const NcclTarget *target, std::uint64_t communicator) {
+    constexpr std::chrono::seconds kToSend{5};
+    auto sent = static_cast<Session *>(target->session)
+                    ->end()
+                    .link()
+                    .send(channel::PacketType::aborted, communicator, {}, {}, Deadline::after(kToSend));
+    return sent ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
 constexpr NcclTable kTable{
     .size = sizeof(NcclTable),
     .version = kNcclTableVersion,
@@ -87,6 +97,7 @@ constexpr NcclTable kTable{
     .memory = &memory_at,
     .post = &post_to,
     .ask = &ask_of,
+    .abort = &abort_of,
     .join = [](const barrier::Member *member) { gate().join(*member); },
     .leave = [](const barrier::Member *member) { gate().leave(*member); },
     .enter = [](const barrier::Line *lines, std::size_t count) { gate().enter({lines, count}); },

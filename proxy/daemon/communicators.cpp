@@ -71,6 +71,7 @@ CUresult Communicators::add(const Descriptor &descriptor, std::shared_ptr<const 
     if (!session_.objects().real(driver_api::kHandleContext, context))
         return CUDA_ERROR_INVALID_CONTEXT;
     one = std::make_shared<One>();
+    one->id = ++last_id_;
     one->number = number;
     one->context = context;
     place.device = kernels == nullptr ? nullptr : parts_.device;
@@ -85,8 +86,10 @@ CUresult Communicators::add(const Descriptor &descriptor, std::shared_ptr<const 
         return CUDA_ERROR_OUT_OF_MEMORY;
     one->word = word->index;
     one->base = word->value - static_cast<std::uint32_t>(descriptor.place.completed);
-    const auto say = [words = one->words, index = one->word, base = one->base](std::uint64_t group) {
+    const auto say = [words = one->words, index = one->word, base = one->base, backlog = backlog_,
+                      id = one->id](std::uint64_t group) {
         words->set(index, base + static_cast<std::uint32_t>(group));
+        backlog->completed(id, group);
     };
     collectives::MemberEvents events;
     events.completed = say;
@@ -106,6 +109,7 @@ CUresult Communicators::add(const Descriptor &descriptor, std::shared_ptr<const 
     }
     one->member = std::move(*joined);
     all_.emplace(number, one);
+    any_ = true;
     return CUDA_SUCCESS;
 }
 
@@ -195,6 +199,9 @@ CUresult Communicators::issue(const protocol::IssueCollectives &request, CUstrea
     }
     if (one == nullptr)
         return CUDA_ERROR_INVALID_HANDLE;
+    // The abort has overtaken it: nothing of it is wanted.
+    if (one->aborted)
+        return CUDA_SUCCESS;
     auto &member = *one->member;
     if (request.group != member.state().issued + 1) {
         text = fmt::format("group {} of communicator {} comes out of turn", request.group, one->number);
@@ -228,8 +235,11 @@ CUresult Communicators::issue(const protocol::IssueCollectives &request, CUstrea
         return CUDA_SUCCESS;
     auto whole = std::exchange(one->part, {});
     lock.unlock();
-    if (!member.issue(std::move(whole)))
-        return CUDA_ERROR_LAUNCH_FAILED;
+    backlog_->issued(one->id, request.group);
+    if (!member.issue(std::move(whole))) {
+        backlog_->completed(one->id, request.group);
+        return one->aborted ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
+    }
     auto *const ticket = ticket_for(one->member, request.group);
     auto result = session_.driver().cuLaunchHostFunc(stream, &Communicators::input_is_there, ticket);
     if (result != CUDA_SUCCESS)
@@ -239,6 +249,19 @@ CUresult Communicators::issue(const protocol::IssueCollectives &request, CUstrea
     if (result != CUDA_SUCCESS)
         member.abort("cannot use its stream");
     return result;
+}
+
+void Communicators::abort(std::uint64_t number) {
+    std::shared_ptr<One> one;
+    {
+        const std::scoped_lock lock(lock_);
+        if (const auto found = all_.find(number); found != all_.end())
+            one = found->second;
+    }
+    if (one == nullptr)
+        return;
+    one->aborted = true;
+    one->member->abort("has aborted the communicator");
 }
 
 CUresult Communicators::leave(std::uint64_t number, bool abort) {

@@ -6,6 +6,7 @@
 // that is used again goes on counting where it was.
 #pragma once
 
+#include "backlog.hpp"
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "driver_api/backend.hpp"
@@ -14,6 +15,7 @@
 #include "proxy/libcuda/cuda.hpp"
 #include "proxy/protocol/collective.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -61,6 +63,11 @@ class Communicators {
                                  std::span<const protocol::CollectiveOperation> operations,
                                  std::string &text);
     [[nodiscard]] CUresult leave(std::uint64_t number, bool abort);
+    // Ahead of the call, which may be behind others that wait for its collectives. No such one: nothing.
+    void abort(std::uint64_t number);
+    // Whether there has been one.
+    [[nodiscard]] bool any() const { return any_.load(std::memory_order_relaxed); }
+    [[nodiscard]] Backlog &backlog() { return *backlog_; }
 
     // --- for device images
     // What keeps an image from being made, soon or for good; empty: nothing.
@@ -88,6 +95,7 @@ class Communicators {
 
   private:
     struct One {
+        std::uint64_t id = 0; // of all that there have been
         std::uint64_t number = 0;
         std::uint64_t context = 0;
         std::shared_ptr<collectives::Member> member;
@@ -99,6 +107,7 @@ class Communicators {
         std::vector<protocol::CollectiveOperation> part; // of a group whose rest is to come
         std::uint64_t part_stream = 0;
         bool running = false;
+        std::atomic<bool> aborted = false; // ahead of the call that says it
     };
     // For the host function that says that a group's input is there: gone after its call.
     struct Ticket {
@@ -120,6 +129,9 @@ class Communicators {
     [[nodiscard]] std::shared_ptr<WaitWords> words_of(std::uint64_t context);
 
     Session &session_;
+    std::atomic<bool> any_ = false;
+    std::shared_ptr<Backlog> backlog_ = std::make_shared<Backlog>(); // members tell it until they have ended
+    std::uint64_t last_id_ = 0;
     CollectiveParts parts_;
     std::mutex lock_;
     std::condition_variable ended_; // a thread has

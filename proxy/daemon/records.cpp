@@ -61,6 +61,7 @@ Expected<void> Session::process(const channel::Record &record) {
 }
 
 Expected<void> Session::process_record(const channel::Record &record) {
+    communicators_.backlog().count([this] { return ending() || channel_->interrupted(); });
     const auto &header = record.header;
     // A hint where the message goes; what is decided on is read from a copy.
     const auto hint = protocol::peek_id(record.message);

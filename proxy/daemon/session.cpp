@@ -91,6 +91,9 @@ Expected<void> Session::deliver(channel::Packet packet) {
             return failure("take a packet", "detached", "the client was not asked to detach", EPROTO);
         leave();
         return {};
+    case channel::PacketType::aborted:
+        communicators_.abort(packet.ticket);
+        return {};
     default:
         return failure("take a packet", fmt::format("{}", std::to_underlying(packet.type)),
                        "a client with an open session does not send it", EPROTO);

@@ -15,8 +15,8 @@ void CUDA_CB Staging::done(void *chunk) {
     mine->owner->busy_.fetch_and(~(std::uint32_t{1} << mine->index), std::memory_order_acq_rel);
 }
 
-const std::byte *Staging::hold(const driver_api::Backend &driver, std::span<const std::byte> data) {
-    if (driver.cuLaunchHostFunc == nullptr || driver.cuMemHostRegister_v2 == nullptr || data.size() > kChunk)
+std::byte *Staging::take(const driver_api::Backend &driver, std::size_t size) {
+    if (driver.cuLaunchHostFunc == nullptr || driver.cuMemHostRegister_v2 == nullptr || size > kChunk)
         return nullptr;
     std::call_once(made_, [&] {
         // Whole pages: whatever else lies beside it is not registered.
@@ -40,8 +40,13 @@ const std::byte *Staging::hold(const driver_api::Backend &driver, std::span<cons
             return nullptr;
     } while (
         !busy_.compare_exchange_weak(busy, busy | (std::uint32_t{1} << index), std::memory_order_acq_rel));
-    std::byte *place = base_ + index * kChunk;
-    std::ranges::copy(data, place);
+    return base_ + index * kChunk;
+}
+
+const std::byte *Staging::hold(const driver_api::Backend &driver, std::span<const std::byte> data) {
+    std::byte *const place = take(driver, data.size());
+    if (place != nullptr)
+        std::ranges::copy(data, place);
     return place;
 }
 

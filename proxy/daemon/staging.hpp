@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Memory where a host-to-device copy's data waits while its stream is busy, so that the ring has its room
-// back and the session's thread does not wait for the device.
+// Pinned memory for the data of copies from and to a busy stream. The ring has its room back at once, and the
+// session's thread does not wait for the device; and the driver does not: a copy from or to memory that is
+// not pinned waits inside of it, with a lock of the context that calls of other threads need.
 #pragma once
 
 #include "driver_api/backend.hpp"
@@ -17,15 +18,17 @@ namespace singularity::proxyd {
 
 class Staging {
   public:
-    static constexpr std::size_t kChunk = std::size_t{128} << 10; // the longest data of one record
+    static constexpr std::size_t kChunk = std::size_t{256} << 10; // the longest data of one record or reply
     static constexpr std::uint32_t kChunks = 32;
 
-    // A copy of the data that stays until release_after() lets it go; nullptr: no room, or the driver cannot.
+    // So many bytes; nullptr: no room, or the driver cannot.
+    [[nodiscard]] std::byte *take(const driver_api::Backend &driver, std::size_t size);
+    // A copy of the data, likewise, that stays until release_after() lets it go.
     [[nodiscard]] const std::byte *hold(const driver_api::Backend &driver, std::span<const std::byte> data);
     // What was enqueued to the stream until now has used it: free when the stream is there.
     [[nodiscard]] CUresult release_after(const driver_api::Backend &driver, const std::byte *held,
                                          CUstream stream);
-    // At once: nothing was enqueued.
+    // At once: nothing is enqueued that uses it.
     void release(const std::byte *held);
 
   private:

@@ -63,6 +63,8 @@ class Driver {
     using Take = std::function<void(std::span<const std::byte> reply)>;
     [[nodiscard]] virtual Expected<void> ask(const Place &place, std::span<const std::byte> message,
                                              std::size_t reply_limit, const Take &take) = 0;
+    // Past all messages on their way: the communicator is aborted. The message that says so follows.
+    [[nodiscard]] virtual Expected<void> abort(const Place &place, std::uint64_t communicator) = 0;
 };
 
 template <class Fixed>

@@ -79,6 +79,7 @@ class Libcuda : public Driver, public Gate {
     [[nodiscard]] Expected<void> post(const Place &place, std::span<const std::byte> message) override;
     [[nodiscard]] Expected<void> ask(const Place &place, std::span<const std::byte> message,
                                      std::size_t reply_limit, const Take &take) override;
+    [[nodiscard]] Expected<void> abort(const Place &place, std::uint64_t communicator) override;
 
     void join(const barrier::Member &member) override { table_->join(&member); }
     void leave(const barrier::Member &member) override { table_->leave(&member); }
@@ -265,6 +266,13 @@ Expected<void> Libcuda::ask(const Place &place, std::span<const std::byte> messa
     if (const auto result = table_->ask(&target, message.data(), message.size(), reply_limit, taken, &taker);
         result != CUDA_SUCCESS)
         return failed("ask", fmt::format("the proxy of device {}", place.device), result);
+    return {};
+}
+
+Expected<void> Libcuda::abort(const Place &place, std::uint64_t communicator) {
+    const auto target = target_of(place);
+    if (const auto result = table_->abort(&target, communicator); result != CUDA_SUCCESS)
+        return failed("tell", fmt::format("the proxy of device {}", place.device), result);
     return {};
 }
 

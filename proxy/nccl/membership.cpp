@@ -147,6 +147,9 @@ Result leave(Library &library, Communicator &communicator, Leave how) {
     if (!communicator.joined.exchange(false))
         return Result::success;
     library.gate.leave(place_in(communicator));
+    // An error is the daemon's end, which the message meets as well.
+    if (how == Leave::abort)
+        static_cast<void>(library.driver.abort(communicator.place, communicator.number));
     if (auto asked =
             ask(library.driver, communicator.place,
                 protocol::Message<protocol::LeaveCommunicator>{

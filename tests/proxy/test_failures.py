@@ -159,7 +159,7 @@ def hello(path):
     link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     link.settimeout(PATIENCE)
     link.connect(path)
-    link.send(HEADER.pack(HELLO, HELLO_BODY.size, 0) + HELLO_BODY.pack(2, 1, 0, *random.sample(range(1 << 30), 2), 0))
+    link.send(HEADER.pack(HELLO, HELLO_BODY.size, 0) + HELLO_BODY.pack(3, 1, 0, *random.sample(range(1 << 30), 2), 0))
     descriptors = array.array("i")
     message, ancillary, _, _ = link.recvmsg(1 << 16, socket.CMSG_SPACE(16))
     for level, kind, data in ancillary:

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Copies. Data lies in the ring or goes to the reply's place: memory that the driver knows nothing of, so it
-// copies before it returns. That waits for the stream; where the stream is busy, data to the device takes a
-// detour, and data from the device is left to a worker.
+// copies before it returns. That waits for the stream, with a lock of the context: what the stream waits for,
+// a collective, may need a call of another thread. Where the stream is busy, data takes a detour through
+// pinned memory, and data from the device is left to a worker.
 #include "handlers.hpp"
 #include "places.hpp"
 
@@ -21,21 +22,60 @@ bool busy(Call &call, CUstream stream) {
            call.driver().cuStreamQuery(stream) == CUDA_ERROR_NOT_READY;
 }
 
-// Calls enqueue(data) with data that it may use as long as the stream needs.
+// Where there are communicators a stream can begin to wait at any moment.
+bool may_wait(Call &call, CUstream stream) {
+    return busy(call, stream) || (call.session().communicators().any() && !call.session().capturing(stream));
+}
+
+// Calls enqueue(data) with data that it may use as long as the stream needs. Where the stream is not busy the
+// data is on the device when this returns: others may be told so.
 template <class Enqueue>
 CUresult with_data(Call &call, std::span<const std::byte> data, CUstream stream, Enqueue enqueue) {
-    if (busy(call, stream)) {
-        auto &staging = call.session().staging();
-        if (const auto *held = staging.hold(call.driver(), data); held != nullptr) {
-            const auto result = enqueue(held);
-            if (result != CUDA_SUCCESS) {
-                staging.release(held);
-                return result;
-            }
-            return staging.release_after(call.driver(), held, stream);
-        }
+    if (!may_wait(call, stream))
+        return enqueue(data.data());
+    const auto &driver = call.driver();
+    const bool is_busy = busy(call, stream);
+    auto &staging = call.session().staging();
+    const auto *held = staging.hold(driver, data);
+    if (held == nullptr) {
+        const auto result = driver.cuStreamSynchronize(stream);
+        return result == CUDA_SUCCESS ? enqueue(data.data()) : result;
     }
-    return enqueue(data.data());
+    auto result = enqueue(held);
+    if (result != CUDA_SUCCESS) {
+        staging.release(held);
+        return result;
+    }
+    if (is_busy)
+        return staging.release_after(driver, held, stream);
+    result = driver.cuStreamSynchronize(stream);
+    if (result == CUDA_SUCCESS)
+        staging.release(held);
+    return result;
+}
+
+// Calls enqueue(to) with memory for `size` bytes and waits until the stream has filled it.
+template <class Enqueue>
+CUresult fetch_data(Call &call, std::span<std::byte> to, CUstream stream, Enqueue enqueue) {
+    const auto &driver = call.driver();
+    const auto run = [&](std::byte *into) {
+        const CUresult result = enqueue(into);
+        return result == CUDA_SUCCESS ? driver.cuStreamSynchronize(stream) : result;
+    };
+    if (!may_wait(call, stream))
+        return run(to.data());
+    auto &staging = call.session().staging();
+    auto *const pinned = staging.take(driver, to.size());
+    if (pinned == nullptr) {
+        const auto result = driver.cuStreamSynchronize(stream);
+        return result == CUDA_SUCCESS ? run(to.data()) : result;
+    }
+    const auto result = run(pinned);
+    if (result != CUDA_SUCCESS)
+        return result; // the copy may still come: nobody else gets this memory
+    std::ranges::copy(std::span(pinned, to.size()), to.begin());
+    staging.release(pinned);
+    return CUDA_SUCCESS;
 }
 
 // Calls enqueue(place) with the place of `size` bytes in the reply, waits, and answers.
@@ -49,9 +89,7 @@ CUresult answer_with_data(Call &call, std::uint64_t size, CUstream stream, Enque
     if (!place)
         return call.broken(place.error().message());
     constexpr auto kHead = protocol::kReplyHead<protocol::DataReply>;
-    auto result = enqueue(place->data() + kHead);
-    if (result == CUDA_SUCCESS)
-        result = call.driver().cuStreamSynchronize(stream);
+    auto result = fetch_data(call, place->subspan(kHead, size), stream, enqueue);
     if (result == CUDA_SUCCESS)
         result = call.session().take_noted();
     if (result != CUDA_SUCCESS)

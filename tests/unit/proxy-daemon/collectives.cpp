@@ -162,6 +162,101 @@ void ranks_of_one_daemon_reduce(void **) {
     }
 }
 
+protocol::CollectiveOperation sum_of(const Rank &rank) {
+    return {.kind = std::to_underlying(CollectiveKind::all_reduce),
+            .type = kFloat,
+            .count = 4,
+            .input = rank.slab,
+            .output = rank.slab + 64};
+}
+
+// A copy that waits inside the driver keeps others out of its context: the collective could not go on.
+void copies_behind_a_collective_wait_for_it(void **) {
+    const Scratch scratch;
+    const ProxyProcess proxy(scratch.path());
+    const auto ranks = make_ranks(proxy, 2);
+    for (const auto &rank : ranks)
+        rank->write_floats(0, std::vector<float>(4, 1.5F));
+    constexpr float kAfter = 8.0F;
+    const std::vector<float> after(protocol::kWritePiece / sizeof(float), kAfter);
+    std::vector<std::thread> threads;
+    std::vector<std::vector<float>> read(ranks.size());
+    for (std::size_t index = 0; index < ranks.size(); ++index)
+        threads.emplace_back([&, index] {
+            auto &rank = *ranks[index];
+            for (int round = 0; round < 20; ++round) {
+                rank.issue({sum_of(rank)});
+                // More than waits in pinned memory.
+                for (std::uint64_t piece = 0; piece < 40; ++piece)
+                    rank.client.write(rank.slab + ((piece % 4 + 1) << 20), std::as_bytes(std::span(after)),
+                                      rank.stream);
+                const auto bytes = rank.client.read(rank.slab + 64, 4 * sizeof(float), rank.stream);
+                read[index].resize(4);
+                std::ranges::copy(bytes, std::as_writable_bytes(std::span(read[index])).begin());
+            }
+        });
+    for (auto &thread : threads)
+        thread.join();
+    for (std::size_t index = 0; index < ranks.size(); ++index) {
+        assert_true(read[index] == std::vector<float>(4, 3.0F));
+        assert_true(ranks[index]->read_floats(1 << 20, 1) == std::vector<float>{kAfter});
+    }
+}
+
+// A driver whose queue is full keeps others out of its context as well.
+void a_collective_goes_on_with_many_calls_behind_it(void **) {
+    const Scratch scratch;
+    const ProxyProcess proxy(scratch.path());
+    const auto ranks = make_ranks(proxy, 2);
+    for (const auto &rank : ranks)
+        rank->write_floats(0, std::vector<float>(4, 1.5F));
+    std::vector<std::thread> threads;
+    for (std::size_t index = 0; index < ranks.size(); ++index)
+        threads.emplace_back([&, index] {
+            auto &rank = *ranks[index];
+            // The other comes when the first has done all that it can.
+            if (index == 1)
+                std::this_thread::sleep_for(std::chrono::milliseconds(200));
+            for (std::uint64_t round = 0; round < 10; ++round) {
+                rank.issue({sum_of(rank)});
+                for (std::uint64_t copy = 0; copy < 300; ++copy)
+                    rank.client.send(
+                        protocol::CopyMemory{.destination = rank.slab + (1 << 20) + round * sizeof(float),
+                                             .source = rank.slab + 64,
+                                             .size = sizeof(float),
+                                             .stream = rank.stream});
+            }
+        });
+    for (auto &thread : threads)
+        thread.join();
+    for (const auto &rank : ranks) {
+        assert_int_equal(rank->client.synchronize(rank->stream), 0);
+        assert_true(rank->read_floats(1 << 20, 10) == std::vector<float>(10, 3.0F));
+    }
+}
+
+// Nobody else comes: the client's calls are held back, and its abort passes them.
+void an_abort_overtakes_what_waits(void **) {
+    const Scratch scratch;
+    const ProxyProcess proxy(scratch.path());
+    const auto ranks = make_ranks(proxy, 2);
+    auto &rank = *ranks[0];
+    rank.write_floats(0, std::vector<float>(4, 1.5F));
+    rank.issue({sum_of(rank)});
+    for (int copy = 0; copy < 500; ++copy)
+        rank.client.send(protocol::CopyMemory{.destination = rank.slab + (1 << 20),
+                                              .source = rank.slab,
+                                              .size = sizeof(float),
+                                              .stream = rank.stream});
+    rank.client.send_packet(singularity::channel::PacketType::aborted, 12345); // nobody's
+    rank.client.send_packet(singularity::channel::PacketType::aborted, kCommunicator);
+    assert_int_equal(
+        rank.client.result(protocol::LeaveCommunicator{.communicator = kCommunicator, .abort = 1}), 0);
+    assert_int_equal(rank.client.synchronize(rank.stream), 0);
+    assert_true(rank.read_floats(1 << 20, 1) == std::vector<float>{1.5F});
+    expect_contains(ranks[1]->expect(CommunicatorPhase::failed).text, "has aborted the communicator");
+}
+
 void a_group_in_parts_goes_around(void **) {
     const Scratch scratch;
     const ProxyProcess proxy(scratch.path());
@@ -218,14 +313,6 @@ void members_exchange_bytes(void **) {
     const auto reply = need(protocol::decode_reply<protocol::ExchangeWithMembers>(bytes));
     assert_int_equal(reply.result, 0);
     assert_false(reply.buffers[0].present);
-}
-
-protocol::CollectiveOperation sum_of(const Rank &rank) {
-    return {.kind = std::to_underlying(CollectiveKind::all_reduce),
-            .type = kFloat,
-            .count = 4,
-            .input = rank.slab,
-            .output = rank.slab + 64};
 }
 
 void who_dies_fails_the_others(void **) {
@@ -405,10 +492,17 @@ void ranks_of_several_daemons_reduce(void **) {
 
 int main() {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_of_one_daemon_reduce),      cmocka_unit_test(a_group_in_parts_goes_around),
-        cmocka_unit_test(members_exchange_bytes),          cmocka_unit_test(who_dies_fails_the_others),
-        cmocka_unit_test(a_context_that_goes_lets_go),     cmocka_unit_test(who_disagrees_is_told),
-        cmocka_unit_test(ranks_of_several_daemons_reduce), cmocka_unit_test(foreign_memory_is_not_touched),
+        cmocka_unit_test(ranks_of_one_daemon_reduce),
+        cmocka_unit_test(copies_behind_a_collective_wait_for_it),
+        cmocka_unit_test(a_collective_goes_on_with_many_calls_behind_it),
+        cmocka_unit_test(an_abort_overtakes_what_waits),
+        cmocka_unit_test(a_group_in_parts_goes_around),
+        cmocka_unit_test(members_exchange_bytes),
+        cmocka_unit_test(who_dies_fails_the_others),
+        cmocka_unit_test(a_context_that_goes_lets_go),
+        cmocka_unit_test(who_disagrees_is_told),
+        cmocka_unit_test(ranks_of_several_daemons_reduce),
+        cmocka_unit_test(foreign_memory_is_not_touched),
         cmocka_unit_test(rules_of_communicators_are_kept),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -32,6 +33,7 @@
 
 namespace {
 
+constexpr unsigned kQueue = 1024;
 constexpr std::size_t kMemory = std::size_t{256} << 20;
 constexpr CUtexObject kTexture = 0x7e00'0000;
 
@@ -56,6 +58,14 @@ struct Stream {
         jobs.push_back(std::move(job));
         ++pending;
         changed.notify_all();
+    }
+    bool full() {
+        const std::scoped_lock lock(mutex);
+        return pending >= kQueue;
+    }
+    void wait_for_room() {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [this] { return pending < kQueue || stopping; });
     }
     bool idle() {
         const std::scoped_lock lock(mutex);
@@ -108,7 +118,10 @@ struct Stream {
     std::thread worker;
 };
 
+// `lock`: shared by whoever enqueues something; a copy that has to wait for its stream, and whoever finds the
+// queue full, keeps it to itself, as NVIDIA's driver 580 does.
 struct Context {
+    std::shared_mutex lock;
     std::shared_ptr<Stream> legacy = std::make_shared<Stream>(*this);
     std::map<CUstream, std::shared_ptr<Stream>> streams;
 };
@@ -165,15 +178,32 @@ bool is_registered(const void *address) {
 
 void *pointer(CUdeviceptr address) { return std::bit_cast<void *>(address); }
 
+template <class Job>
+CUresult enqueue(Stream &stream, Job job) {
+    {
+        const std::shared_lock lock(stream.context.lock);
+        if (!stream.full()) {
+            stream.put(std::move(job));
+            return CUDA_SUCCESS;
+        }
+    }
+    const std::unique_lock alone(stream.context.lock);
+    stream.wait_for_room();
+    stream.put(std::move(job));
+    return CUDA_SUCCESS;
+}
+
 // Memory that is not registered is copied before the call returns.
 CUresult copy(void *to, const void *from, std::size_t size, CUstream stream, const void *host) {
     const auto on = stream_of(stream);
     if (on == nullptr)
         return CUDA_ERROR_INVALID_CONTEXT;
-    on->put([to, from, size] { std::memcpy(to, from, size); });
-    if (host != nullptr && !is_registered(host) && !on->wait())
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    return CUDA_SUCCESS;
+    const auto job = [to, from, size] { std::memcpy(to, from, size); };
+    if (host == nullptr || is_registered(host))
+        return enqueue(*on, job);
+    const std::unique_lock alone(on->context.lock);
+    on->put(job);
+    return on->wait() ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 std::shared_ptr<Event> event_of(CUevent handle) {
@@ -408,8 +438,7 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUst
     const auto on = stream_of(stream);
     if (on == nullptr)
         return CUDA_ERROR_INVALID_CONTEXT;
-    on->put([to, value, count] { std::memset(pointer(to), value, count); });
-    return CUDA_SUCCESS;
+    return enqueue(*on, [to, value, count] { std::memset(pointer(to), value, count); });
 }
 CUresult cuStreamCreate(CUstream *handle, unsigned) {
     const std::scoped_lock lock(state);
@@ -434,8 +463,7 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data) {
     const auto stream = stream_of(handle);
     if (stream == nullptr)
         return CUDA_ERROR_INVALID_CONTEXT;
-    stream->put([function, data] { function(data); });
-    return CUDA_SUCCESS;
+    return enqueue(*stream, [function, data] { function(data); });
 }
 CUresult cuStreamDestroy_v2(CUstream handle) {
     std::shared_ptr<Stream> going;
@@ -458,12 +486,11 @@ CUresult cuStreamWaitValue32_v2(CUstream handle, CUdeviceptr address, cuuint32_t
         return CUDA_ERROR_INVALID_CONTEXT;
     if (flags != CU_STREAM_WAIT_VALUE_GEQ)
         return CUDA_ERROR_NOT_SUPPORTED;
-    stream->put([raw = stream.get(), address, value] {
+    return enqueue(*stream, [raw = stream.get(), address, value] {
         const auto &word = *static_cast<const std::atomic<std::uint32_t> *>(pointer(address));
         while (!raw->stopping && static_cast<std::int32_t>(word.load() - value) < 0)
             std::this_thread::sleep_for(std::chrono::microseconds(50));
     });
-    return CUDA_SUCCESS;
 }
 CUresult cuMemHostAlloc(void **memory, size_t size, unsigned) {
     *memory = std::aligned_alloc(4096, size);
@@ -494,8 +521,7 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
         return CUDA_ERROR_INVALID_HANDLE;
     event->over = false;
     event->stream = stream;
-    stream->put([event] { event->over = true; });
-    return CUDA_SUCCESS;
+    return enqueue(*stream, [event] { event->over = true; });
 }
 CUresult cuEventQuery(CUevent handle) {
     const auto event = event_of(handle);

@@ -235,15 +235,20 @@ std::uint64_t Client::free_memory() {
     return reply.fixed.free;
 }
 
-std::vector<std::byte> Client::read(std::uint64_t address, std::uint64_t size) {
-    const auto bytes = ask(protocol::ReadMemory{.source = address, .size = size, .stream = 1}, {}, size + 64);
+void Client::send_packet(channel::PacketType type, std::uint64_t ticket) {
+    need(end_->link().send(type, ticket, {}, {}, soon()));
+}
+
+std::vector<std::byte> Client::read(std::uint64_t address, std::uint64_t size, std::uint64_t stream) {
+    const auto bytes =
+        ask(protocol::ReadMemory{.source = address, .size = size, .stream = stream}, {}, size + 64);
     const auto reply = need(protocol::decode_reply<protocol::ReadMemory>(bytes));
     assert_int_equal(reply.result, 0);
     return {reply.buffers[0].bytes.begin(), reply.buffers[0].bytes.end()};
 }
 
-void Client::write(std::uint64_t address, std::span<const std::byte> data) {
-    send(protocol::WriteMemory{.destination = address, .stream = 1},
+void Client::write(std::uint64_t address, std::span<const std::byte> data, std::uint64_t stream) {
+    send(protocol::WriteMemory{.destination = address, .stream = stream},
          {driver_api::View{.bytes = data, .present = true}});
 }
 

@@ -167,9 +167,11 @@ class Client {
     std::uint64_t load(std::string_view name);
     void launch(std::uint64_t function, std::span<const std::byte> parameters = {}, std::uint64_t stream = 1);
     std::int32_t synchronize(std::uint64_t stream = 1);
+    void send_packet(channel::PacketType type, std::uint64_t ticket);
     std::uint64_t free_memory();
-    std::vector<std::byte> read(std::uint64_t address, std::uint64_t size);
-    void write(std::uint64_t address, std::span<const std::byte> data);
+    // stream: the legacy default one unless said.
+    std::vector<std::byte> read(std::uint64_t address, std::uint64_t size, std::uint64_t stream = 1);
+    void write(std::uint64_t address, std::span<const std::byte> data, std::uint64_t stream = 1);
 
   private:
     void watch();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "fake_driver.hpp"
 
+#include "cmocka.hpp"
 #include "proxy/libcuda/cuda.hpp"
 
 #include <bit>
@@ -142,9 +143,17 @@ void FakeDriver::exchange(const protocol::Message<protocol::ExchangeWithMembers>
     reply<protocol::ExchangeWithMembers>(out, take);
 }
 
+Expected<void> FakeDriver::abort(const nccl::Place & /*place*/, std::uint64_t communicator) {
+    const std::scoped_lock lock(lock_);
+    told_of_abort_.insert(communicator);
+    return {};
+}
+
 void FakeDriver::leave(const protocol::Message<protocol::LeaveCommunicator> &message, const Take &take) {
     const std::scoped_lock lock(lock_);
     left_.at(message.fixed.abort).push_back(message.fixed.communicator);
+    // The message may be late: it was said before.
+    assert_int_equal(told_of_abort_.erase(message.fixed.communicator), message.fixed.abort);
     if (message.fixed.abort != 0)
         members_.at(message.fixed.communicator).aborted = true;
     changed_.notify_all();

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,7 @@ class FakeDriver : public nccl::Driver {
     [[nodiscard]] Expected<void> post(const nccl::Place &place, std::span<const std::byte> message) override;
     [[nodiscard]] Expected<void> ask(const nccl::Place &place, std::span<const std::byte> message,
                                      std::size_t reply_limit, const Take &take) override;
+    [[nodiscard]] Expected<void> abort(const nccl::Place &place, std::uint64_t communicator) override;
 
     static thread_local int device_of_thread;
 
@@ -88,6 +90,7 @@ class FakeDriver : public nccl::Driver {
     bool more_ = false;
     std::vector<std::string> ordered_;
     std::array<std::vector<std::uint64_t>, 2> left_;
+    std::set<std::uint64_t> told_of_abort_;
     bool nothing_completes_ = false;
     bool broken_ = false;
     nccl::Result failure_ = nccl::Result::success;

@@ -15,7 +15,7 @@
 
 namespace singularity::channel {
 
-inline constexpr std::uint32_t kProtocolVersion = 2;
+inline constexpr std::uint32_t kProtocolVersion = 3;
 inline constexpr std::size_t kPacketLimit = 32U << 10; // body, in bytes
 inline constexpr std::size_t kDescriptorLimit = 4;     // descriptors in one packet
 
@@ -29,6 +29,8 @@ enum class PacketType : std::uint32_t { // NOLINT(performance-enum-size): as on 
     detached = 6,      // the last, answer to detach: the client has let go of the session
     attach = 7,        // Attach, instead of hello: the session goes on that was left here, or restored
     reported = 8,      // Barrier and a descriptor with a barrier::Report, answer to barrier, with its ticket
+    aborted = 9,       // the communicator with this number is: ahead of the record that says it, which may
+                       // be behind others that wait for its collectives
     // daemon -> client
     welcome = 16,  // Welcome and the segment's descriptor
     refusal = 17,  // Refusal; the client may say hello again on the same connection

@@ -14,7 +14,7 @@ namespace singularity::client {
 inline constexpr std::array<unsigned char, 16> kNcclTable{0x5b, 0x1e, 0x8a, 0x0f, 0x43, 0xd7, 0x4c, 0x2e,
                                                           0x9d, 0x61, 0x27, 0xc4, 0x70, 0xb3, 0xfe, 0x19};
 // Counts up when the table or the messages change: both libraries have to be of the same release.
-inline constexpr std::uint64_t kNcclTableVersion = 2;
+inline constexpr std::uint64_t kNcclTableVersion = 3;
 
 // Where messages go: a device's daemon, and a context there. Good as long as the process.
 struct NcclTarget {
@@ -40,6 +40,8 @@ struct NcclTable {
     int (*post)(const NcclTarget *target, const void *message, std::size_t size);
     int (*ask)(const NcclTarget *target, const void *message, std::size_t size, std::size_t reply_limit,
                void (*take)(void *taker, const void *reply, std::size_t size), void *taker);
+    // Tells the daemon, past all messages on their way, that a communicator is aborted. The message follows.
+    int (*abort)(const NcclTarget *target, std::uint64_t communicator);
     // The process's gate (proxy/barrier): every group enters it before it is issued, and exits when it has
     // been, on the same thread.
     void (*join)(const barrier::Member *member);

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "backlog.hpp"
+
+#include <chrono>
+
+namespace singularity::proxyd {
+
+void Backlog::issued(std::uint64_t communicator, std::uint64_t group) {
+    const std::scoped_lock lock(lock_);
+    groups_.push_back({.communicator = communicator, .group = group, .calls = calls_});
+    unfinished_ = groups_.size();
+}
+
+void Backlog::completed(std::uint64_t communicator, std::uint64_t group) {
+    const std::scoped_lock lock(lock_);
+    std::erase_if(groups_,
+                  [&](const Group &one) { return one.communicator == communicator && one.group <= group; });
+    unfinished_ = groups_.size();
+    changed_.notify_all();
+}
+
+void Backlog::count_behind(const std::function<bool()> &given_up) {
+    std::unique_lock lock(lock_);
+    ++calls_;
+    while (!groups_.empty() && calls_ - groups_.front().calls > kMost && !given_up())
+        changed_.wait_for(lock, std::chrono::milliseconds(100));
+}
+
+} // namespace singularity::proxyd
