@@ -85,7 +85,7 @@ CUresult content_of(const CUDA_KERNEL_NODE_PARAMS_v3 &node, const Route &route, 
                                       .grid = {node.gridDimX, node.gridDimY, node.gridDimZ},
                                       .block = {node.blockDimX, node.blockDimY, node.blockDimZ},
                                       .shared_bytes = node.sharedMemBytes};
-    if (const auto bad = check_shape(*route.session, *what.layout, shape); bad != CUDA_SUCCESS)
+    if (const auto bad = check_shape(route, what, shape); bad != CUDA_SUCCESS)
         return bad;
     content.set(protocol::NodeType::kernel,
                 protocol::KernelBody{.shape = shape, .context = node.func == nullptr ? number(node.ctx) : 0});

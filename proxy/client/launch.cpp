@@ -96,7 +96,9 @@ void copy_parameters(const KernelLayout &layout, const ParameterSource &source, 
     }
 }
 
-CUresult check_shape(const Session &session, const KernelLayout &layout, const protocol::LaunchShape &shape) {
+CUresult check_shape(const Route &route, const Launchable &what, const protocol::LaunchShape &shape) {
+    const auto &session = *route.session;
+    const auto &layout = *what.layout;
     static constexpr std::array kGrid{CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
                                       CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z};
     static constexpr std::array kBlock{CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
@@ -115,10 +117,15 @@ CUresult check_shape(const Session &session, const KernelLayout &layout, const p
         return CUDA_ERROR_INVALID_VALUE;
     if (threads > static_cast<unsigned>(layout.most_threads))
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-    if (shape.shared_bytes >
-        static_cast<unsigned>(std::max(0, layout.most_dynamic_shared.load(std::memory_order_relaxed))))
-        return CUDA_ERROR_INVALID_VALUE;
-    return CUDA_SUCCESS;
+    // The limit may have been changed under another name of the function: as a kernel, or a module's.
+    const auto fits = [&] {
+        return shape.shared_bytes <=
+               static_cast<unsigned>(std::max(0, layout.most_dynamic_shared.load(std::memory_order_relaxed)));
+    };
+    if (fits()) [[likely]]
+        return CUDA_SUCCESS;
+    renew_limits(*what.code, route);
+    return fits() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult launch_attributes(const CUlaunchAttribute *attributes, unsigned count,

@@ -33,7 +33,7 @@ struct Launchable {
 void copy_parameters(const KernelLayout &layout, const ParameterSource &source, std::span<std::byte> to);
 
 // What the driver says at once about shapes that no device can run.
-[[nodiscard]] CUresult check_shape(const Session &session, const KernelLayout &layout,
+[[nodiscard]] CUresult check_shape(const Route &route, const Launchable &what,
                                    const protocol::LaunchShape &shape);
 
 // CUlaunchAttributes as they travel; NOT_SUPPORTED for those that cannot.

@@ -52,7 +52,7 @@ CUresult launch(CUfunction function, Launch &call, std::span<const protocol::Lau
     if (const auto bad = parameter_bytes(*what.layout, source, bytes); bad != CUDA_SUCCESS)
         return bad;
     call.shape.function = what.code->handle;
-    if (const auto bad = check_shape(*route.session, *what.layout, call.shape); bad != CUDA_SUCCESS)
+    if (const auto bad = check_shape(route, what, call.shape); bad != CUDA_SUCCESS)
         return bad;
     if (const auto bad = move_managed_variables(*what.code, route, stream, Flow::to_device);
         bad != CUDA_SUCCESS)

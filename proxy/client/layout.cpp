@@ -23,6 +23,10 @@ int attribute(const CodeObject &code, const Route &route, CUfunction_attribute w
     return result == CUDA_SUCCESS ? value : otherwise;
 }
 
+int most_dynamic_shared(const CodeObject &code, const Route &route, int otherwise) {
+    return attribute(code, route, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, otherwise);
+}
+
 } // namespace
 
 CUresult layout_of(CodeObject &code, const Route &route, const KernelLayout *&layout) {
@@ -51,13 +55,19 @@ CUresult layout_of(CodeObject &code, const Route &route, const KernelLayout *&la
     made->most_threads = attribute(code, route, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
                                    route.session->attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK));
     made->static_shared = attribute(code, route, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, 0);
-    made->most_dynamic_shared = attribute(
-        code, route, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+    made->most_dynamic_shared = most_dynamic_shared(
+        code, route,
         route.session->attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK) - made->static_shared);
     code.layout_owner = std::move(made);
     layout = code.layout_owner.get();
     code.layout.store(layout, std::memory_order_release);
     return CUDA_SUCCESS;
+}
+
+void renew_limits(CodeObject &code, const Route &route) {
+    const std::scoped_lock lock(code.lock);
+    if (auto *const layout = code.layout_owner.get(); layout != nullptr)
+        layout->most_dynamic_shared = most_dynamic_shared(code, route, layout->most_dynamic_shared);
 }
 
 } // namespace singularity::client

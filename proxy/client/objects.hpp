@@ -72,5 +72,7 @@ void release_user_objects(std::uint64_t graph);
 
 // The layout of a function or kernel, asked for when it is first needed.
 [[nodiscard]] CUresult layout_of(CodeObject &code, const Route &route, const KernelLayout *&layout);
+// What a program can change of it, asked again.
+void renew_limits(CodeObject &code, const Route &route);
 
 } // namespace singularity::client

@@ -5,6 +5,9 @@
 #include "workload.cuh"
 
 #include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
 
 #include <cuda.h>
 
@@ -152,6 +155,60 @@ void contexts(workload::Report &report, CUdevice device) {
     report.expect(current == outer, "after destroying it");
 }
 
+// A kernel of a library, its function, and the function of the library's module are one: a limit that is
+// raised under one name holds under the others.
+void limits_of_a_function(workload::Report &report, CUlibrary library, CUkernel kernel, void **pointers) {
+    constexpr int kShared = 64 << 10;
+    CUmodule module = nullptr;
+    std::array<CUfunction, 2> functions{};
+    DRIVER(cuLibraryGetModule(&module, library));
+    DRIVER(cuKernelGetFunction(&functions[0], kernel));
+    DRIVER(cuModuleGetFunction(&functions[1], module, "collatz"));
+    const auto launch = [&](CUfunction function) {
+        return cuLaunchKernel(function, 1, 1, 1, 128, 1, 1, kShared, nullptr, pointers, nullptr);
+    };
+    CUdevice device = 0;
+    DRIVER(cuCtxGetDevice(&device));
+    const auto set_kernel = [&](int bytes) {
+        DRIVER(cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes, kernel, device));
+    };
+    for (auto *const function : functions)
+        report.expect(launch(function) == CUDA_ERROR_INVALID_VALUE, "more shared memory than is allowed");
+    set_kernel(kShared);
+    for (auto *const function : functions)
+        report.expect(launch(function) == CUDA_SUCCESS, "allowed to the kernel, used by the function");
+    DRIVER(cuCtxSynchronize());
+    set_kernel(0);
+    DRIVER(cuFuncSetAttribute(functions[1], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kShared));
+    report.expect(launch(reinterpret_cast<CUfunction>(kernel)) == CUDA_SUCCESS,
+                  "allowed to the function, used by the kernel");
+    DRIVER(cuCtxSynchronize());
+}
+
+// The private way by which cuFFT finds the kernel that it has built.
+void functions_of(workload::Report &report, CUmodule module, CUfunction function) {
+    const CUuuid id{{0x6e, 0x16, 0x3f, static_cast<char>(0xbe), static_cast<char>(0xb9), 0x58, 0x44, 0x4d,
+                     static_cast<char>(0x83), 0x5c, static_cast<char>(0xe1), static_cast<char>(0x82),
+                     static_cast<char>(0xaf), static_cast<char>(0xf1), static_cast<char>(0x99), 0x1e}};
+    const void *table = nullptr;
+    DRIVER(cuGetExportTable(&table, &id));
+    using Visitor = void (*)(void *, CUfunction, const char *);
+    using Visit = std::uint64_t (*)(CUcontext, CUmodule, Visitor, void *);
+    CUcontext context = nullptr;
+    DRIVER(cuCtxGetCurrent(&context));
+    std::vector<std::pair<CUfunction, std::string>> found;
+    const auto visit = reinterpret_cast<Visit>(static_cast<const void *const *>(table)[7]);
+    const auto count = visit(
+        context, module,
+        [](void *data, CUfunction one, const char *name) {
+            static_cast<decltype(found) *>(data)->emplace_back(one, name);
+        },
+        &found);
+    report.expect(count == 1 && found.size() == 1 && found[0].first == function &&
+                      found[0].second == "collatz",
+                  "functions of a module");
+}
+
 int main(int argc, char **argv) {
     const auto count = static_cast<unsigned>(workload::size_argument(argc, argv, 10000, 100000));
     workload::Report report;
@@ -265,6 +322,8 @@ int main(int argc, char **argv) {
             number = number % 2 == 0 ? number / 2 : number + 1;
     }
     report.equal("library", found, expected);
+    limits_of_a_function(report, library, kernel, pointers);
+    functions_of(report, module, collatz);
     DRIVER(cuLibraryUnload(library));
 
     void *entry = nullptr;
