@@ -24,6 +24,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <pthread.h>
@@ -42,13 +43,14 @@ enum class Table : std::uint8_t {
     integrity_check,
     unnamed_2131,
     processor_places,
+    module_functions,
 };
 
 struct TableName {
     std::string_view uuid;
     std::string_view name;
 };
-constexpr std::array<TableName, 8> kNames{{
+constexpr std::array<TableName, 9> kNames{{
     {"6bd5fb6c-5bf4-e74a-8987-d93912fd9df9", "CUDART_INTERFACE"},
     {"a094798c-2e74-2e74-93f2-0800200c0a66", "TOOLS_RUNTIME_CALLBACK_HOOKS"},
     {"42d85a81-23f6-cb47-8298-f6e78a3aecdc", "TOOLS_TLS"},
@@ -57,6 +59,7 @@ constexpr std::array<TableName, 8> kNames{{
     {"d4082055-bde6-704b-8d34-ba123c66e1f2", "INTEGRITY_CHECK"},
     {"21318c60-9714-3248-8ca6-41ff7324c8f2", "2131"},
     {"1734dc26-800d-4745-8726-c0f1e7dd8bca", "processor places"},
+    {"6e163fbe-b958-444d-835c-e182aff1991e", "module functions"},
 }};
 
 std::string uuid_text(const CUuuid &uuid) {
@@ -318,6 +321,36 @@ const auto &processor_places() {
     return kTable;
 }
 
+// --- What functions a module has, for cuFFT, which does not know the name of what it has built
+
+using FunctionVisitor = void (*)(void *data, CUfunction function, const char *name);
+
+// How many; 0: it cannot be said.
+std::uint64_t visit_functions(CUcontext /*context*/, CUmodule module, FunctionVisitor visit, void *data) {
+    unsigned count = 0;
+    if (cuModuleGetFunctionCount(&count, module) != CUDA_SUCCESS)
+        return 0;
+    std::vector<CUfunction> functions(count);
+    if (cuModuleEnumerateFunctions(functions.data(), count, module) != CUDA_SUCCESS)
+        return 0;
+    for (auto *const function : functions) {
+        const char *name = nullptr;
+        if (cuFuncGetName(&name, function) != CUDA_SUCCESS)
+            return 0;
+        visit(data, function, name);
+    }
+    return count;
+}
+
+const auto &module_functions() {
+    static const auto kTable = [] {
+        auto table = traps<Table::module_functions, 92>();
+        table[7] = reinterpret_cast<Slot>(&visit_functions);
+        return table;
+    }();
+    return kTable;
+}
+
 const Slot *table_of(Table table) {
     switch (table) {
     case Table::cudart_interface:
@@ -336,6 +369,8 @@ const Slot *table_of(Table table) {
         return unnamed_2131().data();
     case Table::processor_places:
         return processor_places().data();
+    case Table::module_functions:
+        return module_functions().data();
     }
     return nullptr;
 }
