@@ -104,6 +104,7 @@ Expected<void> handle(Call &call, std::span<const std::byte> message) {
         return propagate(request);
     if constexpr (!protocol::kReplies<M>) {
         const auto result = handlers::handle(call, *request);
+        call.session().log_refusal(M::kName, result);
         if (call.broken_rule())
             return failure("carry out", M::kName, *call.broken_rule(), EPROTO);
         call.note_effect(message, result);
@@ -112,6 +113,7 @@ Expected<void> handle(Call &call, std::span<const std::byte> message) {
     } else {
         protocol::ReplyMessage<typename M::Reply> reply;
         auto result = handlers::handle(call, *request, reply);
+        call.session().log_refusal(M::kName, result);
         if (call.broken_rule())
             return failure("carry out", M::kName, *call.broken_rule(), EPROTO);
         if (call.wants_later())

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a session does with one record: where it goes, in which context, on which thread, and what is
 // answered.
+#include "back_end.hpp"
 #include "call.hpp"
 #include "driver_rules.hpp"
+#include "log.hpp"
 #include "message_table.hpp"
 #include "proxy/protocol/message.hpp"
 #include "session.hpp"
@@ -152,6 +154,7 @@ Expected<void> Session::process_driver_call(const channel::RecordHeader &header,
         result = CUDA_ERROR_INVALID_VALUE;
         set_result(out, CUDA_ERROR_INVALID_VALUE);
     }
+    log_refusal(info.symbol, *result);
     if (*result == CUDA_SUCCESS && rule.done != nullptr)
         rule.done(*this, message);
     if (rule.tried != nullptr)
@@ -169,6 +172,11 @@ Expected<void> Session::process_driver_call(const channel::RecordHeader &header,
         if (const auto earlier = take_noted(); earlier != CUDA_SUCCESS)
             set_result(out, earlier);
     return reply(header, out);
+}
+
+void Session::log_refusal(std::string_view call, CUresult result) const {
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) [[unlikely]]
+        kLog.debug("{}: {}: {}", who(), call, result_name(driver(), result));
 }
 
 // Only as long as nobody else wants this thread: other threads of the client go on.
