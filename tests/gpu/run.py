@@ -5,8 +5,9 @@
     tests/gpu/run.py [--directory PREFIX] [--only NAME...] [--json FILE]
 
 The workloads of tests/workloads are compiled for this GPU; the programs of tests/gpu/programs need PyTorch. A program
-passes if it ends with status 0 and the same bytes on stdout as directly. The last line counts them; the status is 0 if
-all have passed.
+passes if it ends with status 0 and the same bytes on stdout as directly. `operators:TYPE` passes if the operators of
+PyTorch's database that say the same in two direct runs say it through the proxy. The last line counts them; the status
+is 0 if all have passed.
 """
 
 import argparse
@@ -27,12 +28,19 @@ HERE = pathlib.Path(__file__).resolve().parent
 WORKLOADS = HERE.parent / "workloads"
 PATIENCE = 180  # seconds for one run of one program
 STARTED = 60  # seconds until a training says that it has started
+OPERATORS_PATIENCE = 400  # seconds for a part of the operators
 # name -> (arguments, moves between proxies)
-PROGRAMS = {"gpt": (["300"], 2), "resnet": (["250"], 2), "linear_algebra": ([], 0), "compiled": ([], 0)}
-# They look at the memory that is free on the device: nothing else may run.
-ALONE = {"allocations", "error_behaviour", *PROGRAMS}
-# Two programs of the table need more than one file, or more than one device.
-NOT_HERE = {"two_runtimes", "multi_device"}
+PROGRAMS = {"gpt": (["300"], 2), "resnet": (["250"], 2), "jax_training": (["3000"], 2), "ddp": (["200"], 0),
+            **{name: ([], 0) for name in ("linear_algebra", "compiled", "triton_kernels", "cupy_kernels", "huggingface",
+                                          "lightning_digits")}}
+RANKS = {"ddp": 2}  # of one device; of the others 1
+LAUNCH = HERE.parent / "ranks" / "collectives" / "launch.py"
+OPERATORS = {f"operators:{kind}": kind for kind in ("float32", "float16", "bfloat16", "float64", "int64", "bool", "complex64")}
+PARTS = 5  # processes for the operators of one type
+# They look at the memory that is free on the device, or at times: nothing else may run.
+ALONE = {"allocations", "error_behaviour", "gpt", "resnet", "jax_training"}
+# They need more than one file, more than one device, or a driver that still answers when a program has ended.
+NOT_HERE = {"two_runtimes", "multi_device", "late_calls"}
 
 
 class Installation:
@@ -76,7 +84,7 @@ def compile_workloads(names, directory, architecture):
     for name in names:
         runtime, options = table[name]
         output = directory / name
-        command = ["nvcc", "-std=c++17", "-O2", f"-arch={architecture}", "-cudart", runtime, f'-DWORKLOADS_DATA="{WORKLOADS / "data"}"', *options,
+        command = ["nvcc", "-std=c++20", "-O2", f"-arch={architecture}", "-cudart", runtime, f'-DWORKLOADS_DATA="{WORKLOADS / "data"}"', *options,
                    "-o", str(output), str(WORKLOADS / f"{name}.cu")]
         compiling[name] = (output, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
     compiled = {}
@@ -185,6 +193,28 @@ def try_program(installation, images, name, command, moves):
     return result, why
 
 
+def lines_of_operators(outputs):
+    return dict(line.split(" ", 1) for status, out, *_ in outputs for line in out.decode("utf-8", "replace").splitlines())
+
+
+def try_operators(installation, kind):
+    """Two direct runs, which may differ where an operator is not repeatable, and one through a proxy for each part."""
+    program = [sys.executable, str(HERE / "programs" / "operators.py"), kind]
+    commands = [prefix + program + [f"{part}/{PARTS}"]
+                for prefix in ([], [], installation.through_proxy()) for part in range(PARTS)]
+    with concurrent.futures.ThreadPoolExecutor(len(commands)) as pool:
+        outputs = list(pool.map(lambda command: run(command, timeout=OPERATORS_PATIENCE), commands))
+    first, second, through = (lines_of_operators(outputs[start:start + PARTS]) for start in range(0, len(outputs), PARTS))
+    repeatable = {name: line for name, line in first.items() if second.get(name) == line}
+    different = {name: (line, through.get(name, "not run")) for name, line in repeatable.items() if through.get(name) != line}
+    statuses = [output[0] for output in outputs]
+    result = {"name": f"operators:{kind}", "passed": not different and not any(statuses), "operators": len(first),
+              "repeatable": len(repeatable), "same": len(repeatable) - len(different),
+              "refused_directly": sum(line.startswith("error") for line in first.values())}
+    why = "" if not any(statuses) else f"statuses {statuses}: " + " ".join(output[2][-300:] for output in outputs if output[0] != 0)
+    return result, why + "".join(f"\n  {name}: {was}, through the proxy {now}" for name, (was, now) in different.items())
+
+
 def tell(ends):
     results = []
     for result, why in ends:
@@ -193,6 +223,10 @@ def tell(ends):
             print(why, flush=True)
         results.append(result)
     return results
+
+
+def launched(name):
+    return [sys.executable, str(LAUNCH), str(RANKS[name])] if name in RANKS else []
 
 
 def main():
@@ -205,18 +239,19 @@ def main():
     parser.add_argument("--json", help="file for the results")
     options = parser.parse_args()
     installation = Installation(options.directory)
-    wanted = set(options.only) or set(table_of_workloads()) | set(PROGRAMS)
+    wanted = set(options.only) or set(table_of_workloads()) | set(PROGRAMS) | set(OPERATORS)
     if options.images is None and any(PROGRAMS[name][1] for name in wanted & set(PROGRAMS)):
         print("trainings are not moved: --images names the program that does it")
     with tempfile.TemporaryDirectory(prefix="singularity-gpu-") as scratch:
         commands = {name: ([str(path)], 0)
-                    for name, path in compile_workloads(sorted(wanted - set(PROGRAMS)), pathlib.Path(scratch), options.arch).items()}
-        commands |= {name: ([sys.executable, str(HERE / "programs" / f"{name}.py"), *arguments], moves)
+                    for name, path in compile_workloads(sorted(wanted - set(PROGRAMS) - set(OPERATORS)), pathlib.Path(scratch), options.arch).items()}
+        commands |= {name: ([*launched(name), sys.executable, str(HERE / "programs" / f"{name}.py"), *arguments], moves)
                      for name, (arguments, moves) in PROGRAMS.items() if name in wanted}
         one = functools.partial(try_program, installation, options.images)
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             ends = pool.map(lambda name: one(name, *commands[name]), [name for name in commands if name not in ALONE])
-            told = itertools.chain(ends, (one(name, *commands[name]) for name in commands if name in ALONE))
+            told = itertools.chain(ends, (one(name, *commands[name]) for name in commands if name in ALONE),
+                                   (try_operators(installation, kind) for name, kind in OPERATORS.items() if name in wanted))
             results = tell(told)
     passed = sum(result["passed"] for result in results)
     print(f"{passed} of {len(results)} programs")
