@@ -60,9 +60,11 @@ Member::State Member::wait(std::uint64_t completed, const Deadline &deadline) {
 
 bool Member::issue(std::vector<protocol::CollectiveOperation> operations) {
     const std::scoped_lock lock(lock_);
-    if (released_ || leaving_ || aborted_)
+    if (leaving_)
         return false;
-    ++issued_;
+    ++issued_; // also what is not carried out any more: those that follow count on
+    if (released_ || aborted_)
+        return false;
     queue_.push_back({.group = issued_, .operations = std::move(operations), .exchange = nullptr});
     return true;
 }

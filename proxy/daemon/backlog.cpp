@@ -16,14 +16,26 @@ void Backlog::completed(std::uint64_t communicator, std::uint64_t group) {
     std::erase_if(groups_,
                   [&](const Group &one) { return one.communicator == communicator && one.group <= group; });
     unfinished_ = groups_.size();
+    ++completions_;
     changed_.notify_all();
 }
 
 void Backlog::count_behind(const std::function<bool()> &given_up) {
     std::unique_lock lock(lock_);
     ++calls_;
-    while (!groups_.empty() && calls_ - groups_.front().calls > kMost && !given_up())
+    const auto behind = [this] { return groups_.empty() ? 0 : calls_ - groups_.front().calls; };
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (behind() > kMost && !given_up()) {
+        if (behind() < kLast) {
+            if (waited_at_ == completions_)
+                return;
+            if (std::chrono::steady_clock::now() >= until) {
+                waited_at_ = completions_;
+                return;
+            }
+        }
         changed_.wait_for(lock, std::chrono::milliseconds(100));
+    }
 }
 
 } // namespace singularity::proxyd

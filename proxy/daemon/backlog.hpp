@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -18,14 +19,19 @@ namespace singularity::proxyd {
 // Any thread.
 class Backlog {
   public:
-    static constexpr std::uint64_t kMost = 256; // calls
+    // Calls behind the oldest unfinished group: from so many on they wait for it; for a while only, since
+    // what it lacks may be one of them (ranks that are threads of one process); and then no further than
+    // this.
+    static constexpr std::uint64_t kMost = 256;
+    static constexpr std::chrono::seconds kPatience{1};
+    static constexpr std::uint64_t kLast = 900;
 
     // Groups of one communicator, from 1 on; communicator: any number of its own.
     void issued(std::uint64_t communicator, std::uint64_t group);
     // And those before it.
     void completed(std::uint64_t communicator, std::uint64_t group);
 
-    // Counts a call. Waits while there are too many behind the oldest unfinished group and not given_up(),
+    // Counts a call that may put something into a stream. Waits while there are too many and not given_up(),
     // which is asked every 100 ms.
     template <class GivenUp>
     void count(GivenUp given_up) {
@@ -46,6 +52,8 @@ class Backlog {
     std::condition_variable changed_;
     std::deque<Group> groups_; // the oldest first
     std::uint64_t calls_ = 0;
+    std::uint64_t completions_ = 0;
+    std::uint64_t waited_at_ = ~std::uint64_t{0}; // completions_ when patience ended
 };
 
 } // namespace singularity::proxyd

@@ -29,10 +29,20 @@ constexpr std::size_t kMostInGroup = std::size_t{1} << 17;
 
 Communicators::~Communicators() = default;
 
+// Without the lock, which the daemon's main thread takes: a driver may take its time.
 std::shared_ptr<WaitWords> Communicators::words_of(std::uint64_t context) {
+    {
+        const std::scoped_lock lock(lock_);
+        if (const auto known = words_.find(context); known != words_.end() && known->second != nullptr)
+            return known->second;
+    }
+    if (!session_.objects().real(driver_api::kHandleContext, context))
+        return nullptr;
+    auto made = WaitWords::make(session_.driver());
+    const std::scoped_lock lock(lock_);
     auto &words = words_[context];
     if (words == nullptr)
-        words = WaitWords::make(session_.driver());
+        words = std::move(made);
     return words;
 }
 
@@ -53,9 +63,15 @@ std::shared_ptr<const ReductionKernels> Communicators::kernels_of(std::uint64_t 
     return known->second;
 }
 
+Communicators::Prepared Communicators::prepare(std::uint64_t context) {
+    if (parts_.engine == nullptr)
+        return {};
+    return {.kernels = kernels_of(context), .words = words_of(context)};
+}
+
 // With the lock held.
-CUresult Communicators::add(const Descriptor &descriptor, std::shared_ptr<const ReductionKernels> kernels,
-                            std::string &text, std::shared_ptr<One> &one) {
+CUresult Communicators::add(const Descriptor &descriptor, Prepared prepared, std::string &text,
+                            std::shared_ptr<One> &one) {
     const auto number = descriptor.number;
     const auto context = descriptor.context;
     auto place = descriptor.place;
@@ -74,11 +90,11 @@ CUresult Communicators::add(const Descriptor &descriptor, std::shared_ptr<const 
     one->id = ++last_id_;
     one->number = number;
     one->context = context;
-    place.device = kernels == nullptr ? nullptr : parts_.device;
-    if (kernels != nullptr && parts_.nccl != nullptr)
+    place.device = prepared.kernels == nullptr ? nullptr : parts_.device;
+    if (prepared.kernels != nullptr && parts_.nccl != nullptr)
         one->link = std::make_shared<NcclLink>(session_, parts_.nccl);
-    one->kernels = std::move(kernels);
-    one->words = words_of(context);
+    one->kernels = std::move(prepared.kernels);
+    one->words = std::move(prepared.words);
     if (one->words == nullptr)
         return CUDA_ERROR_NOT_SUPPORTED;
     const auto word = one->words->take();
@@ -115,21 +131,21 @@ CUresult Communicators::add(const Descriptor &descriptor, std::shared_ptr<const 
 
 CUresult Communicators::join(std::uint64_t number, std::uint64_t context,
                              const collectives::MemberPlace &place, std::string &text) {
-    auto kernels = kernels_of(context);
+    auto prepared = prepare(context);
     const std::scoped_lock lock(lock_);
     std::shared_ptr<One> one;
     const auto result =
-        add({.number = number, .context = context, .place = place}, std::move(kernels), text, one);
+        add({.number = number, .context = context, .place = place}, std::move(prepared), text, one);
     if (result == CUDA_SUCCESS)
         start(one);
     return result;
 }
 
 CUresult Communicators::restore(const Descriptor &descriptor, std::string &text) {
-    auto kernels = kernels_of(descriptor.context);
+    auto prepared = prepare(descriptor.context);
     const std::scoped_lock lock(lock_);
     std::shared_ptr<One> one;
-    return add(descriptor, std::move(kernels), text, one);
+    return add(descriptor, std::move(prepared), text, one);
 }
 
 std::string Communicators::unfinished(bool &soon) {
@@ -199,10 +215,13 @@ CUresult Communicators::issue(const protocol::IssueCollectives &request, CUstrea
     }
     if (one == nullptr)
         return CUDA_ERROR_INVALID_HANDLE;
-    // The abort has overtaken it: nothing of it is wanted.
-    if (one->aborted)
-        return CUDA_SUCCESS;
     auto &member = *one->member;
+    // The abort has overtaken it: it is counted, and nothing of it is wanted.
+    if (one->aborted) {
+        if (request.more == 0)
+            static_cast<void>(member.issue({}));
+        return CUDA_SUCCESS;
+    }
     if (request.group != member.state().issued + 1) {
         text = fmt::format("group {} of communicator {} comes out of turn", request.group, one->number);
         return CUDA_ERROR_INVALID_VALUE;

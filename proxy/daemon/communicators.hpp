@@ -118,9 +118,14 @@ class Communicators {
     [[nodiscard]] Ticket *ticket_for(const std::shared_ptr<collectives::Member> &member, std::uint64_t group);
     void drop(Ticket *ticket);
     static void CUDA_CB input_is_there(void *ticket);
-    // kernels: kernels_of() its context, without the lock.
-    [[nodiscard]] CUresult add(const Descriptor &descriptor, std::shared_ptr<const ReductionKernels> kernels,
-                               std::string &text, std::shared_ptr<One> &one);
+    // What the driver has to make first, in the context, without the lock.
+    struct Prepared {
+        std::shared_ptr<const ReductionKernels> kernels;
+        std::shared_ptr<WaitWords> words;
+    };
+    [[nodiscard]] Prepared prepare(std::uint64_t context);
+    [[nodiscard]] CUresult add(const Descriptor &descriptor, Prepared prepared, std::string &text,
+                               std::shared_ptr<One> &one);
     // Of a context, the current one; nullptr: it has none.
     [[nodiscard]] std::shared_ptr<const ReductionKernels> kernels_of(std::uint64_t context);
     void start(const std::shared_ptr<One> &one);

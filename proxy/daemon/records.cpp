@@ -63,10 +63,12 @@ Expected<void> Session::process(const channel::Record &record) {
 }
 
 Expected<void> Session::process_record(const channel::Record &record) {
-    communicators_.backlog().count([this] { return ending() || channel_->interrupted(); });
     const auto &header = record.header;
     // A hint where the message goes; what is decided on is read from a copy.
     const auto hint = protocol::peek_id(record.message);
+    // Questions, and what may be the missing part of a collective, wait for none.
+    if (header.reply_slot == channel::kNoReply && hint != std::to_underlying(protocol::IssueCollectives::kId))
+        communicators_.backlog().count([this] { return ending() || channel_->interrupted(); });
     if (const auto *row = message_row(hint); row != nullptr && row->payload) {
         make_current(header.context);
         return process_message(header, hint, record.message, false);

@@ -235,6 +235,39 @@ void a_collective_goes_on_with_many_calls_behind_it(void **) {
     }
 }
 
+// Ranks that are threads of one process: what the collective lacks lies behind other calls.
+void two_ranks_of_one_client_meet(void **) {
+    const Scratch scratch;
+    const ProxyProcess proxy(scratch.path());
+    Rank first(proxy, 0, 2);
+    auto &client = first.client;
+    constexpr std::uint64_t kOther = 8;
+    assert_int_equal(first.join(1), 0);
+    assert_int_equal(client.result(protocol::JoinCommunicator{
+                         .communicator = kOther, .key = {1, 1}, .rank = 1, .size = 2}),
+                     0);
+    first.expect(CommunicatorPhase::ready);
+    driver_api::StreamCreateRequest request;
+    request.phStream = handle(driver_api::kHandleStream, 6);
+    assert_int_equal(client.driver_result(request), 0);
+    first.write_floats(0, std::vector<float>(4, 1.5F));
+    for (std::uint64_t round = 1; round <= 3; ++round) {
+        first.issue({sum_of(first)});
+        for (int copy = 0; copy < 400; ++copy)
+            client.send(protocol::CopyMemory{.destination = first.slab + (1 << 20),
+                                             .source = first.slab + 64,
+                                             .size = sizeof(float),
+                                             .stream = first.stream});
+        const std::array operations{sum_of(first)};
+        client.send(
+            protocol::IssueCollectives{.communicator = kOther, .stream = request.phStream, .group = round},
+            {protocol::view_of_elements(std::span<const protocol::CollectiveOperation>(operations))});
+    }
+    assert_int_equal(client.synchronize(first.stream), 0);
+    assert_int_equal(client.synchronize(request.phStream), 0);
+    assert_true(first.read_floats(1 << 20, 1) == std::vector<float>{3.0F});
+}
+
 // Nobody else comes: the client's calls are held back, and its abort passes them.
 void an_abort_overtakes_what_waits(void **) {
     const Scratch scratch;
@@ -243,13 +276,15 @@ void an_abort_overtakes_what_waits(void **) {
     auto &rank = *ranks[0];
     rank.write_floats(0, std::vector<float>(4, 1.5F));
     rank.issue({sum_of(rank)});
-    for (int copy = 0; copy < 500; ++copy)
+    for (int copy = 0; copy < 2000; ++copy)
         rank.client.send(protocol::CopyMemory{.destination = rank.slab + (1 << 20),
                                               .source = rank.slab,
                                               .size = sizeof(float),
                                               .stream = rank.stream});
     rank.client.send_packet(singularity::channel::PacketType::aborted, 12345); // nobody's
     rank.client.send_packet(singularity::channel::PacketType::aborted, kCommunicator);
+    rank.issue({sum_of(rank)}); // comes too late, twice
+    rank.issue({sum_of(rank)});
     assert_int_equal(
         rank.client.result(protocol::LeaveCommunicator{.communicator = kCommunicator, .abort = 1}), 0);
     assert_int_equal(rank.client.synchronize(rank.stream), 0);
@@ -496,6 +531,7 @@ int main() {
         cmocka_unit_test(copies_behind_a_collective_wait_for_it),
         cmocka_unit_test(a_collective_goes_on_with_many_calls_behind_it),
         cmocka_unit_test(an_abort_overtakes_what_waits),
+        cmocka_unit_test(two_ranks_of_one_client_meet),
         cmocka_unit_test(a_group_in_parts_goes_around),
         cmocka_unit_test(members_exchange_bytes),
         cmocka_unit_test(who_dies_fails_the_others),
