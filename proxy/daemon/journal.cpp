@@ -93,7 +93,7 @@ void Journal::record(const JournalRule &rule, JournalCall call, const Trace &tra
 }
 
 void Journal::record_entry(const JournalRule &rule, JournalEntry entry, const Trace &trace,
-                           std::uint64_t context) {
+                           std::uint64_t context, ObjectId target) {
     entry.of_graphs = any_graph(trace);
     if (rule.effect == Effect::ends)
         return end(rule, std::move(entry), trace);
@@ -131,7 +131,7 @@ void Journal::record_entry(const JournalRule &rule, JournalEntry entry, const Tr
     const bool change =
         rule.effect == Effect::changes || rule.effect == Effect::adds || rule.effect == Effect::updates;
     if (change)
-        kept.target = target_of(trace, context);
+        kept.target = target != 0 ? target : target_of(trace, context);
     if (change && kept.target == 0)
         return; // of something that is not there: it cannot be asked for again
     const auto now = next_++;
@@ -282,7 +282,7 @@ void Journal::end_capture(std::uint64_t capture, JournalCall call, const Trace &
     captures_.erase(found);
     if (!made)
         return;
-    // A graph that was there before is the first thing that is used: it is what changes.
+    // A graph that was there before is what changes.
     const auto is_graph_itself = [](std::uint64_t handle) {
         return is_handle_of(handle, driver_api::kHandleGraph);
     };
@@ -292,8 +292,6 @@ void Journal::end_capture(std::uint64_t capture, JournalCall call, const Trace &
     if (name == names.end())
         return;
     const auto handle = *name;
-    if (!makes)
-        whole.trace.used.insert(whole.trace.used.begin(), handle);
     append(whole.trace.used, trace.used);
     append(whole.trace.invented, trace.invented);
     whole.trace.made = trace.made;
@@ -302,7 +300,7 @@ void Journal::end_capture(std::uint64_t capture, JournalCall call, const Trace &
     const auto named = std::exchange(whole.trace.invented, {});
     const auto context = whole.context;
     record_entry({.effect = makes ? Effect::makes : Effect::adds}, std::move(whole.entry), whole.trace,
-                 context);
+                 context, makes ? 0 : find(handle));
     if (const auto graph = find(handle); graph != 0)
         for (const auto part : named)
             if (part != handle)

@@ -93,7 +93,9 @@ class Journal {
     };
 
     // With lock_ held.
-    void record_entry(const JournalRule &rule, JournalEntry entry, const Trace &trace, std::uint64_t context);
+    // target: what a change is one of; 0: target_of().
+    void record_entry(const JournalRule &rule, JournalEntry entry, const Trace &trace, std::uint64_t context,
+                      ObjectId target = 0);
     [[nodiscard]] ObjectId find(std::uint64_t handle) const;
     [[nodiscard]] ObjectId root_of(const Trace &trace) const;
     [[nodiscard]] ObjectId target_of(const Trace &trace, std::uint64_t context) const;

@@ -63,7 +63,8 @@ void ObjectTable::add(unsigned kind, std::uint64_t handle, std::uint64_t real) {
     const auto known = entries_.find(handle);
     // The graph of a capture comes out under the name that it has already, the program's own or one that was
     // invented while the graph grew.
-    if (kind == driver_api::kHandleGraph && known != entries_.end() && known->second.real == real) {
+    if (kind == driver_api::kHandleGraph && kind_of(handle) == kind && known != entries_.end() &&
+        known->second.real == real) {
         if (std::exchange(known->second.made, true))
             trace_used(handle);
         else
@@ -86,7 +87,20 @@ void ObjectTable::add(unsigned kind, std::uint64_t handle, std::uint64_t real) {
 void ObjectTable::put(unsigned kind, std::uint64_t handle, std::uint64_t real, bool made) {
     Entry entry{
         .real = real, .context = made_in_context, .parent = made_of_parent, .made = made, .children = {}};
-    names_[reverse_key(kind, real)] = handle;
+    // One graph under two handles, where a client has not asked what its capture is called: one of them owns
+    // it, the other goes with it.
+    auto &name = names_[reverse_key(kind, real)];
+    if (const auto known = entries_.find(name);
+        made && kind == driver_api::kHandleGraph && known != entries_.end()) {
+        if (known->second.made) {
+            entry.made = false;
+            entry.parent = name;
+        } else {
+            known->second.parent = handle;
+            entry.children.push_back(name);
+        }
+    }
+    name = handle;
     if (const auto parent = entries_.find(entry.parent); parent != entries_.end())
         parent->second.children.push_back(handle);
     if (kind == driver_api::kHandleStream)

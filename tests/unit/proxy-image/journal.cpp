@@ -22,6 +22,7 @@ constexpr auto kFunction = handle(driver_api::kHandleFunction, 1);
 constexpr auto kGraph = handle(driver_api::kHandleGraph, 1);
 constexpr auto kNode = handle(driver_api::kHandleGraphNode, 1);
 constexpr auto kStream = handle(driver_api::kHandleStream, 1);
+constexpr auto kOtherExec = handle(driver_api::kHandleGraphExec, 9);
 constexpr auto kExec = handle(driver_api::kHandleGraphExec, 1);
 
 using Handles = std::initializer_list<std::uint64_t>;
@@ -51,8 +52,8 @@ class Recorder {
         Trace begins;
         begins.used = {kStream, graph};
         journal_.begin_capture(kNumber, message('('), begins);
-        Trace launches;
-        launches.used = {kStream, kFunction};
+        Trace launches; // of a kernel, and of another graph
+        launches.used = {kStream, kFunction, kOtherExec};
         journal_.add_to_capture(kNumber, message('k'), launches);
         Trace names;
         names.used = {kStream};
@@ -171,12 +172,16 @@ void a_capture_is_one_entry(void ** /*state*/) {
 void a_capture_into_a_graph_is_a_change(void ** /*state*/) {
     Recorder recorder;
     recorder.graph();
+    recorder.call('O', Effect::makes, {}, {kOtherExec});
     constexpr auto kCaptured = handle(driver_api::kHandleGraphNode, 50);
     recorder.capture(kGraph, {kCaptured});
-    test::expect_equal(recorder.kept(), "CMFGN(ki)");
+    test::expect_equal(recorder.kept(), "CMFGNO(ki)");
     recorder.call('E', Effect::makes, {kGraph}, {kExec});
     recorder.call('a', Effect::adds, {kCaptured}, {});
-    test::expect_equal(recorder.kept(), "CMFGN(ki)Ea");
+    test::expect_equal(recorder.kept(), "CMFGNO(ki)Ea");
+    // The other one goes, and has to be made for what was captured of it.
+    recorder.call('o', Effect::ends, {kOtherExec}, {}, {kOtherExec});
+    test::expect_equal(recorder.kept(), "CMFGNO(ki)Eao");
     recorder.call('e', Effect::ends, {kExec}, {}, {kExec});
     recorder.call('g', Effect::ends, {kGraph}, {}, {kGraph});
     test::expect_equal(recorder.kept(), "CMF");
