@@ -82,10 +82,12 @@ int ask_of(const NcclTarget *target, const void *message, std::size_t size, std:
 
 int abort_of(const NcclTarget *target, std::uint64_t communicator) {
     constexpr std::chrono::seconds kToSend{5};
-    auto sent = static_cast<Session *>(target->session)
-                    ->end()
-                    .link()
-                    .send(channel::PacketType::aborted, communicator, {}, {}, Deadline::after(kToSend));
+    auto &session = *static_cast<Session *>(target->session);
+    const std::scoped_lock lock(session.link_lock);
+    if (!session.linked())
+        return CUDA_SUCCESS; // the message is for the daemon that comes
+    auto sent = session.end().link().send(channel::PacketType::aborted, communicator, {}, {},
+                                          Deadline::after(kToSend));
     return sent ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 

@@ -62,8 +62,8 @@ Expected<void> place_mappings_of(const void *function) {
     auto code = code_around(function);
     if (!code)
         return propagate(code);
+    code_begin = code->begin; // while the end is 0 nobody lies between
     code_end = code->end;
-    code_begin = code->begin;
     return {};
 }
 
@@ -90,8 +90,10 @@ void *map_in_area(std::size_t size, int protection, int flags, int file, off_t o
     for (std::uintptr_t slot = 0; slot < slots; ++slot) {
         void *const wanted = std::bit_cast<void *>(kMappingsBegin + power * kPart + (slot << power));
         void *const mapped = kernel_maps(wanted, size, protection, flags | MAP_FIXED_NOREPLACE, file, offset);
-        if (mapped != MAP_FAILED || errno != EEXIST)
+        if (mapped != MAP_FAILED)
             return mapped;
+        if (errno != EEXIST)
+            break; // the kernel may know a place where that can be had
     }
     return kernel_maps(nullptr, size, protection, flags, file, offset);
 }

@@ -59,8 +59,8 @@ template <class Enqueue>
 CUresult fetch_data(Call &call, std::span<std::byte> to, CUstream stream, Enqueue enqueue) {
     const auto &driver = call.driver();
     const auto run = [&](std::byte *into) {
-        const CUresult result = enqueue(into);
-        return result == CUDA_SUCCESS ? driver.cuStreamSynchronize(stream) : result;
+        const CUresult enqueued = enqueue(into);
+        return enqueued == CUDA_SUCCESS ? driver.cuStreamSynchronize(stream) : enqueued;
     };
     if (!may_wait(call, stream))
         return run(to.data());
@@ -70,9 +70,12 @@ CUresult fetch_data(Call &call, std::span<std::byte> to, CUstream stream, Enqueu
         const auto result = driver.cuStreamSynchronize(stream);
         return result == CUDA_SUCCESS ? run(to.data()) : result;
     }
-    const auto result = run(pinned);
-    if (result != CUDA_SUCCESS)
-        return result; // the copy may still come: nobody else gets this memory
+    if (const CUresult refused = enqueue(pinned); refused != CUDA_SUCCESS) {
+        staging.release(pinned);
+        return refused;
+    }
+    if (const auto failed = driver.cuStreamSynchronize(stream); failed != CUDA_SUCCESS)
+        return failed; // the copy may still come: nobody else gets this memory
     std::ranges::copy(std::span(pinned, to.size()), to.begin());
     staging.release(pinned);
     return CUDA_SUCCESS;
