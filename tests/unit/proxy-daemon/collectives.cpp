@@ -258,7 +258,9 @@ void two_ranks_of_one_client_meet(void **) {
                                              .source = first.slab + 64,
                                              .size = sizeof(float),
                                              .stream = first.stream});
-        const std::array operations{sum_of(first)};
+        auto other = sum_of(first);
+        other.output += 64;
+        const std::array operations{other};
         client.send(
             protocol::IssueCollectives{.communicator = kOther, .stream = request.phStream, .group = round},
             {protocol::view_of_elements(std::span<const protocol::CollectiveOperation>(operations))});
@@ -266,6 +268,7 @@ void two_ranks_of_one_client_meet(void **) {
     assert_int_equal(client.synchronize(first.stream), 0);
     assert_int_equal(client.synchronize(request.phStream), 0);
     assert_true(first.read_floats(1 << 20, 1) == std::vector<float>{3.0F});
+    assert_true(first.read_floats(128, 4) == std::vector<float>(4, 3.0F));
 }
 
 // Nobody else comes: the client's calls are held back, and its abort passes them.
