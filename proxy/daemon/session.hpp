@@ -147,13 +147,13 @@ class Session : public std::enable_shared_from_this<Session> {
     // Carries out a call of a restored journal on this thread. An error: it cannot be, or not with the same
     // outcome.
     [[nodiscard]] Expected<void> repeat(const JournalCall &call);
-    // What is to be made when the client is back, in order.
-    // capture: the number of the one that the call has ended. code: of a message that names a blob.
     // At debug level: what the driver, or this session, did not do.
     void log_refusal(std::string_view call, CUresult result) const;
+    // capture: the number of the one that the call has ended. code: of a message that names a blob.
     void note_effect(const JournalRule &rule, std::uint64_t context, std::span<const std::byte> message,
                      const Trace &trace, CUresult result, std::uint64_t capture,
                      std::shared_ptr<const Blob> code);
+    // What is to be made when the client is back, in order.
     void set_late(std::vector<JournalCall> calls) { late_ = std::move(calls); }
     void repeat_over(std::unique_ptr<channel::ServerEnd> unread) { unread_ = std::move(unread); }
     [[nodiscard]] CUresult finish_restore();

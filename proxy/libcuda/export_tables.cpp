@@ -344,7 +344,7 @@ std::uint64_t visit_functions(CUcontext /*context*/, CUmodule module, FunctionVi
 
 const auto &module_functions() {
     static const auto kTable = [] {
-        auto table = traps<Table::module_functions, 92>();
+        auto table = traps<Table::module_functions, 99>();
         table[7] = reinterpret_cast<Slot>(&visit_functions);
         return table;
     }();

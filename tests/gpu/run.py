@@ -208,7 +208,7 @@ def try_operators(installation, kind):
     repeatable = {name: line for name, line in first.items() if second.get(name) == line}
     different = {name: (line, through.get(name, "not run")) for name, line in repeatable.items() if through.get(name) != line}
     statuses = [output[0] for output in outputs]
-    result = {"name": f"operators:{kind}", "passed": not different and not any(statuses), "operators": len(first),
+    result = {"name": f"operators:{kind}", "passed": bool(repeatable) and not different and not any(statuses), "operators": len(first),
               "repeatable": len(repeatable), "same": len(repeatable) - len(different),
               "refused_directly": sum(line.startswith("error") for line in first.values())}
     why = "" if not any(statuses) else f"statuses {statuses}: " + " ".join(output[2][-300:] for output in outputs if output[0] != 0)

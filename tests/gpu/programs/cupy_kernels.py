@@ -5,7 +5,6 @@ import cupy
 import cupyx.scipy.sparse
 
 
-
 @cupy.fuse()
 def fused(a):
     return cupy.sqrt(a * a + 1) - a
