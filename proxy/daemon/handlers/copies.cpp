@@ -23,18 +23,18 @@ bool busy(Call &call, CUstream stream) {
 }
 
 // Where there are communicators a stream can begin to wait at any moment.
-bool may_wait(Call &call, CUstream stream) {
-    return busy(call, stream) || (call.session().communicators().any() && !call.session().capturing(stream));
+bool may_begin_to_wait(Call &call, CUstream stream) {
+    return call.session().communicators().any() && !call.session().capturing(stream);
 }
 
 // Calls enqueue(data) with data that it may use as long as the stream needs. Where the stream is not busy the
 // data is on the device when this returns: others may be told so.
 template <class Enqueue>
 CUresult with_data(Call &call, std::span<const std::byte> data, CUstream stream, Enqueue enqueue) {
-    if (!may_wait(call, stream))
+    const bool is_busy = busy(call, stream);
+    if (!is_busy && !may_begin_to_wait(call, stream))
         return enqueue(data.data());
     const auto &driver = call.driver();
-    const bool is_busy = busy(call, stream);
     auto &staging = call.session().staging();
     const auto *held = staging.hold(driver, data);
     if (held == nullptr) {
@@ -56,13 +56,13 @@ CUresult with_data(Call &call, std::span<const std::byte> data, CUstream stream,
 
 // Calls enqueue(to) with memory for `size` bytes and waits until the stream has filled it.
 template <class Enqueue>
-CUresult fetch_data(Call &call, std::span<std::byte> to, CUstream stream, Enqueue enqueue) {
+CUresult fetch_data(Call &call, std::span<std::byte> to, CUstream stream, bool is_busy, Enqueue enqueue) {
     const auto &driver = call.driver();
     const auto run = [&](std::byte *into) {
         const CUresult enqueued = enqueue(into);
         return enqueued == CUDA_SUCCESS ? driver.cuStreamSynchronize(stream) : enqueued;
     };
-    if (!may_wait(call, stream))
+    if (!is_busy && !may_begin_to_wait(call, stream))
         return run(to.data());
     auto &staging = call.session().staging();
     auto *const pinned = staging.take(driver, to.size());
@@ -84,7 +84,8 @@ CUresult fetch_data(Call &call, std::span<std::byte> to, CUstream stream, Enqueu
 // Calls enqueue(place) with the place of `size` bytes in the reply, waits, and answers.
 template <class M, class Enqueue>
 CUresult answer_with_data(Call &call, std::uint64_t size, CUstream stream, Enqueue enqueue) {
-    if (!call.may_block() && busy(call, stream))
+    const bool is_busy = busy(call, stream);
+    if (is_busy && !call.may_block())
         return call.later();
     auto &channel = call.session().channel();
     const auto whole = protocol::reply_size<M>(protocol::padded(size));
@@ -92,7 +93,7 @@ CUresult answer_with_data(Call &call, std::uint64_t size, CUstream stream, Enque
     if (!place)
         return call.broken(place.error().message());
     constexpr auto kHead = protocol::kReplyHead<protocol::DataReply>;
-    auto result = fetch_data(call, place->subspan(kHead, size), stream, enqueue);
+    auto result = fetch_data(call, place->subspan(kHead, size), stream, is_busy, enqueue);
     if (result == CUDA_SUCCESS)
         result = call.session().take_noted();
     if (result != CUDA_SUCCESS)
