@@ -19,15 +19,17 @@ namespace {
 // Memory made by cuMemCreate: there until its last handle is released and its last mapping is gone.
 class PhysicalAllocation {
   public:
-    PhysicalAllocation(Device &of, std::uint64_t at, std::uint64_t bytes, const CUmemAllocationProp &wanted)
-        : device(of), offset(at), size(bytes), properties(wanted) {}
-    ~PhysicalAllocation() { device.physical().free(offset, size); }
+    PhysicalAllocation(Device &of, PhysicalMemory &in, std::uint64_t at, std::uint64_t bytes,
+                       const CUmemAllocationProp &wanted)
+        : device(of), memory(in), offset(at), size(bytes), properties(wanted) {}
+    ~PhysicalAllocation() { memory.free(offset, size); }
     PhysicalAllocation(const PhysicalAllocation &) = delete;
     PhysicalAllocation &operator=(const PhysicalAllocation &) = delete;
     PhysicalAllocation(PhysicalAllocation &&) = delete;
     PhysicalAllocation &operator=(PhysicalAllocation &&) = delete;
 
-    Device &device;
+    Device &device; // of memory of the host: any
+    PhysicalMemory &memory;
     const std::uint64_t offset;
     const std::uint64_t size;
     const CUmemAllocationProp properties;
@@ -89,9 +91,22 @@ CUresult release_addresses(CUdeviceptr address, std::size_t size) {
     return CUDA_SUCCESS;
 }
 
+bool on_host(const CUmemAllocationProp &properties) {
+    return properties.location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && properties.location.id == 0;
+}
+
+// What programs make of it is counted for no device: the machine's memory is the limit.
+PhysicalMemory &host_memory() {
+    static auto &account = *new Account(std::uint64_t{1} << 46U);
+    static auto &one = *new PhysicalMemory(account); // outlives every thread
+    return one;
+}
+
 Result<Device *> device_of(const CUmemAllocationProp *properties) {
     if (properties == nullptr || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return refused(CUDA_ERROR_INVALID_VALUE);
+    if (on_host(*properties))
+        return platform().device(0);
     if (properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return refused(CUDA_ERROR_NOT_SUPPORTED);
     return platform().device(properties->location.id);
@@ -106,10 +121,11 @@ CUresult create(CUmemGenericAllocationHandle *out, std::size_t size, const CUmem
         return device.error();
     if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
         return CUDA_ERROR_NOT_SUPPORTED;
-    const auto offset = (*device)->physical().allocate(size);
+    auto &memory = on_host(*properties) ? host_memory() : (*device)->physical();
+    const auto offset = memory.allocate(size);
     if (!offset)
         return offset.error();
-    auto physical = std::make_shared<PhysicalAllocation>(**device, *offset, size, *properties);
+    auto physical = std::make_shared<PhysicalAllocation>(**device, memory, *offset, size, *properties);
     physical->handle = physical_allocations().reserve();
     physical_allocations().put(physical->handle, physical);
     *out = physical->handle;
@@ -135,7 +151,7 @@ CUresult map(CUdeviceptr address, std::size_t size, std::size_t offset, CUmemGen
     const std::scoped_lock lock(reservations().mutex);
     if (!reservations().hold(address, size) || memory_map().any(address, size))
         return CUDA_ERROR_INVALID_VALUE;
-    auto mapping = physical->device.physical().map(physical->offset + offset, size, address, physical);
+    auto mapping = physical->memory.map(physical->offset + offset, size, address, physical);
     if (!mapping)
         return mapping.error();
     Allocation allocation{};
@@ -174,14 +190,13 @@ CUresult unmap(CUdeviceptr address, std::size_t size) {
     auto range = mappings_in(address, size);
     if (!range)
         return range.error();
-    // Only the caller's own work, where that is known: another context's may wait for what the caller does
-    // next, as that of ranks which share a device.
-    const auto current = current_context();
-    for (const auto &context : contexts().all(
-             [&](const Context &one) { return one.active.load() && (!current || current->get() == &one); }))
-        if (std::ranges::any_of(*range, [&](const Allocation &one) { return visible(one, *context); }))
-            for (const CompletionPtr &work : context->outstanding())
-                work->wait();
+    // Only the caller's own work: another context's may wait for what the caller does next, as that of ranks
+    // which share a device. Who has no context waits for what runs.
+    if (const auto current = current_context();
+        current &&
+        std::ranges::any_of(*range, [&](const Allocation &one) { return visible(one, **current); }))
+        for (const CompletionPtr &work : (*current)->outstanding())
+            work->wait();
     for (Allocation &one : *range) {
         if (!memory_map().remove(one.address, one.id))
             return CUDA_ERROR_INVALID_VALUE;
