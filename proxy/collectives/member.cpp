@@ -44,6 +44,11 @@ Member::State Member::state() const {
     return state;
 }
 
+bool Member::linked() const {
+    const std::scoped_lock lock(lock_);
+    return linked_ != nullptr;
+}
+
 Member::State Member::wait(std::uint64_t completed, const Deadline &deadline) {
     {
         std::unique_lock lock(lock_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "backlog.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 namespace singularity::proxyd {
@@ -36,6 +37,18 @@ void Backlog::count_behind(const std::function<bool()> &given_up) {
         }
         changed_.wait_for(lock, std::chrono::milliseconds(100));
     }
+}
+
+bool Backlog::is_unfinished(std::uint64_t communicator, std::uint64_t group) const {
+    const std::scoped_lock lock(lock_);
+    return std::ranges::any_of(
+        groups_, [&](const Group &one) { return one.communicator == communicator && one.group == group; });
+}
+
+void Backlog::wait_for_all(const std::function<bool()> &given_up) {
+    std::unique_lock lock(lock_);
+    while (!groups_.empty() && !given_up())
+        changed_.wait_for(lock, std::chrono::milliseconds(100));
 }
 
 } // namespace singularity::proxyd

@@ -39,6 +39,12 @@ class Backlog {
             count_behind(given_up);
     }
 
+    // Groups that are not complete.
+    [[nodiscard]] std::size_t unfinished() const { return unfinished_.load(std::memory_order_relaxed); }
+    [[nodiscard]] bool is_unfinished(std::uint64_t communicator, std::uint64_t group) const;
+    // Until none is left, or given_up(), which is asked every 100 ms.
+    void wait_for_all(const std::function<bool()> &given_up);
+
   private:
     void count_behind(const std::function<bool()> &given_up);
 
@@ -48,7 +54,7 @@ class Backlog {
         std::uint64_t calls; // that had been counted before it
     };
     std::atomic<std::size_t> unfinished_ = 0;
-    std::mutex lock_;
+    mutable std::mutex lock_;
     std::condition_variable changed_;
     std::deque<Group> groups_; // the oldest first
     std::uint64_t calls_ = 0;

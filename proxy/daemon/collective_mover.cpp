@@ -9,11 +9,16 @@
 
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
 namespace singularity::proxyd {
+
+namespace {
+constexpr std::chrono::microseconds kLookAtStream{20};
+} // namespace
 
 CollectiveMover::CollectiveMover(Session &session, std::shared_ptr<const ReductionKernels> kernels,
                                  std::shared_ptr<NcclLink> link)
@@ -39,14 +44,37 @@ Expected<void> CollectiveMover::check(CUresult result, const char *doing, std::u
 Expected<void> CollectiveMover::get_ready() {
     if (stream_ != nullptr)
         return {};
-    if (driver_.cuStreamCreate == nullptr || driver_.cuEventCreate == nullptr ||
-        driver_.cuEventRecord == nullptr || driver_.cuEventQuery == nullptr ||
-        driver_.cuEventSynchronize == nullptr || driver_.cuEventDestroy_v2 == nullptr ||
-        driver_.cuStreamDestroy_v2 == nullptr)
+    if (driver_.cuStreamCreate == nullptr || driver_.cuStreamQuery == nullptr ||
+        driver_.cuEventCreate == nullptr || driver_.cuEventRecord == nullptr ||
+        driver_.cuEventQuery == nullptr || driver_.cuEventSynchronize == nullptr ||
+        driver_.cuEventDestroy_v2 == nullptr || driver_.cuStreamDestroy_v2 == nullptr)
         return failure("copy for", "a collective", "the driver has no streams and events", ENOSYS);
     if (const auto result = driver_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING); result != CUDA_SUCCESS)
         return failure("make a stream for", "a collective", result_name(driver_, result), EIO);
     return {};
+}
+
+// The memory of a session that takes turns is wherever it is just now. It is used piece by piece, each at
+// once, since it may leave afterwards.
+Expected<void> CollectiveMover::use(std::uint64_t memory, std::size_t size, const char *doing,
+                                    const std::function<CUresult(const Slabs::Piece &)> &copy) {
+    if (auto ready = get_ready(); !ready)
+        return ready;
+    // What was begun before. It may wait for other devices, so nothing is held meanwhile.
+    CUresult result = CUDA_SUCCESS;
+    while ((result = driver_.cuStreamQuery(stream_)) == CUDA_ERROR_NOT_READY) {
+        if (session_.ending())
+            return failure(doing, "memory for a collective", "the session ends", ECANCELED);
+        std::this_thread::sleep_for(kLookAtStream);
+    }
+    if (result != CUDA_SUCCESS)
+        return check(result, doing, memory, size);
+    return session_.slabs().use(memory, size, [&](const Slabs::Piece &piece) {
+        auto done = copy(piece);
+        if (done == CUDA_SUCCESS && piece.host == nullptr)
+            done = driver_.cuStreamSynchronize(stream_);
+        return check(done, doing, piece.address, piece.size);
+    });
 }
 
 Expected<void> CollectiveMover::fetch(std::uint64_t from, std::span<std::byte> to) {
@@ -55,6 +83,14 @@ Expected<void> CollectiveMover::fetch(std::uint64_t from, std::span<std::byte> t
         std::memcpy(to.data(), host, to.size());
         return {};
     }
+    if (session_.crowded())
+        return use(from, to.size(), "read", [&](const Slabs::Piece &piece) {
+            const auto place = to.subspan(piece.offset, piece.size);
+            if (piece.host == nullptr)
+                return driver_.cuMemcpyDtoHAsync_v2(place.data(), piece.address, piece.size, stream_);
+            std::memcpy(place.data(), piece.host, piece.size);
+            return CUDA_SUCCESS;
+        });
     if (auto ready = get_ready(); !ready)
         return ready;
     copied_ = true;
@@ -67,11 +103,28 @@ Expected<void> CollectiveMover::deliver(std::span<const std::byte> from, std::ui
         std::memcpy(host, from.data(), from.size());
         return {};
     }
+    if (session_.crowded())
+        return use(to, from.size(), "write", [&](const Slabs::Piece &piece) {
+            const auto data = from.subspan(piece.offset, piece.size);
+            if (piece.host == nullptr)
+                return driver_.cuMemcpyHtoDAsync_v2(piece.address, data.data(), piece.size, stream_);
+            std::memcpy(piece.host, data.data(), piece.size);
+            return CUDA_SUCCESS;
+        });
     if (auto ready = get_ready(); !ready)
         return ready;
     copied_ = true;
     return check(driver_.cuMemcpyHtoDAsync_v2(to, from.data(), from.size(), stream_), "write", to,
                  from.size());
+}
+
+CUresult CollectiveMover::copy_at_once(const Slabs::Piece &piece, std::uint64_t stage, bool from_piece) {
+    if (piece.host == nullptr)
+        return from_piece ? driver_.cuMemcpyDtoDAsync_v2(stage, piece.address, piece.size, stream_)
+                          : driver_.cuMemcpyDtoDAsync_v2(piece.address, stage, piece.size, stream_);
+    const auto result = from_piece ? driver_.cuMemcpyHtoDAsync_v2(stage, piece.host, piece.size, stream_)
+                                   : driver_.cuMemcpyDtoHAsync_v2(piece.host, stage, piece.size, stream_);
+    return result == CUDA_SUCCESS ? driver_.cuStreamSynchronize(stream_) : result;
 }
 
 // Shared host memory is the driver's as well, at the address that it has in this process.
@@ -81,6 +134,9 @@ Expected<void> CollectiveMover::fetch(std::uint64_t from, std::uint64_t to, std:
     copied_ = true;
     done_.on_device += size;
     const auto *host = session_.addresses().host(from, size);
+    if (host == nullptr && session_.crowded())
+        return use(from, size, "stage",
+                   [&](const Slabs::Piece &piece) { return copy_at_once(piece, to + piece.offset, true); });
     return check(host != nullptr ? driver_.cuMemcpyHtoDAsync_v2(to, host, size, stream_)
                                  : driver_.cuMemcpyDtoDAsync_v2(to, from, size, stream_),
                  "stage", from, size);
@@ -92,6 +148,10 @@ Expected<void> CollectiveMover::deliver(std::uint64_t from, std::uint64_t to, st
     copied_ = true;
     done_.on_device += size;
     auto *host = session_.addresses().host(to, size);
+    if (host == nullptr && session_.crowded())
+        return use(to, size, "write", [&](const Slabs::Piece &piece) {
+            return copy_at_once(piece, from + piece.offset, false);
+        });
     return check(host != nullptr ? driver_.cuMemcpyDtoHAsync_v2(host, from, size, stream_)
                                  : driver_.cuMemcpyDtoDAsync_v2(to, from, size, stream_),
                  "write", to, size);

@@ -6,9 +6,11 @@
 #include "driver_api/backend.hpp"
 #include "proxy/collectives/device.hpp"
 #include "proxy/collectives/mover.hpp"
+#include "slabs.hpp"
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -55,6 +57,9 @@ class CollectiveMover final : public collectives::Mover, public collectives::Dev
 
   private:
     [[nodiscard]] Expected<void> get_ready();
+    [[nodiscard]] Expected<void> use(std::uint64_t memory, std::size_t size, const char *doing,
+                                     const std::function<CUresult(const Slabs::Piece &)> &copy);
+    [[nodiscard]] CUresult copy_at_once(const Slabs::Piece &piece, std::uint64_t stage, bool from_piece);
     [[nodiscard]] Expected<void> check(CUresult result, const char *doing, std::uint64_t address,
                                        std::size_t size) const;
 

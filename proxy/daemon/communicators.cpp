@@ -11,6 +11,7 @@
 #include "wait_words.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -259,6 +260,25 @@ CUresult Communicators::issue(const protocol::IssueCollectives &request, CUstrea
         backlog_->completed(one->id, request.group);
         return one->aborted ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
     }
+    // Its input is there. A stream that no other waits for by itself waits on the device; behind another one
+    // nothing is put before the group is complete.
+    if (session_.settled() && !member.linked()) {
+        const bool alone = is_alone(stream);
+        const auto result =
+            alone ? one->words->wait(stream, one->word, one->base + static_cast<std::uint32_t>(request.group))
+                  : CUDA_SUCCESS;
+        if (result != CUDA_SUCCESS) {
+            member.abort("cannot use its stream");
+            return result;
+        }
+        session_.parked().add({.stream = request.stream,
+                               .communicator = one->number,
+                               .member = one->id,
+                               .group = request.group,
+                               .alone = alone});
+        member.begin(request.group);
+        return CUDA_SUCCESS;
+    }
     auto *const ticket = ticket_for(one->member, request.group);
     auto result = session_.driver().cuLaunchHostFunc(stream, &Communicators::input_is_there, ticket);
     if (result != CUDA_SUCCESS)
@@ -268,6 +288,20 @@ CUresult Communicators::issue(const protocol::IssueCollectives &request, CUstrea
     if (result != CUDA_SUCCESS)
         member.abort("cannot use its stream");
     return result;
+}
+
+bool Communicators::is_alone(CUstream stream) const {
+    unsigned flags = 0;
+    return session_.driver().cuStreamGetFlags != nullptr &&
+           session_.driver().cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
+           (flags & CU_STREAM_NON_BLOCKING) != 0;
+}
+
+bool Communicators::several_of_one() {
+    const std::scoped_lock lock(lock_);
+    std::set<collectives::Key> keys;
+    return std::ranges::any_of(
+        all_, [&](const auto &entry) { return !keys.insert(entry.second->member->place().key).second; });
 }
 
 void Communicators::abort(std::uint64_t number) {

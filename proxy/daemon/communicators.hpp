@@ -68,6 +68,8 @@ class Communicators {
     // Whether there has been one.
     [[nodiscard]] bool any() const { return any_.load(std::memory_order_relaxed); }
     [[nodiscard]] Backlog &backlog() { return *backlog_; }
+    // Whether several members of one communicator are here: threads of one process.
+    [[nodiscard]] bool several_of_one();
 
     // --- for device images
     // What keeps an image from being made, soon or for good; empty: nothing.
@@ -130,6 +132,7 @@ class Communicators {
     [[nodiscard]] std::shared_ptr<const ReductionKernels> kernels_of(std::uint64_t context);
     void start(const std::shared_ptr<One> &one);
     void reap(); // with the lock held: those that are over and have no thread
+    [[nodiscard]] bool is_alone(CUstream stream) const;
     [[nodiscard]] const char *not_reached(const protocol::CollectiveOperation &operation, const One &one);
     [[nodiscard]] std::shared_ptr<WaitWords> words_of(std::uint64_t context);
 

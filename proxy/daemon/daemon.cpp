@@ -48,8 +48,11 @@ bool has_ended(int processes, std::int32_t pid) {
 
 Daemon::Daemon(const Options &options, const BackEnd &back_end, DeviceOutput *output, Listener listener,
                WindowArea windows, CollectiveParts collectives)
-    : options_(options), back_end_(back_end), collectives_(std::move(collectives)), output_(output),
-      listener_(std::move(listener)), windows_(std::move(windows)), epoll_(epoll_create1(EPOLL_CLOEXEC)),
+    : options_(options), back_end_(back_end), collectives_(std::move(collectives)),
+      residency_(std::make_shared<Residency>(
+          Residency::Rules{.device_bytes = back_end.identity().total_memory, .quantum = options.turn})),
+      output_(output), listener_(std::move(listener)), windows_(std::move(windows)),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
       closed_(std::make_shared<UniqueFd>(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
       last_client_(std::chrono::steady_clock::now()) {
     sigset_t ends{};
@@ -275,6 +278,7 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
         place_for(welcome.session, guest.peer, *window, hello.client, hello.devices), back_end_, output_,
         std::move(*end), std::move(guest.link), tell_closed());
     session->communicators().use(collectives_);
+    session->take_turns(residency_);
     session->start();
     sessions_.emplace(fd, std::move(session));
     return std::nullopt;
@@ -422,6 +426,7 @@ Expected<std::shared_ptr<Session>> Daemon::make(const channel::ClientKey &client
         std::make_shared<Session>(place_for(next_number_++, {}, window, client, devices), back_end_, output_,
                                   std::move(*end), std::move(*link), tell_closed());
     session->communicators().use(collectives_);
+    session->take_turns(residency_);
     return session;
 }
 
@@ -460,15 +465,8 @@ std::size_t Daemon::expected(int processes) {
 void Daemon::identify(Guest &guest) {
     channel::Identity identity;
     identity.device = back_end_.identity();
-    // The driver tells free memory to a context only; what sessions have is known here.
-    std::uint64_t used = 0;
-    for (const auto &[fd, session] : sessions_)
-        used += session->slab_bytes();
-    {
-        const std::scoped_lock lock(lock_);
-        for (const auto &[client, awaited] : waiting_)
-            used += awaited.session->slab_bytes();
-    }
+    // The driver tells free memory to a context only; what sessions have on the device is known here.
+    const auto used = residency_->taken();
     identity.free_memory = identity.device.total_memory - std::min(used, identity.device.total_memory);
     if (auto sent = guest.link.send_struct(channel::PacketType::identity, 0, identity,
                                            Deadline::after(kToTellClient));

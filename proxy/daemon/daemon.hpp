@@ -86,6 +86,7 @@ class Daemon final : public SessionKeeper {
     const Options &options_;
     const BackEnd &back_end_;
     CollectiveParts collectives_;
+    std::shared_ptr<Residency> residency_; // sessions may outlive the daemon
     DeviceOutput *output_;
     Listener listener_;
     // While a guest is heard no hold() begins: what becomes of the guest is one of its sessions, or comes

@@ -2,6 +2,7 @@
 #include "device_copier.hpp"
 
 #include "back_end.hpp"
+#include "slabs.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -15,8 +16,8 @@ namespace {
 constexpr std::size_t kPage = 4096;
 } // namespace
 
-DeviceCopier::DeviceCopier(const driver_api::Backend &driver, std::size_t piece)
-    : driver_(driver), size_(piece) {}
+DeviceCopier::DeviceCopier(const driver_api::Backend &driver, Slabs &slabs, std::size_t piece)
+    : driver_(driver), slabs_(slabs), size_(piece) {}
 
 // Not before there is a context. Without it the driver copies in pieces of its own: slower, not wrong.
 void DeviceCopier::get_ready() {
@@ -45,28 +46,48 @@ Expected<void> DeviceCopier::result(CUresult result, const char *doing, std::uin
 }
 
 Expected<void> DeviceCopier::read(std::uint64_t address, std::span<std::byte> bytes) {
-    auto done = driver_.cuMemcpyDtoHAsync_v2(bytes.data(), address, bytes.size(), nullptr);
-    if (done == CUDA_SUCCESS)
-        done = driver_.cuStreamSynchronize(nullptr);
-    return result(done, "read", address, bytes.size());
+    return slabs_.use(address, bytes.size(), [&](const Slabs::Piece &piece) -> Expected<void> {
+        const auto to = bytes.subspan(piece.offset, piece.size);
+        if (piece.host != nullptr) {
+            std::ranges::copy(std::span(piece.host, piece.size), to.begin());
+            return {};
+        }
+        auto done = driver_.cuMemcpyDtoHAsync_v2(to.data(), piece.address, piece.size, nullptr);
+        if (done == CUDA_SUCCESS)
+            done = driver_.cuStreamSynchronize(nullptr);
+        return result(done, "read", piece.address, piece.size);
+    });
 }
 
 Expected<void> DeviceCopier::write(std::uint64_t address, std::span<const std::byte> bytes) {
     get_ready();
-    std::ranges::copy(bytes, piece_.begin());
-    auto done = driver_.cuMemcpyHtoDAsync_v2(address, piece_.data(), bytes.size(), nullptr);
-    if (done == CUDA_SUCCESS)
-        done = driver_.cuStreamSynchronize(nullptr);
-    return result(done, "write", address, bytes.size());
+    return slabs_.use(address, bytes.size(), [&](const Slabs::Piece &piece) -> Expected<void> {
+        const auto from = bytes.subspan(piece.offset, piece.size);
+        if (piece.host != nullptr) {
+            std::ranges::copy(from, piece.host);
+            return {};
+        }
+        std::ranges::copy(from, piece_.begin());
+        auto done = driver_.cuMemcpyHtoDAsync_v2(piece.address, piece_.data(), piece.size, nullptr);
+        if (done == CUDA_SUCCESS)
+            done = driver_.cuStreamSynchronize(nullptr);
+        return result(done, "write", piece.address, piece.size);
+    });
 }
 
 Expected<void> DeviceCopier::zero(std::uint64_t address, std::uint64_t size) {
     if (driver_.cuMemsetD8Async == nullptr)
         return failure("clear", "device memory", "the driver has no cuMemsetD8Async", ENOSYS);
-    auto done = driver_.cuMemsetD8Async(address, 0, size, nullptr);
-    if (done == CUDA_SUCCESS)
-        done = driver_.cuStreamSynchronize(nullptr);
-    return result(done, "clear", address, size);
+    return slabs_.use(address, size, [&](const Slabs::Piece &piece) -> Expected<void> {
+        if (piece.host != nullptr) {
+            std::ranges::fill(std::span(piece.host, piece.size), std::byte{0});
+            return {};
+        }
+        auto done = driver_.cuMemsetD8Async(piece.address, 0, piece.size, nullptr);
+        if (done == CUDA_SUCCESS)
+            done = driver_.cuStreamSynchronize(nullptr);
+        return result(done, "clear", piece.address, piece.size);
+    });
 }
 
 } // namespace singularity::proxyd

@@ -12,10 +12,12 @@
 
 namespace singularity::proxyd {
 
-// For one thread, with a context of the device current.
+class Slabs;
+
+// For one thread, with a context of the device current. What lies in slabs may be in memory of the host.
 class DeviceCopier {
   public:
-    DeviceCopier(const driver_api::Backend &driver, std::size_t piece);
+    DeviceCopier(const driver_api::Backend &driver, Slabs &slabs, std::size_t piece);
     ~DeviceCopier();
     DeviceCopier(const DeviceCopier &) = delete;
     DeviceCopier &operator=(const DeviceCopier &) = delete;
@@ -33,6 +35,7 @@ class DeviceCopier {
                                         std::uint64_t size) const;
 
     const driver_api::Backend &driver_;
+    Slabs &slabs_;
     std::size_t size_; // of a piece
     std::vector<std::byte> memory_;
     std::span<std::byte> piece_; // whole pages of it

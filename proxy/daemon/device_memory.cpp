@@ -42,17 +42,17 @@ class Transit final : public collectives::DeviceMemory {
 
 } // namespace
 
-CUresult map_memory(const BackEnd &back_end, std::uint64_t address, std::uint64_t size) {
+CUresult map_memory(const BackEnd &back_end, std::uint64_t address, std::uint64_t size, bool on_host) {
     const auto &calls = back_end.driver();
     CUmemAllocationProp properties{};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = back_end.device();
+    properties.location.type = on_host ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = on_host ? 0 : back_end.device();
     CUmemGenericAllocationHandle memory{};
     if (const auto result = calls.cuMemCreate(&memory, size, &properties, 0); result != CUDA_SUCCESS)
         return result;
     CUmemAccessDesc access{};
-    access.location = properties.location;
+    access.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = back_end.device()};
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     auto result = calls.cuMemMap(address, size, 0, memory, 0);
     if (result == CUDA_SUCCESS) {

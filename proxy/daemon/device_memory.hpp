@@ -11,8 +11,10 @@
 
 namespace singularity::proxyd {
 
-// Makes memory and maps it there; the mapping keeps it until cuMemUnmap.
-[[nodiscard]] CUresult map_memory(const BackEnd &back_end, std::uint64_t address, std::uint64_t size);
+// Makes memory and maps it there; the mapping keeps it until cuMemUnmap. on_host: memory of the host, that
+// the device reaches; CUDA_ERROR_NOT_SUPPORTED where it cannot.
+[[nodiscard]] CUresult map_memory(const BackEnd &back_end, std::uint64_t address, std::uint64_t size,
+                                  bool on_host = false);
 
 // What ranks of this proxy stage for collectives among each other. It is no session's: no image has it, and
 // it goes when the communicator does.

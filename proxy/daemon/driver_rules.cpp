@@ -232,9 +232,10 @@ const Rules &rules() {
         set(ApiId::kMemcpyAtoDV2, copy_rule<&api::decode_MemcpyAtoDV2Request, false, true>());
         auto read = copy_rule<&api::decode_MemcpyDtoHV2Request, true, false>();
         read.waits = true;
+        read.uses_memory = true;
         read.relays_output = true;
         set(ApiId::kMemcpyDtoHV2, read);
-        set(ApiId::kMemcpyAtoHV2, {.waits = true, .relays_output = true});
+        set(ApiId::kMemcpyAtoHV2, {.waits = true, .uses_memory = true, .relays_output = true});
 
         set(ApiId::kStreamWriteValue32V2, word_rule<&api::decode_StreamWriteValue32V2Request, 4>());
         set(ApiId::kStreamWriteValue64V2, word_rule<&api::decode_StreamWriteValue64V2Request, 8>());

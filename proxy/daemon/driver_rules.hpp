@@ -20,6 +20,8 @@ class Session;
 struct DriverRule {
     // The call may wait for the device: for a worker, unless `idle` says that it will not.
     bool waits = false;
+    // With the session's turn at the device even then: it does not only wait.
+    bool uses_memory = false;
     // Of what the message names: CUDA_SUCCESS: the call will not wait; CUDA_ERROR_NOT_READY: it would; an
     // error is left to the call itself to find.
     CUresult (*idle)(Session &session, std::span<const std::byte> message) = nullptr;

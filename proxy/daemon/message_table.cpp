@@ -38,13 +38,13 @@ constexpr bool waits(Id id) {
     }
 }
 
-constexpr bool relays_output(Id id) {
-    return id == Id::read_memory || id == Id::read_box || id == Id::destroy_context;
-}
+constexpr bool reads_memory(Id id) { return id == Id::read_memory || id == Id::read_box; }
+
+constexpr bool relays_output(Id id) { return reads_memory(id) || id == Id::destroy_context; }
 
 // A failure that an asynchronous call has left behind is told by these; the others make things, and telling
 // it there would lose what was made.
-constexpr bool tells_earlier_failure(Id id) { return id == Id::read_memory || id == Id::read_box; }
+constexpr bool tells_earlier_failure(Id id) { return reads_memory(id); }
 
 constexpr bool is_payload(Id id) {
     return id == Id::write_memory || id == Id::write_box || id == Id::blob_data;
@@ -136,6 +136,7 @@ constexpr MessageRow row() {
             .handle = &handle<M>,
             .replies = protocol::kReplies<M>,
             .waits = waits(M::kId),
+            .uses_memory = reads_memory(M::kId),
             .payload = is_payload(M::kId),
             .relays_output = relays_output(M::kId)};
 }

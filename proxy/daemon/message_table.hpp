@@ -16,6 +16,7 @@ struct MessageRow {
     Expected<void> (*handle)(Call &call, std::span<const std::byte> message) = nullptr;
     bool replies = false;
     bool waits = false;         // always for a worker
+    bool uses_memory = false;   // with the session's turn at the device, also on a worker
     bool payload = false;       // one buffer that is nothing but data: may be used where it lies in the ring
     bool relays_output = false; // what the device has printed comes out with it
 };

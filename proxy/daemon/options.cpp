@@ -93,6 +93,7 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     std::string log_file;
     std::string nccl;
     unsigned idle_exit = 0;
+    unsigned turn = static_cast<unsigned>(options.turn.count());
     std::uint64_t ring_size = options.geometry.ring_size;
     int ready_fd = -1;
     int socket_fd = -1;
@@ -160,6 +161,11 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     app.add_option("--nccl", nccl,
                    "NVIDIA's libnccl.so.2, through which ranks exchange data where each has a device of its "
                    "own; without it they do through memory of their hosts");
+    app.add_option("--turn", turn,
+                   "milliseconds until a program that never waits leaves the device to the next, where the "
+                   "memory of all does not fit on it; at least four times as long as changing takes")
+        ->check(CLI::Range(1U, 86'400'000U))
+        ->capture_default_str();
     app.add_option("--idle-exit", idle_exit,
                    "end when there has been no client for so many seconds; 0: never")
         ->capture_default_str();
@@ -183,6 +189,7 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     options.control = control;
     options.log_file = log_file;
     options.nccl = nccl;
+    options.turn = std::chrono::milliseconds(turn);
     options.idle_exit = std::chrono::seconds(idle_exit);
     options.geometry.ring_size = static_cast<std::uint32_t>(ring_size);
     // A small ring carries small records.

@@ -43,9 +43,10 @@ struct Options {
     std::string address;
     std::optional<int> job_key_fd;
     Reductions reductions = Reductions::automatic;
-    std::filesystem::path nccl;        // links this device to others'; empty: nothing does
-    std::optional<int> rendezvous_fd;  // this proxy serves it
-    std::chrono::seconds idle_exit{0}; // 0: never
+    std::filesystem::path nccl;             // links this device to others'; empty: nothing does
+    std::optional<int> rendezvous_fd;       // this proxy serves it
+    std::chrono::milliseconds turn{10'000}; // of a rank that never waits, where ranks take turns
+    std::chrono::seconds idle_exit{0};      // 0: never
     bool die_with_parent = false;
     log::Level log_level = log::Level::kInfo;
     std::filesystem::path log_file; // empty: stderr

@@ -69,13 +69,20 @@ Expected<void> Session::process_record(const channel::Record &record) {
     // Questions, and what may be the missing part of a collective, wait for none.
     if (header.reply_slot == channel::kNoReply && hint != std::to_underlying(protocol::IssueCollectives::kId))
         communicators_.backlog().count([this] { return ending() || channel_->interrupted(); });
+    std::optional<Turn> turn;
     if (const auto *row = message_row(hint); row != nullptr && row->payload) {
+        await_turn(turn, hint, {});
+        if (!*turn)
+            return {};
         make_current(header.context);
         return process_message(header, hint, record.message, false);
     }
     const auto message = std::span(scratch_).first(record.message.size());
     channel::copy_once(message, record.message);
     const auto id = protocol::peek_id(message);
+    await_turn(turn, id, message);
+    if (!*turn)
+        return {};
     make_current(header.context);
     auto done = id < driver_api::kApiCount ? process_driver_call(header, id, message, false)
                                            : process_message(header, id, message, false);
@@ -104,7 +111,7 @@ Expected<void> Session::process_message(const channel::RecordHeader &header, std
     if (row->replies != (header.reply_slot != channel::kNoReply))
         return broken(row->name, row->replies ? "it leaves no place for the reply" : "it has no reply");
     if (row->waits && !may_block) {
-        hand_over(header, id, message);
+        hand_over(header, id, message, false);
         return {};
     }
     const ObjectTable::Origin origin(header.context, 0);
@@ -119,7 +126,7 @@ Expected<void> Session::process_message(const channel::RecordHeader &header, std
     if (auto done = row->handle(call, message); !done)
         return done;
     if (call.wants_later())
-        hand_over(header, id, message);
+        hand_over(header, id, message, row->uses_memory);
     return {};
 }
 
@@ -134,7 +141,7 @@ Expected<void> Session::process_driver_call(const channel::RecordHeader &header,
         return broken(info.symbol, row.replies ? "it leaves no place for the reply" : "it has no reply");
     const auto &rule = driver_rule(info.legacy);
     if (rule.waits && !may_block && !done_soon(rule, message)) {
-        hand_over(header, id, message);
+        hand_over(header, id, message, rule.uses_memory);
         return {};
     }
     // One for each thread: a reply is encoded into it, and it keeps its memory.
@@ -194,8 +201,11 @@ bool Session::done_soon(const DriverRule &rule, std::span<const std::byte> messa
 
 // The message is copied: the record's place is used again, and so is the copy that this thread has of it.
 void Session::hand_over(const channel::RecordHeader &header, std::uint32_t id,
-                        std::span<const std::byte> message) {
-    auto job = [this, header, id, copy = std::vector(message.begin(), message.end())] {
+                        std::span<const std::byte> message, bool uses_memory) {
+    auto job = [this, header, id, uses_memory, copy = std::vector(message.begin(), message.end())] {
+        std::optional<Turn> turn;
+        if (uses_memory && !turn.emplace(*this))
+            return;
         make_current_here(header.context);
         try {
             auto done = id < driver_api::kApiCount ? process_driver_call(header, id, copy, true)

@@ -38,7 +38,7 @@ class Restore {
   public:
     Restore(image::Reader &reader, const BackEnd &back_end, Restored &out)
         : reader_(reader), back_end_(back_end), driver_(back_end.driver()), out_(out), session_(*out.session),
-          copier_(driver_, image::kPiece) {}
+          copier_(driver_, session_.slabs(), image::kPiece) {}
     ~Restore() { unmap_allocation(); }
     Restore(const Restore &) = delete;
     Restore &operator=(const Restore &) = delete;
@@ -228,8 +228,12 @@ Expected<void> Restore::slab(const Record &record) {
         .address = fixed->address, .size = fixed->size, .kind = RangeKind::slab, .context = fixed->context};
     if (auto added = session_.addresses().add(range); !added)
         return record.wrong(added.error().message());
+    const auto result = [&] {
+        const Session::Turn turn(session_);
+        return turn ? session_.map_slab(range) : CUDA_ERROR_OUT_OF_MEMORY;
+    }();
     session_.make_current_for(fixed->context);
-    if (const auto result = session_.map_slab(range); result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         static_cast<void>(session_.addresses().remove(range));
         return driver_says(
             record, fmt::format("the slab {:#x}+{:#x} cannot be had here", fixed->address, fixed->size),

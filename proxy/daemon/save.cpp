@@ -37,7 +37,7 @@ class Save {
   public:
     Save(Session &session, const PausedClient &client, image::Writer &writer)
         : session_(session), client_(client), writer_(writer), driver_(session.driver()),
-          copier_(driver_, image::kPiece) {}
+          copier_(driver_, session.slabs(), image::kPiece) {}
 
     [[nodiscard]] Expected<Saved> run();
 

@@ -34,8 +34,9 @@ Session::Session(const SessionPlace &place, const BackEnd &back_end, DeviceOutpu
       link_(std::move(link)), on_closed_(std::move(closed)),
       addresses_({.address = place.window, .size = place.window_size}, place.host_slice(),
                  place.device_slice()),
-      objects_(addresses_, back_end.device(), place.client.ordinal), callbacks_(link_), communicators_(*this),
-      scratch_(channel_->geometry().record_limit) {}
+      objects_(addresses_, back_end.device(), place.client.ordinal),
+      slabs_(back_end, [this](std::uint64_t context) { make_current_for(context); }), callbacks_(link_),
+      communicators_(*this), scratch_(channel_->geometry().record_limit) {}
 
 std::string Session::who() const {
     return fmt::format("session {} (pid {}, uid {})", place_.number, place_.peer.pid, place_.peer.uid);
@@ -133,6 +134,9 @@ void Session::end(const std::string &reason, bool rule_broken) {
     pause_.close();
     reports_.close();
     communicators_.abort_all("has ended");
+    gate_.end();
+    if (residency_ != nullptr)
+        residency_->look();
     link_.shut_down();
     // Without an owner there are no threads: who made the session gives back.
     if (auto self = weak_from_this().lock())
@@ -188,6 +192,7 @@ void Session::close_down() {
 // Order: what may be done while the device still works, then the contexts (which ends the work), then what
 // contexts use.
 void Session::give_back() {
+    slabs_.close(); // whoever moves them has ended before their contexts do
     relax_capture_mode();
     communicators_.abort_all("has ended");
     communicators_.forget_words();
@@ -229,6 +234,8 @@ void Session::give_back() {
             unmap_host(range);
             break;
         }
+    if (residency_ != nullptr)
+        residency_->leave(gate_);
     const std::scoped_lock lock(slice_lock_);
     if (const auto slice = place_.device_slice(); std::exchange(slice_held_, false))
         check(driver.cuMemAddressFree(slice.address, slice.size), "cuMemAddressFree");

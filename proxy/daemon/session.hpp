@@ -19,10 +19,13 @@
 #include "link_states.hpp"
 #include "mailbox.hpp"
 #include "object_table.hpp"
+#include "parked_streams.hpp"
 #include "pause.hpp"
 #include "proxy/channel/link.hpp"
 #include "proxy/channel/server_end.hpp"
 #include "question.hpp"
+#include "residency.hpp"
+#include "slabs.hpp"
 #include "staging.hpp"
 #include "workers.hpp"
 
@@ -66,7 +69,7 @@ struct SessionPlace {
     }
 };
 
-class Session : public std::enable_shared_from_this<Session> {
+class Session final : public Tenant, public std::enable_shared_from_this<Session> {
   public:
     // output may be nullptr: nothing is relayed. closed: called by the last thread, when nothing of the
     // session is left in the driver, and when the client has left what it has here.
@@ -76,15 +79,17 @@ class Session : public std::enable_shared_from_this<Session> {
     Session &operator=(const Session &) = delete;
     Session(Session &&) = delete;
     Session &operator=(Session &&) = delete;
-    ~Session() = default;
+    ~Session() override = default;
 
     // --- for the daemon's main thread
+    // Before anything else: whoever shares the device with others takes turns with them.
+    void take_turns(std::shared_ptr<Residency> residency);
     void start();
     // A packet of the client's; an error is a broken rule.
     [[nodiscard]] Expected<void> deliver(channel::Packet packet);
     // From any thread, as often as one likes: the first reason counts and is logged. Returns at once.
     void end(const std::string &reason, bool rule_broken);
-    [[nodiscard]] bool ending() const { return ending_.load(std::memory_order_acquire); }
+    [[nodiscard]] bool ending() const override { return ending_.load(std::memory_order_acquire); }
     [[nodiscard]] bool closed() const { return closed_.load(std::memory_order_acquire); }
     // A client that detaches leaves its session as it is, without threads, and may come back to it.
     enum class Presence : std::uint8_t {
@@ -109,8 +114,43 @@ class Session : public std::enable_shared_from_this<Session> {
         return active_trace != nullptr && active_trace->repeating ? *unread_ : *channel_;
     }
     // Bytes of device memory that slabs have now.
-    [[nodiscard]] std::uint64_t slab_bytes() const { return slab_bytes_.load(std::memory_order_relaxed); }
-    [[nodiscard]] std::string who() const;
+    [[nodiscard]] std::uint64_t slab_bytes() const { return slabs_.bytes(); }
+    [[nodiscard]] std::string who() const override;
+
+    // --- turns at the device
+    // What uses the session's memory on the device does it while one of these lives. false: the session ends.
+    class Turn {
+      public:
+        explicit Turn(Session &session) : session_(session), has_(session.enter()) {}
+        ~Turn() { session_.gate_.leave(); }
+        Turn(const Turn &) = delete;
+        Turn &operator=(const Turn &) = delete;
+        Turn(Turn &&) = delete;
+        Turn &operator=(Turn &&) = delete;
+        [[nodiscard]] explicit operator bool() const { return has_; }
+
+      private:
+        Session &session_;
+        bool has_;
+    };
+    [[nodiscard]] bool quiet() override;
+    [[nodiscard]] bool waits_on_device() override {
+        return communicators_.backlog().unfinished() > parked_.count(communicators_.backlog());
+    }
+    [[nodiscard]] std::uint64_t on_device() const override { return slabs_.on_device(); }
+    [[nodiscard]] CUresult send_out() override;
+    // Whether the memory of sessions moves.
+    [[nodiscard]] bool crowded() const { return residency_ != nullptr && residency_->crowded(); }
+    // Of the record that is just carried out: all that the session has put on the device before has ended,
+    // but for what waits in parked streams. So its collectives may begin at once, and their streams are
+    // parked.
+    [[nodiscard]] bool settled() const { return settled_; }
+    [[nodiscard]] ParkedStreams &parked() { return parked_; }
+    [[nodiscard]] Slabs &slabs() { return slabs_; }
+    // Bytes that other sessions have on the device.
+    [[nodiscard]] std::uint64_t taken_by_others() const {
+        return residency_ == nullptr ? 0 : residency_->taken() - std::min(residency_->taken(), on_device());
+    }
 
     // One record, as the thread that reads the ring does it; also for the fuzzer. An error is a broken rule.
     [[nodiscard]] Expected<void> process(const channel::Record &record);
@@ -194,6 +234,7 @@ class Session : public std::enable_shared_from_this<Session> {
     // Reserves the addresses of the session's slice in the driver, once: whatever is mapped there needs it.
     [[nodiscard]] CUresult hold_slice();
     // Slabs, program's mappings, shared host memory: made by the handlers, given back here at the end.
+    // With its turn.
     [[nodiscard]] CUresult map_slab(const Range &slab);
     void unmap_slab(const Range &slab);
     void unmap_slabs_of(std::uint64_t context);
@@ -223,7 +264,14 @@ class Session : public std::enable_shared_from_this<Session> {
     [[nodiscard]] Expected<void> process_message(const channel::RecordHeader &header, std::uint32_t id,
                                                  std::span<const std::byte> message, bool may_block);
     [[nodiscard]] bool done_soon(const DriverRule &rule, std::span<const std::byte> message);
-    void hand_over(const channel::RecordHeader &header, std::uint32_t id, std::span<const std::byte> message);
+    void hand_over(const channel::RecordHeader &header, std::uint32_t id, std::span<const std::byte> message,
+                   bool uses_memory);
+    [[nodiscard]] bool enter();
+    [[nodiscard]] CUresult bring_in(bool on_host);
+    [[nodiscard]] bool settle_for_collective();
+    [[nodiscard]] bool may_overtake(std::uint32_t id, std::span<const std::byte> message);
+    void wait_for_collectives();
+    void await_turn(std::optional<Turn> &turn, std::uint32_t id, std::span<const std::byte> message);
     [[nodiscard]] Expected<void> check_objects();
     [[nodiscard]] bool is_traced(const JournalRule &rule) const;
     // The number of the capture that a stream is in; 0: it is not captured.
@@ -241,6 +289,12 @@ class Session : public std::enable_shared_from_this<Session> {
 
     AddressBook addresses_;
     ObjectTable objects_;
+    std::shared_ptr<Residency> residency_; // nullptr: nothing moves
+    Gate gate_;
+    Slabs slabs_;
+    ParkedStreams parked_;
+    bool settled_ = false;
+    bool never_settles_ = false; // on the device is what ends only when the program goes on
     Blobs blobs_;
     Mailbox mailbox_;
     Callbacks callbacks_;
@@ -258,7 +312,6 @@ class Session : public std::enable_shared_from_this<Session> {
     std::mutex captures_lock_;
     std::set<std::uint64_t> captured_streams_;
     std::atomic<std::size_t> captures_ = 0; // how many these are
-    std::atomic<std::uint64_t> slab_bytes_ = 0;
     std::mutex slice_lock_;
     bool slice_held_ = false;
     std::mutex mappings_lock_;

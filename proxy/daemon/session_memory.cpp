@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A session's memory in the driver: slabs, mappings of the program, shared host memory, and whose memory it
 // is.
-#include "device_memory.hpp"
 #include "host_shares.hpp"
 #include "log.hpp"
 #include "session.hpp"
@@ -41,21 +40,27 @@ CUresult Session::hold_slice() {
 CUresult Session::map_slab(const Range &slab) {
     if (const auto result = hold_slice(); result != CUDA_SUCCESS)
         return result;
-    if (const auto result = map_memory(back_end_, slab.address, slab.size); result != CUDA_SUCCESS)
+    const auto result = slabs_.map(slab.address, slab.size, slab.context, false);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || residency_ == nullptr || taken_by_others() == 0 ||
+        slabs_.bytes() + slab.size > residency_->room_for_one())
         return result;
-    slab_bytes_.fetch_add(slab.size, std::memory_order_relaxed);
-    return CUDA_SUCCESS;
+    // What waits here may leave the device meanwhile, and comes back before it has more.
+    gate_.leave();
+    const auto asked = residency_->ask(gate_, [this, slab](bool on_host) {
+        const auto back = bring_in(on_host);
+        return back == CUDA_SUCCESS ? slabs_.map(slab.address, slab.size, slab.context, on_host) : back;
+    });
+    if (asked != CUDA_SUCCESS && !enter())
+        gate_.enter_in_vain();
+    return asked == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : asked;
 }
 
 void Session::unmap_slab(const Range &slab) {
     if (!addresses_.remove(slab))
         return;
-    const auto check = [this](CUresult result, const char *what) {
-        if (result != CUDA_SUCCESS)
-            kLog.warning("{}: {} of a slab: {}", who(), what, result_name(driver(), result));
-    };
-    check(driver().cuMemUnmap(slab.address, slab.size), "cuMemUnmap");
-    slab_bytes_.fetch_sub(slab.size, std::memory_order_relaxed);
+    slabs_.unmap(slab.address, slab.size);
+    if (crowded())
+        residency_->look();
 }
 
 void Session::unmap_slabs_of(std::uint64_t context) {

@@ -36,8 +36,9 @@ def tool(*words, check=True):
 class Place:
     """Sockets in a directory, and the proxies behind them, one for each virtual device."""
 
-    def __init__(self, devices=1, options=()):
+    def __init__(self, devices=1, options=(), variables=None):
         self.options = list(options)
+        self.variables = variables or {}  # of the proxies' environment
         self.directory = tempfile.TemporaryDirectory(prefix="singularity-images-")
         self.devices = devices
         self.proxies = [None] * devices
@@ -67,7 +68,7 @@ class Place:
             self.proxies[device] = subprocess.Popen(
                 [proxied.program("singularity-proxyd"), "--driver", proxied.program("softgpu", "libcuda.so.1"), "--socket",
                  self.socket(device), "--control", self.control(device), "--ready-fd", str(writing), "--die-with-parent", *self.options],
-                pass_fds=[writing], stderr=log, env=dict(os.environ, SINGULARITY_SOFTGPU_DEVICES="1"))
+                pass_fds=[writing], stderr=log, env=dict(os.environ, SINGULARITY_SOFTGPU_DEVICES="1", **self.variables))
         os.close(writing)
         with os.fdopen(ready) as line:
             assert line.readline(), self.log()

@@ -186,7 +186,8 @@ def test_a_detached_client_that_ends_leaves_nothing(place, client):
     other = steady(place)
     try:
         assert other.stdout.readline().split() == ["ready", "1"]
-        assert free_memory(place) < before
+        # Each has a device of its own, as far as it is told.
+        assert free_memory(place) == before
         assert place.save("image", "--detach")["clients"] == 2
     finally:
         other.kill()

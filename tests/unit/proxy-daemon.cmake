@@ -23,6 +23,10 @@ list(TRANSFORM sources REPLACE ".+" "${proxyd_tests}/\\0.cpp")
 singularity_unit_tests(proxy_daemon SOURCES ${sources} USES proxy_daemon_testing)
 add_dependencies(proxy_daemon_tests singularity-proxyd proxyd_fake_driver)
 
+singularity_unit_test(proxy_daemon_residency SOURCES ${proxyd_tests}/residency.cpp
+    USES singularity_proxyd_parts singularity_common LINKS Threads::Threads)
+target_include_directories(proxy_daemon_residency PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)
+
 # With these sanitizers the kernel places mappings.
 if(NOT SINGULARITY_SANITIZE MATCHES "address|thread")
     singularity_target(proxyd_mapping_library COMPONENT tests TYPE MODULE SOURCES ${proxyd_tests}/mapping_library.cpp)

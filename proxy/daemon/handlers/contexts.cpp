@@ -59,9 +59,12 @@ CUresult handle(Call &call, const Request<protocol::DestroyContext> &request,
     static_cast<void>(call.driver().cuCtxSetCurrent(*context));
     if (call.driver().cuCtxSynchronize != nullptr)
         static_cast<void>(call.driver().cuCtxSynchronize());
+    session.slabs().keep(handle, true);
     const auto result = call.driver().cuCtxDestroy_v2(*context);
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
+        session.slabs().keep(handle, false);
         return result;
+    }
     call.objects().forget_context(handle);
     call.objects().remove(kHandleContext, handle);
     session.contexts_changed();

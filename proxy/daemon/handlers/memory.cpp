@@ -5,6 +5,7 @@
 #include "host_shares.hpp"
 #include "log.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -159,7 +160,9 @@ CUresult handle(Call &call, const Request<protocol::MemoryInfo> & /*request*/,
     std::size_t free = 0;
     std::size_t total = 0;
     const auto result = call.driver().cuMemGetInfo_v2(&free, &total);
-    reply.fixed.free = free;
+    // What other sessions have on the device leaves it when this one needs the room.
+    const auto mine = call.session().slab_bytes();
+    reply.fixed.free = std::min(free + call.session().taken_by_others(), total - std::min(total, mine));
     reply.fixed.total = total;
     return result;
 }

@@ -52,14 +52,13 @@ void killed_client_is_cleaned_up(void **) {
         char byte = 0;
         assert_int_equal(read(ends[0], &byte, 1), 1);
         close(ends[0]);
-        Client witness(proxy.socket());
-        witness.make_context();
-        const auto before = witness.free_memory();
+        const auto before = free_on_device(proxy.socket());
         kill(child, SIGKILL);
         assert_int_equal(waitpid(child, nullptr, 0), child);
-        assert_true(wait_until([&] { return witness.free_memory() == before + 8 * protocol::kSlabUnit; },
-                               soon(), "the memory", std::chrono::milliseconds(5))
-                        .has_value());
+        assert_true(
+            wait_until([&] { return free_on_device(proxy.socket()) == before + 8 * protocol::kSlabUnit; },
+                       soon(), "the memory", std::chrono::milliseconds(5))
+                .has_value());
     }
     proxy.expect_log("everything was given back");
 }

@@ -228,6 +228,12 @@ std::int32_t Client::synchronize(std::uint64_t stream) {
     return driver_result(request);
 }
 
+channel::Identity identity_of(const std::filesystem::path &socket) {
+    auto asking = need(channel::Link::connect(socket, soon()));
+    need(asking.send(channel::PacketType::identify, 0, {}, {}, soon()));
+    return need(channel::struct_of<channel::Identity>(need(asking.receive(soon()))));
+}
+
 std::uint64_t Client::free_memory() {
     const auto bytes = ask(protocol::MemoryInfo{});
     const auto reply = need(protocol::decode_reply<protocol::MemoryInfo>(bytes));

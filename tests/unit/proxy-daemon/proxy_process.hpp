@@ -81,6 +81,13 @@ inline std::uint64_t handle(unsigned kind, std::uint64_t index) {
     return std::uint64_t{0x0C00'0000'0000} | (std::uint64_t{kind} << 36) | (index << 4);
 }
 
+// What a daemon says of its device to anybody.
+channel::Identity identity_of(const std::filesystem::path &socket);
+// Bytes that no session has there.
+inline std::uint64_t free_on_device(const std::filesystem::path &socket) {
+    return identity_of(socket).free_memory;
+}
+
 class Client {
   public:
     explicit Client(const std::filesystem::path &socket, std::uint64_t window = 0);
@@ -168,6 +175,7 @@ class Client {
     void launch(std::uint64_t function, std::span<const std::byte> parameters = {}, std::uint64_t stream = 1);
     std::int32_t synchronize(std::uint64_t stream = 1);
     void send_packet(channel::PacketType type, std::uint64_t ticket);
+    // As a device of its own would have it.
     std::uint64_t free_memory();
     // stream: the legacy default one unless said.
     std::vector<std::byte> read(std::uint64_t address, std::uint64_t size, std::uint64_t stream = 1);

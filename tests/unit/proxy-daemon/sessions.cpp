@@ -94,10 +94,7 @@ void identify_needs_no_session(void **) {
     Client client(proxy.socket());
     client.make_context();
     client.map_slab(0);
-    const auto link = need(channel::Link::connect(proxy.socket(), soon()));
-    auto &asking = const_cast<channel::Link &>(link);
-    need(asking.send(channel::PacketType::identify, 0, {}, {}, soon()));
-    const auto identity = need(channel::struct_of<channel::Identity>(need(asking.receive(soon()))));
+    const auto identity = identity_of(proxy.socket());
     assert_string_equal(identity.device.name.data(), "fake device");
     assert_int_equal(identity.free_memory, (256 << 20) - protocol::kSlabUnit);
 }

@@ -77,6 +77,8 @@ class Member {
         bool released = false;
     };
     [[nodiscard]] State state() const;
+    // Whether its groups go from device to device.
+    [[nodiscard]] bool linked() const;
     // Until it is no longer joining, and so many groups are complete, or it has failed.
     [[nodiscard]] State wait(std::uint64_t completed, const Deadline &deadline);
     // The next group; it is begun once begin() has been called for it. The operations have been checked.

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Whose memory is on the device, where that of all sessions does not fit.
+//
+// As long as it fits nothing of this happens: sessions count the calls that they begin, no more. From the
+// moment when the driver has no memory left for one of them the device is crowded, and they take turns. Who
+// needs memory, or needs its own back, asks for it and waits. One thread serves these requests, one after the
+// other: it moves out memory of sessions that have nothing to do, until the request can be met. Nobody's
+// memory leaves while its work may touch it: new calls wait at the session's gate, and what is on the device
+// has ended. Addresses stay: what is exchanged is the memory behind them.
+//
+// A session has nothing to do when it waits for the other ranks of a collective, when it waits here itself,
+// or when it has been idle for a while; and its turn is over when it has lasted for a quantum. Where all that
+// could leave waits for a collective that needs who asks (work was put behind that collective before the
+// device was crowded), who asks works in memory of the host until there is room.
+#pragma once
+
+#include "driver_api/backend.hpp"
+#include "proxy/libcuda/cuda.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace singularity::proxyd {
+
+// A session, as its turns see it. Called by the thread that serves requests.
+class Tenant {
+  public:
+    Tenant() = default;
+    Tenant(const Tenant &) = delete;
+    Tenant &operator=(const Tenant &) = delete;
+    Tenant(Tenant &&) = delete;
+    Tenant &operator=(Tenant &&) = delete;
+    virtual ~Tenant() = default;
+
+    [[nodiscard]] virtual std::string who() const = 0;
+    [[nodiscard]] virtual bool ending() const = 0;
+    // Whether all that it has put on the device has ended. No call of it is under way.
+    [[nodiscard]] virtual bool quiet() = 0;
+    // Whether what is on the device waits for a collective that is not complete.
+    [[nodiscard]] virtual bool waits_on_device() = 0;
+    // Bytes that it would free.
+    [[nodiscard]] virtual std::uint64_t on_device() const = 0;
+    // Some of these. What fails has lost memory, and so the session.
+    [[nodiscard]] virtual CUresult send_out() = 0;
+};
+
+// Where a call goes through on its way to the device. Any thread of the session.
+class Gate {
+  public:
+    // Whether the session has its turn. What has entered leaves.
+    [[nodiscard]] bool enter() {
+        entered_.fetch_add(1);
+        if (open_.load())
+            return true;
+        leave();
+        return false;
+    }
+    void leave() { left_.fetch_add(1); }
+    // The one that asks is the only one inside.
+    [[nodiscard]] bool alone() const {
+        const auto left = left_.load();
+        return entered_.load() == left + 1;
+    }
+    // The session has lost its turn and nobody is inside.
+    [[nodiscard]] bool is_shut() const { return !open_.load() && empty(); }
+    // Waits for other ranks, having left.
+    void wait_for_others(bool begins) { waits_.store(begins); }
+    // Whoever waits for the session's turn need not any more; whoever has lost it is counted all the same.
+    void end() { ended_.store(true); }
+    void enter_in_vain() { entered_.fetch_add(1); }
+
+  private:
+    friend class Residency;
+    // Who enters after this was asked has found it open.
+    [[nodiscard]] bool empty() const {
+        const auto left = left_.load();
+        return entered_.load() == left;
+    }
+
+    std::atomic<std::uint64_t> entered_ = 0;
+    std::atomic<std::uint64_t> left_ = 0;
+    std::atomic<bool> open_ = true;
+    std::atomic<bool> waits_ = false;
+    std::atomic<bool> ended_ = false;
+};
+
+class Residency {
+  public:
+    using Clock = std::chrono::steady_clock;
+    struct Rules {
+        std::uint64_t device_bytes = 0;            // of the device
+        std::chrono::milliseconds quantum{10'000}; // of a turn that has no end of its own
+        std::chrono::milliseconds idle{2};         // who has done nothing for so long has nothing to do
+        std::chrono::milliseconds patience{200};   // until memory of the host has to do
+    };
+    explicit Residency(Rules rules) : rules_(rules) {}
+    Residency(const Residency &) = delete;
+    Residency &operator=(const Residency &) = delete;
+    Residency(Residency &&) = delete;
+    Residency &operator=(Residency &&) = delete;
+    // No session is left.
+    ~Residency();
+
+    // The gate lives as long as the tenant does.
+    void join(const std::shared_ptr<Tenant> &tenant, Gate &gate);
+    void leave(const Gate &gate);
+    // Whoever waits looks again: something has ended.
+    void look();
+
+    [[nodiscard]] bool crowded() const { return crowded_.load(std::memory_order_relaxed); }
+
+    // Memory of the device is counted before it is made. false: there is none left, which the driver is not
+    // asked about. Where there are several sessions some is left for what the driver itself needs. back: it
+    // is memory that had been there before.
+    [[nodiscard]] bool take(std::uint64_t bytes, bool back);
+    void give_back(std::uint64_t bytes);
+    // Bytes of memory that sessions have on the device.
+    [[nodiscard]] std::uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }
+    // Bytes that one session can have.
+    [[nodiscard]] std::uint64_t room_for_one();
+    [[nodiscard]] std::uint64_t device_bytes() const { return rules_.device_bytes; }
+
+    // What is asked for is done by attempt(), on the thread that serves requests, as often as it takes:
+    // CUDA_ERROR_OUT_OF_MEMORY says that memory has to be moved out first. on_host: this time memory of the
+    // host has to do. The caller has not entered its gate; after CUDA_SUCCESS it has. CUDA_ERROR_NOT_READY:
+    // the tenant ends. CUDA_ERROR_OUT_OF_MEMORY: nobody else has anything that could leave.
+    using Attempt = std::function<CUresult(bool on_host)>;
+    [[nodiscard]] CUresult ask(Gate &gate, Attempt attempt);
+
+    // What has happened, for the log and tests.
+    struct Counts {
+        std::uint64_t turns = 0;   // requests that were met
+        std::uint64_t moved = 0;   // bytes moved out
+        std::uint64_t on_host = 0; // requests that memory of the host has met
+    };
+    [[nodiscard]] Counts counts();
+
+  private:
+    struct Seat {
+        std::weak_ptr<Tenant> tenant;
+        Gate *gate = nullptr;
+        Clock::time_point turn;                    // its begin
+        Clock::time_point seen;                    // idle since then, as far as it was looked at
+        std::uint64_t entered = ~std::uint64_t{0}; // when it was looked at
+        unsigned requests = 0;
+        bool leaves = false; // its turn is over, its work is not
+    };
+    struct Request {
+        Gate *gate = nullptr;
+        Attempt attempt;
+        CUresult result = CUDA_ERROR_NOT_READY;
+        bool done = false;
+    };
+    void run();
+    void serve(Request &request);
+    [[nodiscard]] std::shared_ptr<Tenant> tenant_of(const Gate *gate);
+    // Who can leave now, its gate closed; nullptr: nobody. others: whether anybody could later; stuck:
+    // whether one of them waits on the device.
+    [[nodiscard]] std::shared_ptr<Tenant> who_leaves(const Gate *but, bool &others, bool &stuck);
+    [[nodiscard]] bool can_leave(const std::shared_ptr<Tenant> &tenant, Seat &seat, Clock::time_point now);
+    void complain(const Tenant &tenant, const Gate *gate, std::chrono::seconds waited);
+    [[nodiscard]] Clock::duration idle() const;    // lock_ is held
+    [[nodiscard]] Clock::duration quantum() const; // lock_ is held
+
+    Rules rules_;
+    std::atomic<bool> crowded_ = false;
+    std::atomic<std::uint64_t> taken_ = 0;
+    std::mutex lock_;
+    std::condition_variable changed_; // for who serves
+    std::condition_variable served_;  // for who has asked
+    std::map<const Gate *, Seat> seats_;
+    std::deque<std::shared_ptr<Request>> requests_;
+    Counts counts_;
+    Clock::duration last_{}; // how long the last request took to be met, moving
+    std::thread thread_;
+    bool stopping_ = false;
+};
+
+} // namespace singularity::proxyd

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A session's turns at a device whose sessions' memory does not fit (residency.hpp).
+#include "call_order.hpp"
+#include "log.hpp"
+#include "proxy/protocol/collective.hpp"
+#include "session.hpp"
+
+#include <bit>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace singularity::proxyd {
+
+namespace {
+
+// What is on the device in front of a collective ends by itself. What does not (it waits for something that
+// the program does later) is not waited for any longer, and not again.
+constexpr std::chrono::seconds kToSettle{60};
+constexpr std::chrono::microseconds kLookAtDevice{20};
+
+} // namespace
+
+void Session::take_turns(std::shared_ptr<Residency> residency) {
+    residency_ = std::move(residency);
+    slabs_.use_rules(residency_);
+    residency_->join(shared_from_this(), gate_);
+}
+
+bool Session::enter() {
+    if (gate_.enter())
+        return true;
+    const auto result = residency_->ask(gate_, [this](bool on_host) { return bring_in(on_host); });
+    if (result == CUDA_SUCCESS)
+        return true;
+    if (result != CUDA_ERROR_NOT_READY)
+        end(fmt::format("its memory ({} MiB) cannot be brought back to the device: {}", slabs_.bytes() >> 20,
+                        result_name(driver(), result)),
+            false);
+    gate_.enter_in_vain();
+    return false;
+}
+
+// The thread that serves requests: it alone opens and shuts gates.
+CUresult Session::bring_in(bool on_host) {
+    return slabs_.bring_in(on_host, [this] { return gate_.is_shut() && quiet(); });
+}
+
+bool Session::quiet() {
+    const auto &calls = driver();
+    if (captures() || calls.cuStreamQuery == nullptr)
+        return false;
+    const auto idle = [&](std::uint64_t context, CUstream stream) {
+        make_current_for(context);
+        return calls.cuStreamQuery(stream) != CUDA_ERROR_NOT_READY;
+    };
+    for (const auto &[context, real] : objects_.handles(driver_api::kHandleContext))
+        if (!idle(context, nullptr))
+            return false;
+    static_cast<void>(parked_.count(communicators_.backlog()));
+    for (const auto &[stream, real] : objects_.handles(driver_api::kHandleStream))
+        if (!parked_.has(stream) && !idle(objects_.context_of(stream), std::bit_cast<CUstream>(real)))
+            return false;
+    return true;
+}
+
+CUresult Session::send_out() {
+    const auto result = slabs_.send_out();
+    if (result != CUDA_SUCCESS)
+        end(fmt::format("its memory cannot be moved to memory of the host: {}",
+                        result_name(driver(), result)),
+            false);
+    return result;
+}
+
+// The ring's thread, with its turn.
+bool Session::settle_for_collective() {
+    if (never_settles_ || communicators_.several_of_one())
+        return false;
+    const auto until = Deadline::after(kToSettle);
+    while (!gate_.alone() || !quiet()) {
+        if (ending() || channel_->interrupted())
+            return false;
+        if (until.expired()) {
+            kLog.warning(
+                "{}: what it has put on the device has not ended in {} s: it keeps its turn in collectives",
+                who(), kToSettle.count());
+            never_settles_ = true;
+            return false;
+        }
+        std::this_thread::sleep_for(kLookAtDevice);
+    }
+    return true;
+}
+
+// The ring's thread, without its turn: meanwhile others have the device.
+void Session::wait_for_collectives() {
+    gate_.wait_for_others(true);
+    residency_->look();
+    communicators_.backlog().wait_for_all([this] { return ending() || channel_->interrupted(); });
+    gate_.wait_for_others(false);
+}
+
+// Whether a call may be carried out although streams are parked.
+bool Session::may_overtake(std::uint32_t id, std::span<const std::byte> message) {
+    const auto order = order_of(id, message);
+    switch (order.kind) {
+    case CallOrder::Kind::nothing:
+        return true;
+    case CallOrder::Kind::collectives: // what the parked ones lack may be among them
+        return parked_.waits_only_for(order.stream, order.communicator);
+    case CallOrder::Kind::marks:
+        if (!parked_.all_alone())
+            return false;
+        parked_.record(order.event, order.stream);
+        return true;
+    case CallOrder::Kind::its_stream:
+        return parked_.all_alone() && !parked_.has(order.stream);
+    case CallOrder::Kind::event: // a parked stream does nothing with memory, whatever it waits for
+        return parked_.all_alone() && (parked_.has(order.stream) || !parked_.comes_after(order.event));
+    case CallOrder::Kind::everything:
+        break;
+    }
+    return false;
+}
+
+// Once it is the record's turn: what it has to come after is complete, and the session's memory is there.
+void Session::await_turn(std::optional<Turn> &turn, std::uint32_t id, std::span<const std::byte> message) {
+    if (parked_.count(communicators_.backlog()) != 0 && !may_overtake(id, message))
+        wait_for_collectives();
+    turn.emplace(*this);
+    settled_ = *turn && id == std::to_underlying(protocol::IssueCollectives::kId) && crowded() &&
+               settle_for_collective();
+    if (settled_)
+        contexts_changed(); // looking at all of them has changed the current one
+}
+
+} // namespace singularity::proxyd

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// The device memory behind a session's slabs, in chunks: each is on the device, in memory of the host, or in
+// memory of the host that the device works in. Its address is the same wherever it is.
+#pragma once
+
+#include "back_end.hpp"
+#include "common/error.hpp"
+#include "driver_api/backend.hpp"
+#include "residency.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+
+namespace singularity::proxyd {
+
+// Memory of this process, given back with it.
+class HostCopy {
+  public:
+    // Nothing: there is no such memory.
+    [[nodiscard]] static std::unique_ptr<HostCopy> make(std::uint64_t size);
+    ~HostCopy();
+    HostCopy(const HostCopy &) = delete;
+    HostCopy &operator=(const HostCopy &) = delete;
+    HostCopy(HostCopy &&) = delete;
+    HostCopy &operator=(HostCopy &&) = delete;
+    [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+
+  private:
+    explicit HostCopy(std::span<std::byte> bytes) : bytes_(bytes) {}
+    std::span<std::byte> bytes_;
+};
+
+// Any thread. A chunk is moved, or used by way of use(), by one at a time.
+class Slabs {
+  public:
+    // What is moved at once: it needs as much memory of the host.
+    static constexpr std::uint64_t kChunk = std::uint64_t{64} << 20;
+
+    // Makes a context current on the calling thread.
+    using Enter = std::function<void(std::uint64_t context)>;
+    Slabs(const BackEnd &back_end, Enter enter) : back_end_(back_end), enter_(std::move(enter)) {}
+    Slabs(const Slabs &) = delete;
+    Slabs &operator=(const Slabs &) = delete;
+    Slabs(Slabs &&) = delete;
+    Slabs &operator=(Slabs &&) = delete;
+    ~Slabs() = default;
+
+    // Before anything else; nullptr: the driver alone decides what fits, and nothing is moved.
+    void use_rules(std::shared_ptr<Residency> residency) { residency_ = std::move(residency); }
+
+    // Multiples of the allocation granularity, in addresses that are reserved. context: whose it is.
+    [[nodiscard]] CUresult map(std::uint64_t address, std::uint64_t size, std::uint64_t context,
+                               bool on_host);
+    // What was mapped there.
+    void unmap(std::uint64_t address, std::uint64_t size);
+    // Nothing is mapped or moved any more.
+    void close();
+    // What a context has stays where it is, since the context is being destroyed, or may move again.
+    void keep(std::uint64_t context, bool stays);
+
+    [[nodiscard]] std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+    [[nodiscard]] std::uint64_t on_device() const { return on_device_.load(std::memory_order_relaxed); }
+
+    // Moves everything to where the device works with it. CUDA_ERROR_OUT_OF_MEMORY: for the rest there is no
+    // room. on_host: what is not on the device stays in memory of the host, which the device works in.
+    // is_quiet: asked before what it works in there already is moved to the device.
+    [[nodiscard]] CUresult bring_in(bool on_host, const std::function<bool()> &is_quiet);
+    // Moves a chunk to memory of the host. No work of the session is on the device.
+    [[nodiscard]] CUresult send_out();
+
+    // Calls what(piece) for memory, piece by piece in order; nothing moves meanwhile. Memory that is in no
+    // slab is on the device.
+    struct Piece {
+        std::uint64_t address = 0; // on the device
+        std::byte *host = nullptr; // nullptr: it is there
+        std::uint64_t offset = 0;
+        std::uint64_t size = 0;
+    };
+    [[nodiscard]] Expected<void> use(std::uint64_t address, std::uint64_t size,
+                                     const std::function<Expected<void>(const Piece &)> &what);
+
+  private:
+    struct Chunk {
+        std::uint64_t size = 0;
+        std::uint64_t context = 0;
+        bool lent = false; // mapped, in memory of the host
+        bool stays = false;
+        std::unique_ptr<HostCopy> host; // nullptr: it is mapped
+    };
+    using Chunks = std::map<std::uint64_t, Chunk>; // by address
+    // With the lock held.
+    [[nodiscard]] CUresult make(std::uint64_t address, Chunk &chunk, bool on_host);
+    [[nodiscard]] CUresult take_out(std::uint64_t address, Chunk &chunk);
+    [[nodiscard]] CUresult put_in(std::uint64_t address, Chunk &chunk, bool on_host);
+    void drop(std::uint64_t address, Chunk &chunk);
+    [[nodiscard]] CUresult copy(std::uint64_t address, Chunk &chunk, bool in);
+
+    const BackEnd &back_end_;
+    Enter enter_;
+    std::shared_ptr<Residency> residency_;
+    std::atomic<std::uint64_t> bytes_ = 0;
+    std::atomic<std::uint64_t> on_device_ = 0;
+    std::mutex lock_;
+    Chunks chunks_;
+    bool closed_ = false;
+};
+
+} // namespace singularity::proxyd

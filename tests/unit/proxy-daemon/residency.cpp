@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Turns at a device that is too small, with sessions that are only counted: whoever is inside its gate has
+// all its memory, and everybody gets a turn.
+#include "residency.hpp"
+
+#include "cmocka.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace singularity;
+using namespace singularity::proxyd;
+
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kDevice = 100;
+constexpr auto kLimit = 20s; // of what has to happen
+
+Residency::Rules rules() { return {.device_bytes = kDevice, .quantum = 50ms, .idle = 1ms, .patience = 20ms}; }
+
+// Has so many bytes, in chunks of one.
+class Counted final : public Tenant {
+  public:
+    Counted(std::shared_ptr<Residency> residency, std::uint64_t wants)
+        : wants_(wants), residency_(std::move(residency)) {}
+    ~Counted() override { leave(); }
+
+    static std::shared_ptr<Counted> make(const std::shared_ptr<Residency> &residency, std::uint64_t wants) {
+        auto made = std::make_shared<Counted>(residency, wants);
+        residency->join(made, made->gate);
+        return made;
+    }
+    void leave() {
+        gate.end();
+        residency_->leave(gate);
+        const std::scoped_lock lock(lock_);
+        residency_->give_back(there_);
+        there_ = 0;
+    }
+    std::string who() const override { return "a tenant"; }
+    bool ending() const override { return ends.load(); }
+    bool quiet() override { return !works.load(); }
+    bool waits_on_device() override { return stuck.load(); }
+    std::uint64_t on_device() const override {
+        const std::scoped_lock lock(lock_);
+        return there_;
+    }
+    CUresult send_out() override {
+        const std::scoped_lock lock(lock_);
+        if (inside.load() != 0)
+            ++violations;
+        if (there_ == 0)
+            return CUDA_SUCCESS;
+        --there_;
+        residency_->give_back(1);
+        return CUDA_SUCCESS;
+    }
+    CUresult bring_in(bool on_host) {
+        const std::scoped_lock lock(lock_);
+        while (there_ + lent_ < wants_) {
+            if (residency_->take(1, true))
+                ++there_;
+            else if (on_host)
+                ++lent_;
+            else
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        return CUDA_SUCCESS;
+    }
+    // What a session does with each call.
+    CUresult enter() {
+        if (gate.enter())
+            return CUDA_SUCCESS;
+        return residency_->ask(gate, [this](bool on_host) { return bring_in(on_host); });
+    }
+    // Its first call.
+    CUresult begin() {
+        return residency_->ask(gate, [this](bool on_host) { return bring_in(on_host); });
+    }
+    bool complete() const {
+        const std::scoped_lock lock(lock_);
+        return there_ + lent_ == wants_;
+    }
+    std::uint64_t lent() const {
+        const std::scoped_lock lock(lock_);
+        return lent_;
+    }
+
+    Gate gate;
+    std::atomic<bool> works = false;
+    std::atomic<bool> stuck = false;
+    std::atomic<bool> ends = false;
+    std::atomic<unsigned> inside = 0;
+    std::atomic<unsigned> violations = 0;
+
+  private:
+    std::uint64_t wants_;
+    std::shared_ptr<Residency> residency_;
+    mutable std::mutex lock_;
+    std::uint64_t there_ = 0;
+    std::uint64_t lent_ = 0;
+};
+
+bool in_time(const std::function<bool()> &what) {
+    const auto until = Clock::now() + kLimit;
+    while (!what()) {
+        if (Clock::now() > until)
+            return false;
+        std::this_thread::sleep_for(200us);
+    }
+    return true;
+}
+
+void who_is_idle_leaves(void ** /*state*/) {
+    const auto residency = std::make_shared<Residency>(rules());
+    const auto first = Counted::make(residency, 60);
+    const auto second = Counted::make(residency, 60);
+    assert_int_equal(first->begin(), CUDA_SUCCESS);
+    first->gate.leave();
+    assert_int_equal(second->begin(), CUDA_SUCCESS);
+    assert_int_equal(second->on_device(), 60);
+    // Only as much as was needed.
+    assert_int_equal(first->on_device(), 40);
+    assert_false(first->gate.enter());
+    second->gate.leave();
+    assert_int_equal(first->enter(), CUDA_SUCCESS);
+    assert_true(first->complete());
+    first->gate.leave();
+    assert_int_equal(residency->counts().turns, 3);
+    assert_int_equal(residency->counts().moved, 20 + 20);
+}
+
+void what_fits_stays(void ** /*state*/) {
+    const auto residency = std::make_shared<Residency>(rules());
+    const auto first = Counted::make(residency, 40);
+    const auto second = Counted::make(residency, 40);
+    for (const auto &one : {first, second}) {
+        assert_int_equal(one->begin(), CUDA_SUCCESS);
+        one->gate.leave();
+    }
+    for (int index = 0; index < 100; ++index)
+        for (const auto &one : {first, second}) {
+            assert_true(one->gate.enter());
+            one->gate.leave();
+        }
+    assert_int_equal(residency->counts().moved, 0);
+}
+
+void nobody_leaves_in_a_call_or_with_work_on_the_device(void ** /*state*/) {
+    auto long_turns = rules();
+    long_turns.quantum = 1h;
+    const auto residency = std::make_shared<Residency>(long_turns);
+    const auto first = Counted::make(residency, 60);
+    const auto second = Counted::make(residency, 60);
+    assert_int_equal(first->begin(), CUDA_SUCCESS);
+    first->works = true;
+    std::atomic<bool> met = false;
+    std::thread asks([&] {
+        assert_int_equal(second->begin(), CUDA_SUCCESS);
+        met = true;
+        second->gate.leave();
+    });
+    std::this_thread::sleep_for(30ms);
+    assert_false(met);
+    first->gate.leave();
+    std::this_thread::sleep_for(30ms);
+    assert_false(met);
+    assert_true(first->complete());
+    first->works = false;
+    residency->look();
+    assert_true(in_time([&] { return met.load(); }));
+    asks.join();
+}
+
+// One that never waits and is never idle: its calls wait at the gate, and its work ends.
+void a_turn_ends(void ** /*state*/) {
+    const auto residency = std::make_shared<Residency>(rules());
+    const auto busy = Counted::make(residency, 60);
+    const auto other = Counted::make(residency, 60);
+    assert_int_equal(busy->begin(), CUDA_SUCCESS);
+    busy->gate.leave();
+    std::atomic<bool> stop = false;
+    std::atomic<unsigned> turns = 0;
+    std::thread calls([&] {
+        while (!stop) {
+            if (busy->enter() != CUDA_SUCCESS)
+                return;
+            busy->works = true;
+            busy->gate.leave();
+            std::this_thread::sleep_for(100us);
+            busy->works = false;
+        }
+    });
+    for (; turns < 3; ++turns) {
+        assert_int_equal(turns == 0 ? other->begin() : other->enter(), CUDA_SUCCESS);
+        other->gate.leave();
+        assert_true(in_time([&] { return busy->complete(); }));
+    }
+    stop = true;
+    calls.join();
+}
+
+void memory_of_the_host_has_to_do(void ** /*state*/) {
+    const auto residency = std::make_shared<Residency>(rules());
+    const auto waits = Counted::make(residency, 60);
+    const auto needed = Counted::make(residency, 60);
+    assert_int_equal(waits->begin(), CUDA_SUCCESS);
+    waits->gate.leave();
+    // Its work waits for a collective that needs the other one.
+    waits->works = true;
+    waits->stuck = true;
+    assert_int_equal(needed->begin(), CUDA_SUCCESS);
+    assert_int_equal(needed->lent(), 20);
+    assert_int_equal(waits->on_device(), 60);
+    assert_int_equal(residency->counts().on_host, 1);
+    needed->gate.leave();
+}
+
+void more_than_there_is_is_refused(void ** /*state*/) {
+    const auto residency = std::make_shared<Residency>(rules());
+    const auto alone = Counted::make(residency, 10);
+    assert_int_equal(residency->ask(alone->gate, [](bool) { return CUDA_ERROR_OUT_OF_MEMORY; }),
+                     CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+void who_ends_waits_no_longer(void ** /*state*/) {
+    const auto residency = std::make_shared<Residency>(rules());
+    const auto stays = Counted::make(residency, 60);
+    const auto ends = Counted::make(residency, 60);
+    assert_int_equal(stays->begin(), CUDA_SUCCESS); // and never leaves its gate
+    std::atomic<int> result = CUDA_SUCCESS;
+    std::thread asks([&] { result = ends->begin(); });
+    std::this_thread::sleep_for(5ms);
+    ends->ends = true;
+    ends->gate.end();
+    residency->look();
+    asks.join();
+    assert_int_equal(result, CUDA_ERROR_NOT_READY);
+    assert_true(stays->complete());
+    // And the next request is served.
+    const auto next = Counted::make(residency, 30);
+    ends->leave();
+    stays->gate.leave();
+    assert_int_equal(next->begin(), CUDA_SUCCESS);
+    next->gate.leave();
+}
+
+// Every way that turns can interleave, as far as threads find them.
+void whoever_is_inside_has_everything(void ** /*state*/) {
+    constexpr unsigned kCalls = 60;
+    const auto residency = std::make_shared<Residency>(rules());
+    std::vector<std::shared_ptr<Counted>> all;
+    for (const std::uint64_t wants : {90, 60, 50, 30, 20})
+        all.push_back(Counted::make(residency, wants));
+    std::atomic<unsigned> wrong = 0;
+    std::vector<std::thread> threads;
+    for (const auto &one : all)
+        for (int thread = 0; thread < 2; ++thread)
+            threads.emplace_back([&wrong, one] {
+                if (one->begin() != CUDA_SUCCESS)
+                    ++wrong;
+                one->gate.leave();
+                for (unsigned call = 0; call < kCalls; ++call) {
+                    if (one->enter() != CUDA_SUCCESS) {
+                        ++wrong;
+                        return;
+                    }
+                    ++one->inside;
+                    if (!one->complete())
+                        ++wrong;
+                    std::this_thread::yield();
+                    --one->inside;
+                    one->gate.leave();
+                    if (call % 8 == 0) {
+                        one->gate.wait_for_others(true);
+                        std::this_thread::yield();
+                        one->gate.wait_for_others(false);
+                    }
+                }
+            });
+    for (auto &thread : threads)
+        thread.join();
+    assert_int_equal(wrong, 0);
+    for (const auto &one : all)
+        assert_int_equal(one->violations, 0);
+    assert_true(residency->counts().moved != 0);
+}
+
+} // namespace
+
+int main() {
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(who_is_idle_leaves),
+        cmocka_unit_test(what_fits_stays),
+        cmocka_unit_test(nobody_leaves_in_a_call_or_with_work_on_the_device),
+        cmocka_unit_test(a_turn_ends),
+        cmocka_unit_test(memory_of_the_host_has_to_do),
+        cmocka_unit_test(more_than_there_is_is_refused),
+        cmocka_unit_test(who_ends_waits_no_longer),
+        cmocka_unit_test(whoever_is_inside_has_everything),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
