@@ -4,8 +4,11 @@
 // LD_LIBRARY_PATH alone would miss a program that opens /usr/lib/x86_64-linux-gnu/libcuda.so.1.
 //
 // It is loaded before everything else, in a namespace of its own, into every program of the job: it must be
-// small, link nothing but the C library, and keep no state but two paths.
+// small, link nothing but the C library, and keep little state. It also looks after NVRTC: nvrtc.hpp.
+#include "nvrtc.hpp"
+
 #include <array>
+#include <bit>
 #include <climits>
 #include <cstddef>
 #include <cstdint>
@@ -65,6 +68,24 @@ extern "C" {
             if (const char *const found = target(at); found != nullptr)
                 return const_cast<char *>(found); // the interface's type; the linker does not write to it
     return const_cast<char *>(name);
+}
+
+// What this returns is which of the object's bindings to other objects an auditor wants to see: none.
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): link.h's are the C library's own
+[[gnu::visibility("default")]] unsigned la_objopen(link_map *object, Lmid_t space, std::uintptr_t *cookie) {
+    *cookie = 0;
+    if (space == LM_ID_BASE) {
+        *cookie = reinterpret_cast<std::uintptr_t>(object);
+        singularity::redirect::object_mapped(*object);
+    }
+    return 0;
+}
+
+// NOLINTNEXTLINE(readability-non-const-parameter): as link.h declares it
+[[gnu::visibility("default")]] unsigned la_objclose(std::uintptr_t *cookie) {
+    if (*cookie != 0)
+        singularity::redirect::object_unmapped(*std::bit_cast<const link_map *>(*cookie));
+    return 0;
 }
 
 } // extern "C"

@@ -33,7 +33,8 @@ def workloads():
 
 def undisturbed(command, devices):
     """Output and errors of a program on the software GPU itself, and how long it took."""
-    environment = dict(os.environ, LD_LIBRARY_PATH=built("softgpu"), SINGULARITY_SOFTGPU_DEVICES=str(devices), WORKLOADS_DATA=DATA)
+    environment = dict(os.environ, LD_LIBRARY_PATH=built("softgpu"), LD_AUDIT=built("libsingularity-redirect.so"),
+                       SINGULARITY_SOFTGPU_DEVICES=str(devices), WORKLOADS_DATA=DATA)
     began = time.monotonic()
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                           timeout=PATIENCE, check=True)

@@ -97,8 +97,9 @@ class Place:
 
     def environment(self, **more):
         sockets = ":".join(self.socket(device) for device in range(self.devices))
-        return dict(os.environ, SINGULARITY_PROXY_SOCKETS=sockets, LD_LIBRARY_PATH=proxied.program("client"),
-                    SINGULARITY_PROXY_ATTACH_TIMEOUT=str(PATIENCE), WORKLOADS_DATA=WORKLOADS_DATA, **more)
+        return {**os.environ, "SINGULARITY_PROXY_SOCKETS": sockets, "LD_LIBRARY_PATH": proxied.program("client"),
+                "LD_AUDIT": proxied.program("libsingularity-redirect.so"), "SINGULARITY_PROXY_ATTACH_TIMEOUT": str(PATIENCE),
+                "WORKLOADS_DATA": WORKLOADS_DATA, **more}
 
     def __enter__(self):
         return self

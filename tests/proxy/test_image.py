@@ -24,8 +24,8 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 
 def direct(name, devices, *arguments):
-    environment = dict(os.environ, LD_LIBRARY_PATH=proxied.program("softgpu"), SINGULARITY_SOFTGPU_DEVICES=str(devices),
-                       WORKLOADS_DATA=image_proxy.WORKLOADS_DATA)
+    environment = dict(os.environ, LD_LIBRARY_PATH=proxied.program("softgpu"), LD_AUDIT=proxied.program("libsingularity-redirect.so"),
+                       SINGULARITY_SOFTGPU_DEVICES=str(devices), WORKLOADS_DATA=image_proxy.WORKLOADS_DATA)
     start = time.monotonic()
     done = subprocess.run([proxied.program("workloads", name), *arguments], env=environment, capture_output=True, timeout=PATIENCE,
                           check=False)

@@ -86,6 +86,7 @@ class Runner:
         if self.options.softgpu:
             before = environment.get("LD_LIBRARY_PATH")
             environment["LD_LIBRARY_PATH"] = str(self.options.softgpu) + (f":{before}" if before else "")
+            environment["LD_AUDIT"] = str(self.options.softgpu.parent / "libsingularity-redirect.so")  # for NVRTC
         return run(command, environment, self.options.deadline)
 
     def proxied(self, command, devices):

@@ -115,13 +115,17 @@ void linking(void ** /*state*/) {
     CUlinkState link = nullptr;
     void *image = nullptr;
     std::size_t size = 0;
-    const auto add = [&](std::string text) {
-        return cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, text.data(), text.size() + 1, "text", 0, nullptr,
-                                nullptr);
+    const auto add = [&](std::string text, CUjitInputType type = CU_JIT_INPUT_PTX) {
+        return cuLinkAddData_v2(link, type, text.data(), text.size() + 1, "text", 0, nullptr, nullptr);
     };
     ok(cuLinkCreate_v2(0, nullptr, nullptr, &link));
     ok(add(one));
-    ok(add(two));
+    // NVRTC's machine code for the software GPU is PTX; what is machine code cannot be linked.
+    expect_result(add("\x7f"
+                      "ELF\x02\x01",
+                      CU_JIT_INPUT_CUBIN),
+                  CUDA_ERROR_NO_BINARY_FOR_GPU);
+    ok(add(two, CU_JIT_INPUT_CUBIN));
     ok(cuLinkComplete(link, &image, &size));
     CUmodule module = nullptr;
     CUfunction function = nullptr;

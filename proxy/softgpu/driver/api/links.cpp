@@ -13,7 +13,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include <elf.h>
 
 namespace singularity::softgpu::driver {
 
@@ -54,7 +57,11 @@ CUresult add(Context &context, CUlinkState handle, CUjitInputType type, const vo
     const std::scoped_lock lock((*link)->mutex);
     const auto *const bytes = static_cast<const std::byte *>(data);
     std::string text;
-    if (type == CU_JIT_INPUT_PTX) {
+    // What NVRTC gives for machine code here is PTX: proxy/launcher/nvrtc.hpp.
+    const bool compiled =
+        type == CU_JIT_INPUT_CUBIN && !std::string_view(static_cast<const char *>(data), size)
+                                           .starts_with(std::string_view(ELFMAG, SELFMAG));
+    if (type == CU_JIT_INPUT_PTX || compiled) {
         text.assign(static_cast<const char *>(data), size);
         while (text.ends_with('\0'))
             text.pop_back();
