@@ -9,10 +9,14 @@ singularity_unit_tests(proxy_softgpu SOURCES ${softgpu_tests}/parser.cpp ${softg
 target_include_directories(proxy_softgpu_tests PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
 
 if(TARGET singularity_engine)
-    set(sources floats halves integers matrices)
+    set(sources floats halves integers matrices wmma)
     list(TRANSFORM sources REPLACE ".+" "${softgpu_tests}/engine_\\0.cpp")
     singularity_unit_tests(proxy_softgpu_engine SOURCES ${sources} USES singularity_engine singularity_common)
     target_include_directories(proxy_softgpu_engine_tests PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
+    # Where NVIDIA's assembler is there, it takes what the tests write.
+    find_program(SINGULARITY_PTXAS ptxas HINTS /usr/local/cuda/bin /usr/local/cuda-13.0/bin DOC "assembler of PTX")
+    target_compile_definitions(proxy_softgpu_engine_tests
+                               PRIVATE SINGULARITY_PTXAS="$<$<BOOL:${SINGULARITY_PTXAS}>:${SINGULARITY_PTXAS}>")
     get_property(lanes_v3 GLOBAL PROPERTY SINGULARITY_LANES_V3)
     if(lanes_v3)
         add_test(NAME unit.proxy_softgpu_only_symbol

@@ -32,6 +32,7 @@ bool needs_own_path(const Instruction &instruction) {
     case Opcode::elect:
     case Opcode::activemask:
     case Opcode::mma:
+    case Opcode::wmma:
     case Opcode::ldmatrix:
     case Opcode::stmatrix:
     case Opcode::movmatrix:
@@ -196,6 +197,7 @@ void FunctionCompiler::body(const Instruction &instruction, const ptx::Block &bl
         collective_instruction(instruction);
         return;
     case Opcode::mma:
+    case Opcode::wmma:
     case Opcode::ldmatrix:
     case Opcode::stmatrix:
     case Opcode::movmatrix:
@@ -273,7 +275,7 @@ std::string spell(const Instruction &instruction) {
     word(ptx::Field::comparison, instruction.comparison);
     word(ptx::Field::operation, instruction.operation);
     word(ptx::Field::rounding, instruction.rounding);
-    for (unsigned flag = 1; flag <= 32; ++flag)
+    for (unsigned flag = 1; flag <= ptx::kMostFlags; ++flag)
         if (instruction.has(static_cast<Flag>(flag)))
             word(ptx::Field::flag, flag);
     word(ptx::Field::vector, instruction.vector);

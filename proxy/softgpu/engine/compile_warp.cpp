@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 namespace singularity::softgpu::engine {
 
 void FunctionCompiler::barrier(const Instruction &instruction) {
@@ -81,7 +83,10 @@ void FunctionCompiler::collective_instruction(const Instruction &instruction) {
 void FunctionCompiler::matrix(const Instruction &instruction) {
     Op op;
     std::vector<Ref> rows;
-    std::vector<Destination> destinations;
+    op.run = select_matrix(instruction);
+    if (op.run == nullptr)
+        unsupported("the engine does not know it");
+    const auto tuples = matrix_tuples(instruction);
     for (std::uint32_t i = 0; i < instruction.operand_count; ++i) {
         const Operand &each = operand(instruction, i);
         if (each.kind == Operand::Kind::none)
@@ -93,9 +98,17 @@ void FunctionCompiler::matrix(const Instruction &instruction) {
         }
         const bool writes = i == 0 && instruction.opcode != Opcode::stmatrix;
         const std::uint32_t count = each.kind == Operand::Kind::vector ? each.count : 1;
+        const TupleForm form = i < tuples.size() ? tuples[i] : TupleForm{};
+        if (form.count != 0 && form.count != count)
+            unsupported(fmt::format("its operand {} has {} registers and not {}", i, count, form.count));
         for (std::uint32_t k = 0; k < count; ++k) {
             const Operand &element =
                 each.kind == Operand::Kind::vector ? function_.operands[each.index + k] : each;
+            const Type type =
+                element.kind == Operand::Kind::reg ? function_.registers[element.index] : element.type;
+            if (form.count != 0 && row_width(type) != form.width)
+                unsupported(fmt::format("its operand {} is of registers of {} bytes and not {}", i,
+                                        row_width(type), form.width));
             if (element.kind == Operand::Kind::reg) {
                 rows.push_back(register_row(element.index));
             } else if (writes) {
@@ -109,9 +122,6 @@ void FunctionCompiler::matrix(const Instruction &instruction) {
     }
     op.extra = extra_rows(rows);
     op.count = static_cast<std::uint8_t>(rows.size());
-    op.run = select_matrix(instruction);
-    if (op.run == nullptr)
-        unsupported("the engine does not know it");
     add(op);
 }
 

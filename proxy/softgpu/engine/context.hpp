@@ -99,6 +99,9 @@ struct Access {
 };
 // bytes: of the whole access of one lane.
 void resolve_general(Context &context, const Op &op, std::uint32_t bytes, bool write, Access &access);
+// The host's address of [address of the lane + offset, and so many bytes on], checked.
+[[nodiscard]] std::byte *resolve_lane(Context &context, const Op &op, unsigned lane, std::uint64_t offset,
+                                      std::uint64_t bytes, std::uint64_t alignment, bool write);
 // The range that holds [first, last], from the operation's cache if it can; nullptr: none.
 [[nodiscard]] const Range *find_range(Context &context, const Op &op, std::uint64_t first,
                                       std::uint64_t last);

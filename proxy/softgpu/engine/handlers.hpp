@@ -70,6 +70,12 @@ void release(Context &, const Op &);
 [[nodiscard]] Handler select_collective(const ptx::Instruction &instruction);
 [[nodiscard]] std::uint64_t collective_index(const ptx::Instruction &instruction); // Op::immediate of it
 [[nodiscard]] Handler select_matrix(const ptx::Instruction &instruction);
+// How many registers an operand of a matrix instruction has, and of how many bytes; 0: not said here.
+struct TupleForm {
+    unsigned count = 0;
+    unsigned width = 0;
+};
+[[nodiscard]] std::array<TupleForm, 4> matrix_tuples(const ptx::Instruction &instruction);
 [[nodiscard]] Handler select_asynchronous(const ptx::Instruction &instruction);
 
 } // namespace singularity::softgpu::engine

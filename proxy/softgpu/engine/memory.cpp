@@ -71,57 +71,59 @@ const Range *find_range(Context &context, const Op &op, std::uint64_t first, std
     return cached = range;
 }
 
+std::byte *resolve_lane(Context &context, const Op &op, unsigned lane, std::uint64_t offset,
+                        std::uint64_t bytes, std::uint64_t alignment, bool write) {
+    std::uint64_t address = op.immediate + offset;
+    if (op.base == Base::row64)
+        address += row<std::uint64_t>(context, op.o[5])[lane];
+    else if (op.base == Base::row32)
+        address = static_cast<std::uint32_t>(address + row<std::uint32_t>(context, op.o[5])[lane]);
+    Place place = op.place;
+    if (place == Place::generic) {
+        const std::uint64_t window = address & ~kWindowMask;
+        place = window == kSharedWindow  ? Place::shared
+                : window == kLocalWindow ? Place::local
+                                         : Place::global;
+        if (place != Place::global)
+            address &= kWindowMask;
+    } else if (place == Place::frame) {
+        address += context.local_base;
+    }
+    if (address % alignment != 0)
+        raise_address_fault(FaultKind::misaligned_address, lane, address, bytes, place, write);
+    std::byte *host = nullptr;
+    switch (place) {
+    case Place::shared:
+        if (address < context.shared_size && bytes <= context.shared_size - address)
+            host = context.shared + address;
+        break;
+    case Place::local:
+    case Place::frame:
+        if (address < context.local_stride && bytes <= context.local_stride - address)
+            host = context.local + lane * context.local_stride + address;
+        break;
+    default: {
+        const Range *range = find_range(context, op, address, address + bytes - 1);
+        const auto parameters = reinterpret_cast<std::uintptr_t>(context.parameters);
+        const bool parameter = address - parameters < context.parameters_size &&
+                               bytes <= context.parameters_size - (address - parameters);
+        if ((range != nullptr && (range->writable || !write)) || (parameter && !write))
+            host = reinterpret_cast<std::byte *>(address); // NOLINT: an address of this process
+        break;
+    }
+    }
+    if (host == nullptr)
+        raise_address_fault(FaultKind::illegal_address, lane, address, bytes, place, write);
+    return host;
+}
+
 void resolve_general(Context &context, const Op &op, std::uint32_t bytes, bool write, Access &access) {
     access.contiguous = false;
     access.uniform = false;
     std::byte *any = nullptr;
-    for (unsigned lane = 0; lane < kLanes; ++lane) {
-        if ((context.mask & (1U << lane)) == 0)
-            continue;
-        std::uint64_t address = op.immediate;
-        if (op.base == Base::row64)
-            address += row<std::uint64_t>(context, op.o[5])[lane];
-        else if (op.base == Base::row32)
-            address = static_cast<std::uint32_t>(address + row<std::uint32_t>(context, op.o[5])[lane]);
-        Place place = op.place;
-        if (place == Place::generic) {
-            const std::uint64_t window = address & ~kWindowMask;
-            place = window == kSharedWindow  ? Place::shared
-                    : window == kLocalWindow ? Place::local
-                                             : Place::global;
-            if (place != Place::global)
-                address &= kWindowMask;
-        } else if (place == Place::frame) {
-            address += context.local_base;
-        }
-        if (address % bytes != 0)
-            raise_address_fault(FaultKind::misaligned_address, lane, address, bytes, place, write);
-        std::byte *host = nullptr;
-        switch (place) {
-        case Place::shared:
-            if (address < context.shared_size && bytes <= context.shared_size - address)
-                host = context.shared + address;
-            break;
-        case Place::local:
-        case Place::frame:
-            if (address < context.local_stride && bytes <= context.local_stride - address)
-                host = context.local + lane * context.local_stride + address;
-            break;
-        default: {
-            const Range *range = find_range(context, op, address, address + bytes - 1);
-            const auto parameters = reinterpret_cast<std::uintptr_t>(context.parameters);
-            const bool parameter = address - parameters < context.parameters_size &&
-                                   bytes <= context.parameters_size - (address - parameters);
-            if ((range != nullptr && (range->writable || !write)) || (parameter && !write))
-                host = reinterpret_cast<std::byte *>(address); // NOLINT: an address of this process
-            break;
-        }
-        }
-        if (host == nullptr)
-            raise_address_fault(FaultKind::illegal_address, lane, address, bytes, place, write);
-        access.at[lane] = host;
-        any = host;
-    }
+    for (unsigned lane = 0; lane < kLanes; ++lane)
+        if ((context.mask & (1U << lane)) != 0)
+            any = access.at[lane] = resolve_lane(context, op, lane, 0, bytes, bytes, write);
     for (unsigned lane = 0; lane < kLanes; ++lane)
         if ((context.mask & (1U << lane)) == 0)
             access.at[lane] = any;

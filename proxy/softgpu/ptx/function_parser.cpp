@@ -49,6 +49,10 @@ Type part_of(Type whole, std::size_t parts) {
     }
 }
 
+// Tuples are as long as the shape and the type say, and their registers are of other types than the elements:
+// the engine compares them.
+bool spreads_matrices(Opcode opcode) { return opcode == Opcode::mma || opcode == Opcode::wmma; }
+
 template <class Enum>
 Enum field(const DecodedForm &form, Field which) {
     return static_cast<Enum>(form.fields[static_cast<std::size_t>(which)]);
@@ -463,8 +467,8 @@ bool FunctionParser::fits(const OperandForm &form, const Raw &raw, const Decoded
 
     const std::uint32_t length = vector_length(field<Vector>(decoded, Field::vector));
     if (operand.kind == Kind::vector) {
-        if (!form.vector ||
-            (decoded.opcode != Opcode::mov && decoded.opcode != Opcode::mma && raw.elements.size() != length))
+        if (!form.vector || (decoded.opcode != Opcode::mov && !spreads_matrices(decoded.opcode) &&
+                             raw.elements.size() != length))
             return false;
         OperandForm element = form;
         element.vector = false;
@@ -501,7 +505,7 @@ void FunctionParser::store(const OperandForm &form, const Raw &raw, const Decode
         function_.operands.resize(function_.operands.size() + raw.elements.size());
         for (std::uint32_t i = 0; i < operand.count; ++i) {
             const Operand &part = raw.elements[i].operand;
-            if (decoded.opcode == Opcode::mma && part.kind == Operand::Kind::reg)
+            if (spreads_matrices(decoded.opcode) && part.kind == Operand::Kind::reg)
                 element.type = function_.registers[part.index];
             store(element, raw.elements[i], decoded, operand.index + i);
         }

@@ -256,10 +256,41 @@ constexpr InstructionForm kForms[] = {
     {"ldmatrix", "{sync}{aligned}{m8n8|m16n16}{x1|x2|x4}[trans][shared|shared::cta]{b16|b8}", "Du,a"},
     {"stmatrix", "{sync}{aligned}{m8n8}{x1|x2|x4}[trans][shared|shared::cta]{b16}", "a,Su"},
     {"movmatrix", "{sync}{aligned}{m8n8}{trans}{b16}", "du,su"},
-    {"mma",
-     "{sync}{aligned}{$mma}{row}{col}[satfinite]{f16|f32|f64|s32}{$multiplied}{$multiplied}{f16|f32|f64|s32}",
+    {"mma", "{sync}{aligned}{m8n8k4}{row|col}{row|col}{f16|f32}{f16}{f16}{f16|f32}", "D0,S1,S2,S3"},
+    {"mma", "{sync}{aligned}{m8n8k4|m16n8k4|m16n8k8|m16n8k16}{row}{col}[$round]{f64}{f64}{f64}{f64}",
      "D0,S1,S2,S3"},
-    {"mma", "{sync}{aligned}{$mma}{row}{col}{s32}{b1}{b1}{s32}{and|xor}{flag:popc}", "D0,S1,S2,S3"},
+    {"mma", "{sync}{aligned}{$mma}{row}{col}[satfinite]{f16|f32|s32}{$multiplied}{$multiplied}{f16|f32|s32}",
+     "D0,S1,S2,S3"},
+    {"mma", "{sync}{aligned}{m8n8k128|m16n8k128|m16n8k256}{row}{col}{s32}{b1}{b1}{s32}{and|xor}{flag:popc}",
+     "D0,S1,S2,S3"},
+    {"wmma", "{load}{flag:a|b}{sync}{aligned}{row|col}{$wmma}[$wmma_space]{f16|bf16|s8|u8}", "D0,a,su?"},
+    {"wmma", "{load}{flag:a|b}{sync}{aligned}{row|col}{m16n16k8}[$wmma_space]{tf32}", "D0,a,su?"},
+    {"wmma", "{load}{flag:a|b}{sync}{aligned}{row|col}{m8n8k4}[$wmma_space]{f64}", "D0,a,su?"},
+    {"wmma", "{load}{flag:a}{sync}{aligned}{row}{m8n8k32}[$wmma_space]{u4|s4}", "D0,a,su?"},
+    {"wmma", "{load}{flag:b}{sync}{aligned}{col}{m8n8k32}[$wmma_space]{u4|s4}", "D0,a,su?"},
+    {"wmma", "{load}{flag:a}{sync}{aligned}{row}{m8n8k128}[$wmma_space]{b1}", "D0,a,su?"},
+    {"wmma", "{load}{flag:b}{sync}{aligned}{col}{m8n8k128}[$wmma_space]{b1}", "D0,a,su?"},
+    {"wmma", "{load}{flag:c}{sync}{aligned}{row|col}{$wmma}[$wmma_space]{f16|f32|s32}", "D0,a,su?"},
+    {"wmma", "{load}{flag:c}{sync}{aligned}{row|col}{m16n16k8}[$wmma_space]{f32}", "D0,a,su?"},
+    {"wmma", "{load}{flag:c}{sync}{aligned}{row|col}{m8n8k4}[$wmma_space]{f64}", "D0,a,su?"},
+    {"wmma", "{load}{flag:c}{sync}{aligned}{row|col}{m8n8k32|m8n8k128}[$wmma_space]{s32}", "D0,a,su?"},
+    {"wmma", "{store}{flag:d}{sync}{aligned}{row|col}{$wmma}[$wmma_space]{f16|f32|s32}", "a,S0,su?"},
+    {"wmma", "{store}{flag:d}{sync}{aligned}{row|col}{m16n16k8}[$wmma_space]{f32}", "a,S0,su?"},
+    {"wmma", "{store}{flag:d}{sync}{aligned}{row|col}{m8n8k4}[$wmma_space]{f64}", "a,S0,su?"},
+    {"wmma", "{store}{flag:d}{sync}{aligned}{row|col}{m8n8k32|m8n8k128}[$wmma_space]{s32}", "a,S0,su?"},
+    {"wmma", "{mode:mma}{sync}{aligned}{row|col}{row|col}{$wmma}{f16|f32}{f16|f32}", "D0,Su,Su,S1"},
+    {"wmma", "{mode:mma}{sync}{aligned}{row|col}{row|col}{$wmma}{f32}{bf16}{bf16}{f32}", "D0,S1,S2,S3"},
+    {"wmma", "{mode:mma}{sync}{aligned}{row|col}{row|col}{$wmma}{s32}{s8}{s8}{s32}[satfinite]",
+     "D0,S1,S2,S3"},
+    {"wmma", "{mode:mma}{sync}{aligned}{row|col}{row|col}{$wmma}{s32}{u8}{u8}{s32}[satfinite]",
+     "D0,S1,S2,S3"},
+    {"wmma", "{mode:mma}{sync}{aligned}{row|col}{row|col}{m16n16k8}{f32}{tf32}{tf32}{f32}", "D0,S1,S2,S3"},
+    {"wmma", "{mode:mma}{sync}{aligned}{row|col}{row|col}{m8n8k4}[$round]{f64}{f64}{f64}{f64}",
+     "D0,S1,S2,S3"},
+    {"wmma", "{mode:mma}{sync}{aligned}{row}{col}{m8n8k32}{s32}{s4}{s4}{s32}[satfinite]", "D0,S1,S2,S3"},
+    {"wmma", "{mode:mma}{sync}{aligned}{row}{col}{m8n8k32}{s32}{u4}{u4}{s32}[satfinite]", "D0,S1,S2,S3"},
+    {"wmma", "{mode:mma}{and|xor}{flag:popc}{sync}{aligned}{row}{col}{m8n8k128}{s32}{b1}{b1}{s32}",
+     "D0,S1,S2,S3"},
 };
 
 struct WordList {
@@ -288,8 +319,10 @@ constexpr WordList kLists[] = {
     {"priority", "L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged"},
     {"prefetch", "L2::64B|L2::128B|L2::256B"},
     {"atomic", "and|or|xor|exch|add|inc|dec|min|max"},
-    {"mma", "m8n8k4|m8n8k16|m8n8k32|m8n8k128|m16n8k4|m16n8k8|m16n8k16|m16n8k32|m16n8k64|m16n8k128|m16n8k256"},
-    {"multiplied", "f16|bf16|tf32|f64|e4m3|e5m2|u8|s8|u4|s4"},
+    {"mma", "m8n8k16|m8n8k32|m16n8k4|m16n8k8|m16n8k16|m16n8k32|m16n8k64"},
+    {"wmma", "m16n16k16|m8n32k16|m32n8k16"},
+    {"wmma_space", "global|shared|shared::cta"},
+    {"multiplied", "f16|bf16|tf32|e4m3|e5m2|u8|s8|u4|s4"},
 };
 
 // Where a word is looked for when the row does not say.
@@ -462,9 +495,14 @@ void set(DecodedForm &form, const Meaning &meaning, std::size_t &types, std::siz
     case Field::space:
         form.spaces[spaces++ % form.spaces.size()] = static_cast<Space>(meaning.value);
         break;
-    case Field::flag:
-        form.flags |= flag_bit(static_cast<Flag>(meaning.value));
+    case Field::flag: {
+        auto flag = static_cast<Flag>(meaning.value);
+        const bool layout = flag == Flag::row || flag == Flag::column;
+        if (layout && (form.flags & (flag_bit(Flag::row) | flag_bit(Flag::column))) != 0)
+            flag = flag == Flag::row ? Flag::second_row : Flag::second_column;
+        form.flags |= flag_bit(flag);
         break;
+    }
     default:
         form.fields[static_cast<std::size_t>(meaning.field)] = meaning.value;
         break;

@@ -34,7 +34,7 @@
     X(testp, "testp") X(trap, "trap") X(vabsdiff, "vabsdiff") X(vadd, "vadd") X(vmax, "vmax") X(vmin, "vmin") X(vshl, "vshl") X(vshr, "vshr") X(vsub, "vsub") X(vabsdiff2, "vabsdiff2") X(vabsdiff4, "vabsdiff4") \
     X(vadd2, "vadd2") X(vadd4, "vadd4") X(vavrg2, "vavrg2") X(vavrg4, "vavrg4") X(vmax2, "vmax2") \
     X(vmax4, "vmax4") X(vmin2, "vmin2") X(vmin4, "vmin4") X(vote, "vote") X(vsub2, "vsub2") \
-    X(vsub4, "vsub4") X(xor_, "xor")
+    X(vsub4, "vsub4") X(wmma, "wmma") X(xor_, "xor")
 // clang-format on
 
 namespace singularity::ptx {
@@ -70,7 +70,7 @@ inline constexpr std::size_t kMaxOperands = 8;
 // The modifiers of one written instruction, decoded by one row.
 struct DecodedForm {
     Opcode opcode = Opcode::none;
-    std::uint32_t flags = 0;
+    std::uint64_t flags = 0;
     std::array<Type, 4> types{};
     std::array<Space, 2> spaces{};
     std::array<std::uint8_t, 13> fields{}; // by Field; `type`, `space` and `flag` are above

@@ -48,7 +48,7 @@ struct Operand {
 
 struct Instruction {
     Opcode opcode = Opcode::none;
-    std::uint32_t flags = 0; // flag_bit(Flag)
+    std::uint64_t flags = 0; // flag_bit(Flag)
     std::array<Type, 4> types{};
     Rounding rounding = Rounding::none;
     Comparison comparison = Comparison::none;

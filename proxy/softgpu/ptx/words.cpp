@@ -25,7 +25,7 @@ SINGULARITY_PTX_LIST(kHints, SINGULARITY_PTX_HINTS);
 SINGULARITY_PTX_LIST(kVectors, SINGULARITY_PTX_VECTORS);
 SINGULARITY_PTX_LIST(kShapes, SINGULARITY_PTX_SHAPES);
 SINGULARITY_PTX_LIST(kFlags, SINGULARITY_PTX_FLAGS);
-static_assert(kFlags.size() - 1 <= 32, "flags are bits of a 32-bit word");
+static_assert(kFlags.size() - 1 <= kMostFlags, "flags are bits of a word");
 
 // In the order of Field.
 constexpr std::array<std::span<const std::string_view>, 13> kFieldWords = {

@@ -43,7 +43,7 @@
     X(commit_group, "commit_group") X(wait_group, "wait_group") X(wait_all, "wait_all") X(wait, "wait") \
     X(launch_dependents, "launch_dependents") X(proxy, "proxy") X(mbarrier_init, "mbarrier_init") \
     X(l1, "L1") X(l2, "L2") X(warp, "warp") X(mbarrier, "mbarrier") X(fractional, "fractional") \
-    X(range, "range") X(cvt, "cvt")
+    X(range, "range") X(cvt, "cvt") X(load, "load") X(store, "store") X(multiply, "mma")
 
 #define SINGULARITY_PTX_SPACES(X) \
     X(global, "global") X(shared, "shared") X(local, "local") X(constant, "const") X(param, "param") \
@@ -78,15 +78,16 @@
     X(m16n8k256, "m16n8k256") X(m16n16k16, "m16n16k16") X(m32n8k16, "m32n8k16") X(m8n32k16, "m8n32k16") \
     X(m16n16k8, "m16n16k8") X(m16n16, "m16n16")
 
-// Yes-or-no words: any number of them, one bit each.
+// Yes-or-no words: any number of them, one bit each. Of a product's two layouts, the second is `second_`.
 #define SINGULARITY_PTX_FLAGS(X) \
     X(ftz, "ftz") X(sat, "sat") X(satfinite, "satfinite") X(relu, "relu") X(oob, "oob") X(nan, "NaN") \
     X(xorsign, "xorsign") X(abs, "abs") X(cc, "cc") X(noftz, "noftz") X(sync, "sync") \
     X(aligned, "aligned") X(nc, "nc") X(to, "to") X(shiftamt, "shiftamt") X(uniform, "uni") \
-    X(async, "async") X(noinc, "noinc") X(transposed, "trans") X(row_a, "row") X(column_b, "col") \
+    X(async, "async") X(noinc, "noinc") X(transposed, "trans") X(row, "row") X(column, "col") \
+    X(second_row, "row") X(second_column, "col") \
     X(parity, "parity") X(no_complete, "noComplete") X(alias, "alias") X(cta_barrier, "cta") \
     X(accumulate, "add") X(cache_hint, "L2::cache_hint") X(popcount, "popc") X(expects, "expect_tx") \
-    X(mask, "mask") X(left, "l") X(right, "r")
+    X(mask, "mask") X(left, "l") X(right, "r") X(matrix_a, "a") X(matrix_b, "b") X(matrix_c, "c") X(matrix_d, "d")
 // clang-format on
 
 namespace singularity::ptx {
@@ -131,8 +132,9 @@ enum class Field : std::uint8_t {
 [[nodiscard]] std::optional<std::uint8_t> word_value(Field field, std::string_view word);
 [[nodiscard]] std::string_view word_text(Field field, std::uint8_t value);
 
-[[nodiscard]] constexpr std::uint32_t flag_bit(Flag flag) {
-    return std::uint32_t{1} << (static_cast<unsigned>(flag) - 1U);
+inline constexpr unsigned kMostFlags = 64;
+[[nodiscard]] constexpr std::uint64_t flag_bit(Flag flag) {
+    return std::uint64_t{1} << (static_cast<unsigned>(flag) - 1U);
 }
 
 // Bytes of a value of the type in memory; a predicate has 1. 0 for what has no size (a texture reference).

@@ -195,24 +195,6 @@ st.global.f64 [%out], %fd5; st.global.f64 [%out+8], %fd6;)";
         }
 }
 
-// Whose layouts or numbers are not known here: refused by name before anything runs, never done wrongly.
-void products_that_are_refused(void **) {
-    for (const char *instruction :
-         {"mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%fd1, %fd2, %fd3, %fd4}, {%fd5, %fd6}, {%fd7}, "
-          "{%fd1, %fd2, %fd3, %fd4};",
-          "mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16 {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%r7, %r8}, "
-          "{%r1, %r2, %r3, %r4};",
-          "mma.sync.aligned.m16n8k128.row.col.s32.b1.b1.s32.xor.popc {%r1, %r2, %r3, %r4}, {%r5, %r6}, "
-          "{%r7}, "
-          "{%r1, %r2, %r3, %r4};"}) {
-        Device device(elementwise(instruction));
-        U *out = device.zeroed<U>(32);
-        const Fault fault = device.fault_of(device.launch("k", {1}, {32}, Arguments(out, out, out, out, 32U)),
-                                            FaultKind::not_supported);
-        expect_contains(fault.text, "mma");
-    }
-}
-
 void matrices_in_shared_memory(void **) {
     // 4 matrices of 8 x 8 halves; element (n, r, c) is 64 n + 8 r + c. Rows are 16 bytes.
     const std::string fill = R"(.shared .align 16 .b8 m[512];
@@ -316,7 +298,6 @@ void clusters_of_more_are_refused(void **) {
 int main() {
     const CMUnitTest tests[] = {cmocka_unit_test(products),
                                 cmocka_unit_test(products_of_doubles),
-                                cmocka_unit_test(products_that_are_refused),
                                 cmocka_unit_test(matrices_in_shared_memory),
                                 cmocka_unit_test(mbarriers),
                                 cmocka_unit_test(clusters_of_one_block),
