@@ -283,11 +283,12 @@ KernelInfo LoadedProgram::info(std::uint32_t index) {
     info.required_threads = function.limits.required_threads;
     info.cluster = function.limits.cluster;
     // PTX has as many registers as it likes; a real compiler would get along with about a third of them. A
-    // block of the largest size must fit an SM's 65536.
+    // block of the largest size must fit an SM's 65536, of which each warp is given a multiple of 256.
     std::uint64_t words = 0;
     for (const Type type : function.registers)
         words += type == Type::pred ? 0 : (ptx::type_size(type) + 3) / 4;
-    const std::uint64_t most = std::min<std::uint64_t>(255, 65536 / info.max_threads);
+    const std::uint64_t warps = (std::uint64_t{info.max_threads} + kLanes - 1) / kLanes;
+    const std::uint64_t most = std::min<std::uint64_t>(255, 65536 / warps / 256 * 256 / kLanes);
     info.registers = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(words / 3 + 10, 16, most));
     if (function.limits.max_registers != 0)
         info.registers = std::min(info.registers, function.limits.max_registers);

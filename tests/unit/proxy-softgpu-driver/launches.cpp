@@ -114,6 +114,24 @@ void questions(void ** /*state*/) {
     assert_int_equal(value, 2);
 }
 
+// A block that a kernel is compiled for fits a multiprocessor, however many registers its PTX has.
+void the_largest_block_fits(void ** /*state*/) {
+    const Scope scope;
+    for (int threads = 1; threads <= 1024; threads += threads < 32 ? 31 : 32) {
+        const std::string ptx = ".version 8.0\n.target sm_75\n.address_size 64\n"
+                                ".visible .entry k() .maxntid " +
+                                std::to_string(threads) + ", 1, 1 { .reg .b64 %r<4000>; ret; }\n";
+        CUmodule module = nullptr;
+        CUfunction function = nullptr;
+        ok(cuModuleLoadData(&module, ptx.c_str()));
+        ok(cuModuleGetFunction(&function, module, "k"));
+        int blocks = 0;
+        ok(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, threads, 0));
+        assert_true(blocks >= 1);
+        ok(cuModuleUnload(module));
+    }
+}
+
 } // namespace
 
 int main() {
@@ -122,6 +140,7 @@ int main() {
         cmocka_unit_test(limits),
         cmocka_unit_test(code_that_cannot_run_fails_the_context),
         cmocka_unit_test(questions),
+        cmocka_unit_test(the_largest_block_fits),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
