@@ -72,7 +72,7 @@ Ref FunctionCompiler::source(const Operand &operand, Type type) {
         const Ref row = register_row(operand.index);
         const unsigned own = row_width(function_.registers[operand.index]);
         if (own == width) {
-            if (!operand.negated)
+            if (!operand.negated || width != 0) // a negated number is the instruction's own
                 return row;
             const Ref inverse = temporary(0);
             add_move(predicate_not(), inverse, row);

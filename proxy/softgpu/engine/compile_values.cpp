@@ -144,6 +144,14 @@ void FunctionCompiler::set_modes(const Instruction &instruction, Op &op) {
     case Opcode::madc:
         op.mode = instruction.has(Flag::cc) ? 3 : 2;
         break;
+    case Opcode::vset:
+    case Opcode::vset2:
+    case Opcode::vset4:
+        op.mode = static_cast<std::uint8_t>((instruction.has(Flag::accumulate) ? 2U : 0U) |
+                                            (ptx::is_signed(instruction.types[0]) ? 8U : 0U) |
+                                            (ptx::is_signed(instruction.types[1]) ? 16U : 0U));
+        op.access = static_cast<std::uint8_t>(instruction.operation);
+        break;
     default:
         if (instruction.has(Flag::cc))
             op.mode = 1;
@@ -177,6 +185,50 @@ void FunctionCompiler::logic_table(const Instruction &instruction, Op &op) {
     }
 }
 
+// Where the parts that a video instruction works on are: Op::immediate, as lanes_integer.cpp reads it.
+void FunctionCompiler::video_parts(const Instruction &instruction, Op &op) const {
+    const auto selector = [&](std::uint32_t at) { return operand(instruction, at).selector; };
+    const unsigned elements = ptx::video_elements(instruction.opcode);
+    if (elements == 0) {
+        for (std::uint32_t i = 0; i < 3; ++i) {
+            const ptx::Selector part = selector(i);
+            // 0: all of it, 1 to 4: a byte, 5 and 6: a half.
+            const std::uint64_t code = part.width == 0 ? 0 : (part.width == 8 ? 1 : 5) + part.digit(0);
+            op.immediate |= code << (4 * i);
+        }
+        if (selector(0).width != 0 && (instruction.operation != ptx::Operation::none || op.o[3] == kAbsent))
+            unsupported("a part of the destination needs a third operand, and no second operation");
+        return;
+    }
+    std::uint64_t mask = 0;
+    for (unsigned at = 0; at < elements; ++at) {
+        const ptx::Selector a = selector(1);
+        const ptx::Selector b = selector(2);
+        op.immediate |= std::uint64_t{a.width != 0 ? a.digit(at) : at} << (4 * at);
+        op.immediate |= std::uint64_t{b.width != 0 ? b.digit(at) : elements + at} << (16 + 4 * at);
+        mask |= std::uint64_t{1} << at;
+    }
+    if (const ptx::Selector chosen = selector(0); chosen.width != 0) {
+        mask = 0;
+        for (unsigned at = 0; at < chosen.count; ++at)
+            mask |= std::uint64_t{1} << chosen.digit(at);
+    }
+    op.immediate |= mask << 32U;
+}
+
+// vmad: what is negated, and by how much the sum is shifted.
+void FunctionCompiler::product_and_sum(const Instruction &instruction, Op &op) const {
+    const bool product = operand(instruction, 1).negated != operand(instruction, 2).negated;
+    const bool third = operand(instruction, 3).negated;
+    if (product && third)
+        unsupported("both the product and the third operand are negated");
+    op.mode = static_cast<std::uint8_t>(
+        (instruction.has(Flag::sat) ? 1U : 0U) | (instruction.has(Flag::plus_one) ? 2U : 0U) |
+        (ptx::is_signed(instruction.types[1]) ? 8U : 0U) | (ptx::is_signed(instruction.types[2]) ? 16U : 0U) |
+        (product ? 32U : 0U) | (third ? 64U : 0U));
+    op.access = instruction.mode == ptx::Mode::shr7 ? 7 : instruction.mode == ptx::Mode::shr15 ? 15 : 0;
+}
+
 void FunctionCompiler::plain(const Instruction &instruction) {
     Op op;
     const bool pair = has_predicate_pair(instruction);
@@ -194,6 +246,10 @@ void FunctionCompiler::plain(const Instruction &instruction) {
                 op.o[i] = source(operand(instruction, i));
     }
     set_modes(instruction, op);
+    if (ptx::is_scalar_video(instruction.opcode) || ptx::video_elements(instruction.opcode) != 0)
+        video_parts(instruction, op);
+    if (instruction.opcode == Opcode::vmad)
+        product_and_sum(instruction, op);
     const HandlerSet &set = handlers();
     for (const Selector select : {set.half, set.floating, set.convert, set.integer, set.logic})
         if (op.run == nullptr)

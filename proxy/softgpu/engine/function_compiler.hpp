@@ -113,6 +113,8 @@ class FunctionCompiler {
     bool move(const Instruction &instruction);
     void move_tuple(const Operand &to, const Operand &from, Type type);
     static void set_modes(const Instruction &instruction, Op &op);
+    void video_parts(const Instruction &instruction, Op &op) const;
+    void product_and_sum(const Instruction &instruction, Op &op) const;
     void logic_table(const Instruction &instruction, Op &op);
     // Instructions whose operands are rows: destination first, the sources after it.
     void plain(const Instruction &instruction);

@@ -53,6 +53,40 @@ Type part_of(Type whole, std::size_t parts) {
 // the engine compares them.
 bool spreads_matrices(Opcode opcode) { return opcode == Opcode::mma || opcode == Opcode::wmma; }
 
+// "b0", "h10", "b3210": after the dot.
+std::optional<Selector> selector_of(std::string_view word) {
+    if (word.size() < 2 || word.size() > 5 || (word.front() != 'b' && word.front() != 'h'))
+        return std::nullopt;
+    Selector found{.width = static_cast<std::uint8_t>(word.front() == 'b' ? 8 : 16),
+                   .count = static_cast<std::uint8_t>(word.size() - 1)};
+    for (std::size_t at = 1; at < word.size(); ++at) {
+        if (word[at] < '0' || word[at] > '7')
+            return std::nullopt;
+        found.digits = static_cast<std::uint16_t>(found.digits << 4U | static_cast<unsigned>(word[at] - '0'));
+    }
+    return found;
+}
+
+// Whether an operand of the instruction may have it. A destination's of several elements is a mask, and names
+// them in falling order.
+bool takes(Opcode opcode, OperandForm::Role role, const Selector &selector) {
+    if (is_scalar_video(opcode)) {
+        const bool may = role == OperandForm::Role::source || opcode != Opcode::vmad;
+        return may && selector.count == 1 && selector.digit(0) < 32U / selector.width;
+    }
+    const unsigned elements = video_elements(opcode);
+    if (elements == 0 || selector.width != 32 / elements)
+        return false;
+    const bool source = role == OperandForm::Role::source;
+    if (source && selector.count != elements)
+        return false;
+    for (unsigned at = 0; at < selector.count; ++at)
+        if (selector.digit(at) >= (source ? 2 * elements : elements) ||
+            (!source && at > 0 && selector.digit(at) <= selector.digit(at - 1)))
+            return false;
+    return true;
+}
+
 template <class Enum>
 Enum field(const DecodedForm &form, Field which) {
     return static_cast<Enum>(form.fields[static_cast<std::size_t>(which)]);
@@ -261,8 +295,14 @@ void FunctionParser::parse_label(const Token &name) {
     else if (tokens_.accept(".callprototype"))
         parse_prototype(name);
     else
-        add_label(name, {Operand::Kind::instruction, false, false, Type::none, 0,
-                         size_of(function_.instructions), 0});
+        add_label(name, {Operand::Kind::instruction,
+                         false,
+                         false,
+                         Type::none,
+                         0,
+                         size_of(function_.instructions),
+                         {},
+                         0});
 }
 
 void FunctionParser::parse_branch_targets(const Token &label) {
@@ -275,7 +315,7 @@ void FunctionParser::parse_branch_targets(const Token &label) {
         targets.emplace_back();
     } while (tokens_.accept(","));
     tokens_.expect(";");
-    add_label(label, {Operand::Kind::branch_table, false, false, Type::none, 0, table, 0});
+    add_label(label, {Operand::Kind::branch_table, false, false, Type::none, 0, table, {}, 0});
 }
 
 void FunctionParser::parse_call_targets(const Token &label) {
@@ -289,8 +329,14 @@ void FunctionParser::parse_call_targets(const Token &label) {
     } while (tokens_.accept(","));
     tokens_.expect(";");
     function_.call_targets.push_back(std::move(targets));
-    add_label(label, {Operand::Kind::call_targets, false, false, Type::none, 0,
-                      size_of(function_.call_targets) - 1, 0});
+    add_label(label, {Operand::Kind::call_targets,
+                      false,
+                      false,
+                      Type::none,
+                      0,
+                      size_of(function_.call_targets) - 1,
+                      {},
+                      0});
 }
 
 void FunctionParser::parse_prototype(const Token &label) {
@@ -307,8 +353,9 @@ void FunctionParser::parse_prototype(const Token &label) {
         tokens_.advance();
     }
     function_.prototypes.push_back(std::move(prototype));
-    add_label(label,
-              {Operand::Kind::prototype, false, false, Type::none, 0, size_of(function_.prototypes) - 1, 0});
+    add_label(
+        label,
+        {Operand::Kind::prototype, false, false, Type::none, 0, size_of(function_.prototypes) - 1, {}, 0});
 }
 
 // "%r12" as a name of its own, or as the thirteenth of %r<...>; the innermost scope wins.
@@ -363,6 +410,11 @@ FunctionParser::Raw FunctionParser::parse_name() {
     if (const std::uint32_t slot = find_register(name.text); slot != kNone) {
         raw.operand.kind = Operand::Kind::reg;
         raw.operand.index = slot;
+        if (tokens_.current().kind == Token::Kind::word)
+            if (const auto selector = selector_of(tokens_.current().text.substr(1))) {
+                raw.operand.selector = *selector;
+                tokens_.advance();
+            }
         return raw;
     }
     if (name.text.starts_with('%')) {
@@ -419,7 +471,10 @@ FunctionParser::Raw FunctionParser::parse_operand() {
         tokens_.expect("}");
         return raw;
     }
-    if (tokens_.current().is("!") && tokens_.peek().kind == Token::Kind::identifier) {
+    const bool register_negated = tokens_.current().is("-") &&
+                                  tokens_.peek().kind == Token::Kind::identifier &&
+                                  find_register(tokens_.peek().text) != kNone;
+    if (register_negated || (tokens_.current().is("!") && tokens_.peek().kind == Token::Kind::identifier)) {
         tokens_.advance();
         raw = parse_name();
         raw.operand.negated = true;
@@ -481,7 +536,11 @@ bool FunctionParser::fits(const OperandForm &form, const Raw &raw, const Decoded
     const bool predicate = operand.kind == Kind::reg && function_.registers[operand.index] == Type::pred;
     if (operand.kind == Kind::reg && predicate != (form.type == Type::pred))
         return false;
-    if (operand.negated && !predicate)
+    const bool negative =
+        decoded.opcode == Opcode::vmad && (decoded.flags & flag_bit(Flag::plus_one)) == 0 && !predicate;
+    if (operand.negated && !predicate && !negative)
+        return false;
+    if (operand.selector.width != 0 && !takes(decoded.opcode, form.role, operand.selector))
         return false;
     if (form.role == OperandForm::Role::destination)
         return !operand.negated && (operand.kind == Kind::reg || operand.kind == Kind::none);

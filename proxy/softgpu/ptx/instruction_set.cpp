@@ -64,21 +64,26 @@ constexpr InstructionForm kForms[] = {
     {"bmsk", "{clamp|wrap}{b32}", "d0,su,su"},
     {"dp4a", "{u32|s32}{u32|s32}", "du,s0,s1,su"},
     {"dp2a", "{lo|hi}{u32|s32}{u32|s32}", "du,s0,s1,su"},
-    // Video instructions on whole words; parts of words (.b0, .h1) are not known.
-    {"vadd", "{u32|s32}{u32|s32}{u32|s32}[sat]", "d0,s1,s2"},
+    // Video instructions. Which parts of a register an operand means (.b0, .h1) is read by the parser.
+    {"vadd", "{u32|s32}{u32|s32}{u32|s32}[sat]", "d0,s1,s2,s0?"},
     {"vadd", "{u32|s32}{u32|s32}{u32|s32}[sat]{add|min|max}", "d0,s1,s2,s0"},
-    {"vsub", "{u32|s32}{u32|s32}{u32|s32}[sat]", "d0,s1,s2"},
+    {"vsub", "{u32|s32}{u32|s32}{u32|s32}[sat]", "d0,s1,s2,s0?"},
     {"vsub", "{u32|s32}{u32|s32}{u32|s32}[sat]{add|min|max}", "d0,s1,s2,s0"},
-    {"vabsdiff", "{u32|s32}{u32|s32}{u32|s32}[sat]", "d0,s1,s2"},
+    {"vabsdiff", "{u32|s32}{u32|s32}{u32|s32}[sat]", "d0,s1,s2,s0?"},
     {"vabsdiff", "{u32|s32}{u32|s32}{u32|s32}[sat]{add|min|max}", "d0,s1,s2,s0"},
-    {"vmin", "{u32|s32}{u32|s32}{u32|s32}[sat]", "d0,s1,s2"},
+    {"vmin", "{u32|s32}{u32|s32}{u32|s32}[sat]", "d0,s1,s2,s0?"},
     {"vmin", "{u32|s32}{u32|s32}{u32|s32}[sat]{add|min|max}", "d0,s1,s2,s0"},
-    {"vmax", "{u32|s32}{u32|s32}{u32|s32}[sat]", "d0,s1,s2"},
+    {"vmax", "{u32|s32}{u32|s32}{u32|s32}[sat]", "d0,s1,s2,s0?"},
     {"vmax", "{u32|s32}{u32|s32}{u32|s32}[sat]{add|min|max}", "d0,s1,s2,s0"},
-    {"vshl", "{u32|s32}{u32|s32}{u32}[sat]{clamp|wrap}", "d0,s1,s2"},
+    {"vshl", "{u32|s32}{u32|s32}{u32}[sat]{clamp|wrap}", "d0,s1,s2,s0?"},
     {"vshl", "{u32|s32}{u32|s32}{u32}[sat]{clamp|wrap}{add|min|max}", "d0,s1,s2,s0"},
-    {"vshr", "{u32|s32}{u32|s32}{u32}[sat]{clamp|wrap}", "d0,s1,s2"},
+    {"vshr", "{u32|s32}{u32|s32}{u32}[sat]{clamp|wrap}", "d0,s1,s2,s0?"},
     {"vshr", "{u32|s32}{u32|s32}{u32}[sat]{clamp|wrap}{add|min|max}", "d0,s1,s2,s0"},
+    {"vmad", "{u32|s32}{u32|s32}{u32|s32}[po][sat][shr7|shr15]", "d0,s1,s2,s0"},
+    {"vset", "{u32|s32}{u32|s32}{$order_of}", "du,s0,s1,su?"},
+    {"vset", "{u32|s32}{u32|s32}{$order_of}{add|min|max}", "du,s0,s1,su"},
+    {"vset2", "{u32|s32}{u32|s32}{$order_of}[flag:add]", "du,s0,s1,su"},
+    {"vset4", "{u32|s32}{u32|s32}{$order_of}[flag:add]", "du,s0,s1,su"},
     {"vadd2", "{u32|s32}{u32|s32}{u32|s32}[sat][flag:add]", "d0,s1,s2,s0"},
     {"vsub2", "{u32|s32}{u32|s32}{u32|s32}[sat][flag:add]", "d0,s1,s2,s0"},
     {"vavrg2", "{u32|s32}{u32|s32}{u32|s32}[sat][flag:add]", "d0,s1,s2,s0"},
@@ -306,6 +311,7 @@ constexpr WordList kLists[] = {
     {"round", "rn|rz|rm|rp"},
     {"rounds", "rn|rz|rm|rp|rni|rzi|rmi|rpi|rna|rs"},
     {"comparison", "comparison:eq|ne|lt|le|gt|ge|lo|ls|hi|hs|equ|neu|ltu|leu|gtu|geu|num|nan"},
+    {"order_of", "comparison:eq|ne|lt|le|gt|ge"},
     {"compared", "b16|b32|b64|u16|u32|u64|s16|s32|s64|f32|f64|f16|f16x2|bf16|bf16x2"},
     {"moved", "b16|b32|b64|u16|u32|u64|s16|s32|s64|f16|f16x2|bf16|bf16x2|f32|f64"},
     {"memory", "b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f16|f16x2|bf16|bf16x2|f32|f64"},
@@ -553,6 +559,30 @@ std::optional<DecodedForm> match(const Row &row, std::string_view words) {
 } // namespace
 
 std::string_view opcode_text(Opcode opcode) { return kOpcodeTexts[static_cast<std::size_t>(opcode)]; }
+
+bool is_scalar_video(Opcode opcode) {
+    switch (opcode) {
+    case Opcode::vadd:
+    case Opcode::vsub:
+    case Opcode::vabsdiff:
+    case Opcode::vmin:
+    case Opcode::vmax:
+    case Opcode::vshl:
+    case Opcode::vshr:
+    case Opcode::vmad:
+    case Opcode::vset:
+        return true;
+    default:
+        return false;
+    }
+}
+
+unsigned video_elements(Opcode opcode) {
+    const std::string_view name = opcode_text(opcode);
+    if (!name.starts_with('v'))
+        return 0;
+    return name.ends_with('2') ? 2 : name.ends_with('4') ? 4 : 0;
+}
 
 std::span<const InstructionForm> instruction_forms() { return kForms; }
 

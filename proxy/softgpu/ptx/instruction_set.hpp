@@ -31,7 +31,7 @@
     X(shf, "shf") X(shfl, "shfl") X(shl, "shl") X(shr, "shr") X(sin, "sin") X(slct, "slct") \
     X(sqrt, "sqrt") X(st, "st") X(stackrestore, "stackrestore") X(stacksave, "stacksave") \
     X(stmatrix, "stmatrix") X(sub, "sub") X(subc, "subc") X(szext, "szext") X(tanh, "tanh") \
-    X(testp, "testp") X(trap, "trap") X(vabsdiff, "vabsdiff") X(vadd, "vadd") X(vmax, "vmax") X(vmin, "vmin") X(vshl, "vshl") X(vshr, "vshr") X(vsub, "vsub") X(vabsdiff2, "vabsdiff2") X(vabsdiff4, "vabsdiff4") \
+    X(testp, "testp") X(trap, "trap") X(vabsdiff, "vabsdiff") X(vadd, "vadd") X(vmad, "vmad") X(vmax, "vmax") X(vmin, "vmin") X(vset, "vset") X(vset2, "vset2") X(vset4, "vset4") X(vshl, "vshl") X(vshr, "vshr") X(vsub, "vsub") X(vabsdiff2, "vabsdiff2") X(vabsdiff4, "vabsdiff4") \
     X(vadd2, "vadd2") X(vadd4, "vadd4") X(vavrg2, "vavrg2") X(vavrg4, "vavrg4") X(vmax2, "vmax2") \
     X(vmax4, "vmax4") X(vmin2, "vmin2") X(vmin4, "vmin4") X(vote, "vote") X(vsub2, "vsub2") \
     X(vsub4, "vsub4") X(wmma, "wmma") X(xor_, "xor")
@@ -41,6 +41,10 @@ namespace singularity::ptx {
 
 enum class Opcode : std::uint8_t { none, SINGULARITY_PTX_OPCODES(SINGULARITY_PTX_ENUMERATOR) };
 [[nodiscard]] std::string_view opcode_text(Opcode opcode);
+// vadd and its kin, whose operands may be parts of registers.
+[[nodiscard]] bool is_scalar_video(Opcode opcode);
+// How many elements vadd2, vadd4 and their kin work on; 0: it is another instruction.
+[[nodiscard]] unsigned video_elements(Opcode opcode);
 
 // What one row of the table says.
 struct InstructionForm {

@@ -20,6 +20,16 @@ namespace singularity::ptx {
 
 inline constexpr std::uint32_t kNone = UINT32_MAX;
 
+// Of an operand of a video instruction: .b0, .h1, .b3210, .h02. Elements are bytes (width 8) or halves (16);
+// of several the last one written is the first. Width 0: the whole register.
+struct Selector {
+    std::uint8_t width = 0;
+    std::uint8_t count = 0;
+    std::uint16_t digits = 0; // four bits each, the first element's lowest
+
+    [[nodiscard]] unsigned digit(unsigned at) const { return digits >> (4 * at) & 15U; }
+};
+
 struct Operand {
     enum class Kind : std::uint8_t {
         none,         // an optional operand that is not there, or the sink `_`
@@ -43,6 +53,7 @@ struct Operand {
     Type type = Type::none; // as which the instruction reads or writes it
     std::uint8_t count = 0;
     std::uint32_t index = kNone;
+    Selector selector; // .h1: which parts of the register
     std::uint64_t value = 0;
 };
 

@@ -43,7 +43,7 @@
     X(commit_group, "commit_group") X(wait_group, "wait_group") X(wait_all, "wait_all") X(wait, "wait") \
     X(launch_dependents, "launch_dependents") X(proxy, "proxy") X(mbarrier_init, "mbarrier_init") \
     X(l1, "L1") X(l2, "L2") X(warp, "warp") X(mbarrier, "mbarrier") X(fractional, "fractional") \
-    X(range, "range") X(cvt, "cvt") X(load, "load") X(store, "store") X(multiply, "mma")
+    X(range, "range") X(cvt, "cvt") X(load, "load") X(store, "store") X(multiply, "mma") X(shr7, "shr7") X(shr15, "shr15")
 
 #define SINGULARITY_PTX_SPACES(X) \
     X(global, "global") X(shared, "shared") X(local, "local") X(constant, "const") X(param, "param") \
@@ -87,7 +87,7 @@
     X(second_row, "row") X(second_column, "col") \
     X(parity, "parity") X(no_complete, "noComplete") X(alias, "alias") X(cta_barrier, "cta") \
     X(accumulate, "add") X(cache_hint, "L2::cache_hint") X(popcount, "popc") X(expects, "expect_tx") \
-    X(mask, "mask") X(left, "l") X(right, "r") X(matrix_a, "a") X(matrix_b, "b") X(matrix_c, "c") X(matrix_d, "d")
+    X(mask, "mask") X(left, "l") X(right, "r") X(matrix_a, "a") X(matrix_b, "b") X(matrix_c, "c") X(matrix_d, "d") X(plus_one, "po")
 // clang-format on
 
 namespace singularity::ptx {

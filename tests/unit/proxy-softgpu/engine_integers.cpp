@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Integer, bit and comparison instructions against the same computed on the host.
+#include "assembler.hpp"
 #include "engine/code.hpp"
 #include "engine_fixture.hpp"
 
@@ -463,6 +464,180 @@ void scalar_video(void **) {
                 }
 }
 
+// Parts of registers: what the PTX ISA calls selectors.
+struct Part {
+    const char *name;
+    unsigned shift;
+    unsigned bits;
+};
+constexpr Part kPieces[] = {{"", 0, 32},    {".b0", 0, 8},  {".b1", 8, 8},  {".b2", 16, 8},
+                            {".b3", 24, 8}, {".h0", 0, 16}, {".h1", 16, 16}};
+
+SL number_of(char type, U word, const Part &part) {
+    const UL value = word >> part.shift & ((UL{1} << part.bits) - 1);
+    const bool negative = type == 's' && (value >> (part.bits - 1)) != 0;
+    return static_cast<SL>(value) - (negative ? SL{1} << part.bits : 0);
+}
+U put(U word, U value, const Part &part) {
+    const auto mask = static_cast<U>(((UL{1} << part.bits) - 1) << part.shift);
+    return (word & ~mask) | (value << part.shift & mask);
+}
+
+// All that is checked here, for NVIDIA's assembler.
+std::string assembled;
+void check_video(const std::string &instruction, const std::function<U(U, U, U)> &expected) {
+    assembled += instruction + '\n';
+    check<U, U>(instruction, expected);
+}
+
+void parts_of_registers(void **) {
+    assembled.clear();
+    for (const Part &a : kPieces)
+        for (const Part &b : kPieces)
+            for (const std::string types : {"uuu", "usu", "sus", "sss"}) {
+                const auto sum = [=](U x, U y) {
+                    return number_of(types[1], x, a) + number_of(types[2], y, b);
+                };
+                const auto name = fmt::format("vadd.{}32.{}32.{}32", types[0], types[1], types[2]);
+                check_video(fmt::format("{} %r4, %r1{}, %r2{};", name, a.name, b.name),
+                            [=](U x, U y, U) { return static_cast<U>(sum(x, y)); });
+                check_video(fmt::format("{}.max %r4, %r1{}, %r2{}, %r3;", name, a.name, b.name), [=](U x, U y,
+                                                                                                     U z) {
+                    const auto word = static_cast<U>(sum(x, y));
+                    return number_of(types[0], word, kPieces[0]) < number_of(types[0], z, kPieces[0]) ? z
+                                                                                                      : word;
+                });
+            }
+    for (const Part &d : kPieces)
+        for (const char type : {'u', 's'})
+            for (const bool saturates : {false, true}) {
+                const auto limited = [=](SL value) {
+                    const SL most = (SL{1} << (type == 's' ? d.bits - 1 : d.bits)) - 1;
+                    const SL least = type == 's' ? -most - 1 : 0;
+                    return static_cast<U>(saturates ? std::clamp(value, least, most) : value);
+                };
+                const char *const end = saturates ? ".sat" : "";
+                check_video(fmt::format("vsub.{}32.s32.u32{} %r4{}, %r1.h1, %r2.b2, %r3;", type, end, d.name),
+                            [=](U x, U y, U z) {
+                                return put(
+                                    z, limited(number_of('s', x, kPieces[6]) - number_of('u', y, kPieces[3])),
+                                    d);
+                            });
+                check_video(
+                    fmt::format("vshl.{}32.s32.u32{}.wrap %r4{}, %r1.b3, %r2.b0, %r3;", type, end, d.name),
+                    [=](U x, U y, U z) {
+                        return put(z, limited(number_of('s', x, kPieces[4]) * (SL{1} << (y & 31U))), d);
+                    });
+            }
+    const std::string ptx = elementwise(assembled);
+    assemble(ptx);
+}
+
+void comparisons_of_parts(void **) {
+    assembled.clear();
+    const std::pair<const char *, bool (*)(SL, SL)> comparisons[] = {
+        {"eq", [](SL x, SL y) { return x == y; }}, {"ne", [](SL x, SL y) { return x != y; }},
+        {"lt", [](SL x, SL y) { return x < y; }},  {"le", [](SL x, SL y) { return x <= y; }},
+        {"gt", [](SL x, SL y) { return x > y; }},  {"ge", [](SL x, SL y) { return x >= y; }}};
+    for (const auto &[name, holds] : comparisons)
+        for (const std::string types : {"uu", "us", "su", "ss"}) {
+            const auto one = [=, holds = holds](U x, const Part &a, U y, const Part &b) -> U {
+                return holds(number_of(types[0], x, a), number_of(types[1], y, b)) ? 1 : 0;
+            };
+            const auto vset = [&](const char *kind) {
+                return fmt::format("{}.{}32.{}32.{}", kind, types[0], types[1], name);
+            };
+            check_video(vset("vset") + " %r4, %r1, %r2;",
+                        [=](U x, U y, U) { return one(x, kPieces[0], y, kPieces[0]); });
+            check_video(vset("vset") + " %r4.h1, %r1.b0, %r2.b3, %r3;",
+                        [=](U x, U y, U z) { return put(z, one(x, kPieces[1], y, kPieces[4]), kPieces[6]); });
+            check_video(vset("vset") + ".add %r4, %r1.h0, %r2, %r3;",
+                        [=](U x, U y, U z) { return one(x, kPieces[5], y, kPieces[0]) + z; });
+            check_video(vset("vset") + ".min %r4, %r1.h0, %r2.h0, %r3;",
+                        [=](U x, U y, U z) { return std::min(one(x, kPieces[5], y, kPieces[5]), z); });
+            // Halves and bytes of the whole word; and those that are chosen, from both operands.
+            check_video(vset("vset2") + " %r4, %r1, %r2, %r3;", [=](U x, U y, U) {
+                return one(x, kPieces[5], y, kPieces[5]) | one(x, kPieces[6], y, kPieces[6]) << 16U;
+            });
+            check_video(vset("vset2") + " %r4.h1, %r1.h21, %r2.h03, %r3;",
+                        [=](U x, U y, U z) { return put(z, one(y, kPieces[5], x, kPieces[5]), kPieces[6]); });
+            check_video(vset("vset4") + ".add %r4, %r1, %r2, %r3;", [=](U x, U y, U z) {
+                for (unsigned k = 1; k <= 4; ++k)
+                    z += one(x, kPieces[k], y, kPieces[k]);
+                return z;
+            });
+            check_video(vset("vset4") + ".add %r4.b20, %r1.b7123, %r2.b4506, %r3;", [=](U x, U y, U z) {
+                return z + one(x, kPieces[4], y, kPieces[3]) + one(x, kPieces[2], y, kPieces[2]);
+            });
+        }
+    // The same choice for the others of their kind.
+    check_video("vadd4.s32.u32.s32.sat %r4.b3, %r1.b4000, %r2.b7321, %r3;", [](U, U y, U z) {
+        const SL sum = number_of('u', y, kPieces[1]) + number_of('s', y, kPieces[4]);
+        return put(z, static_cast<U>(std::clamp<SL>(sum, -128, 127)), kPieces[4]);
+    });
+    check_video("vabsdiff2.u32.s32.s32.add %r4.h0, %r1.h13, %r2.h32, %r3;", [](U, U y, U z) {
+        const SL x = number_of('s', y, kPieces[6]) - number_of('s', y, kPieces[5]);
+        return z + static_cast<U>(std::abs(x));
+    });
+    assemble(elementwise(assembled));
+}
+
+// vmad, by the table of the PTX ISA: what is negated makes the result, and the third operand, signed.
+void products_and_sums(void **) {
+    using Full = singularity::softgpu::engine::Signed128;
+    assembled.clear();
+    for (const std::string types : {"uu", "us", "su", "ss"})
+        for (const char *negated : {"", "a", "b", "ab", "c", "po"})
+            for (const bool saturates : {false, true})
+                for (const unsigned shift : {0U, 7U, 15U})
+                    for (const auto &[a, b] : {std::pair(0, 0), std::pair(1, 6), std::pair(5, 4)}) {
+                        const std::string what = negated;
+                        const bool plus = what == "po";
+                        const bool product = what == "a" || what == "b";
+                        const bool third = what == "c";
+                        const auto minus = [&](char operand) {
+                            return !plus && what.contains(operand) ? "-" : "";
+                        };
+                        const bool is_signed = types != "uu" || product || third;
+                        const Part left = kPieces[a];
+                        const Part right = kPieces[b];
+                        check_video(
+                            fmt::format("vmad.{}32.{}32.{}32{}{}{} %r4, {}%r1{}, {}%r2{}, {}%r3;",
+                                        is_signed ? 's' : 'u', types[0], types[1], plus ? ".po" : "",
+                                        saturates ? ".sat" : "",
+                                        shift == 0 ? "" : fmt::format(".shr{}", shift), minus('a'), left.name,
+                                        minus('b'), right.name, minus('c')),
+                            [=](U x, U y, U z) {
+                                Full value =
+                                    Full{number_of(types[0], x, left)} * number_of(types[1], y, right);
+                                const SL c = number_of(is_signed ? 's' : 'u', z, kPieces[0]);
+                                value = (product ? -value : value) + (third ? -c : c) + (plus ? 1 : 0);
+                                value >>= shift;
+                                if (saturates)
+                                    value = std::clamp<Full>(value, is_signed ? INT32_MIN : 0,
+                                                             is_signed ? SL{INT32_MAX} : SL{UINT32_MAX});
+                                return static_cast<U>(value);
+                            });
+                    }
+    assemble(elementwise(assembled));
+}
+
+// A part that there is not, or that the instruction does not take: refused by name.
+void parts_that_are_refused(void **) {
+    for (const char *instruction :
+         {"add.u32 %r4, %r1.b0, %r2;", "vadd.u32.u32.u32 %r4, %r1.h2, %r2;",
+          "vadd.u32.u32.u32 %r4, %r1.b10, %r2;", "vadd.u32.u32.u32 %r4.b0, %r1, %r2;",
+          "vmad.u32.u32.u32 %r4.b0, %r1, %r2, %r3;", "vadd.u32.u32.u32 %r4, -%r1, %r2;",
+          "vmad.u32.u32.u32.po %r4, -%r1, %r2, %r3;", "vmad.u32.u32.u32 %r4, -%r1, %r2, -%r3;",
+          "vadd2.u32.u32.u32 %r4, %r1.h4, %r2, %r3;", "vadd2.u32.u32.u32 %r4.h01, %r1, %r2, %r3;",
+          "vadd4.u32.u32.u32 %r4.b4, %r1, %r2, %r3;", "vadd4.u32.u32.u32 %r4, %r1.b321, %r2, %r3;"}) {
+        Device device(elementwise(instruction));
+        U *out = device.zeroed<U>(32);
+        static_cast<void>(device.fault_of(device.launch("k", {1}, {32}, Arguments(out, out, out, out, 32U)),
+                                          singularity::softgpu::FaultKind::not_supported));
+    }
+}
+
 // What changes nothing but speed: an access with a policy of each kind.
 void cache_policies(void **) {
     const std::vector<std::uint32_t> numbers = {1, 2, 3, 40};
@@ -482,9 +657,17 @@ void cache_policies(void **) {
 } // namespace
 
 int main() {
-    const CMUnitTest tests[] = {cmocka_unit_test(arithmetic),      cmocka_unit_test(wide_and_saturated),
-                                cmocka_unit_test(carries),         cmocka_unit_test(bits),
-                                cmocka_unit_test(packed_integers), cmocka_unit_test(conversions),
-                                cmocka_unit_test(cache_policies),  cmocka_unit_test(scalar_video)};
+    const CMUnitTest tests[] = {cmocka_unit_test(arithmetic),
+                                cmocka_unit_test(wide_and_saturated),
+                                cmocka_unit_test(carries),
+                                cmocka_unit_test(bits),
+                                cmocka_unit_test(packed_integers),
+                                cmocka_unit_test(conversions),
+                                cmocka_unit_test(cache_policies),
+                                cmocka_unit_test(scalar_video),
+                                cmocka_unit_test(parts_of_registers),
+                                cmocka_unit_test(comparisons_of_parts),
+                                cmocka_unit_test(products_and_sums),
+                                cmocka_unit_test(parts_that_are_refused)};
     return cmocka_run_group_tests_name("softgpu-engine-integers", tests, nullptr, nullptr);
 }

@@ -3,6 +3,7 @@
 // sums that the host makes; and the mma forms that are not in engine_matrices.cpp. Numbers are small
 // integers, so that every order of additions gives the same. ptxas, where there is one, takes all that is
 // written here.
+#include "assembler.hpp"
 #include "engine_fixture.hpp"
 
 #include <array>
@@ -10,15 +11,11 @@
 #include <cfenv>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <random>
 #include <string>
-
-#include <unistd.h>
 
 namespace {
 
@@ -182,15 +179,17 @@ struct Matrices {
     bool strided;
 };
 Matrices matrices_of(const Form &form, unsigned number) {
+    std::mt19937 random(number);
+    const auto yes = [&] { return random() % 2 == 0; };
     Matrices out{{Stored{form.a_type, form.shape.m, form.shape.k, form.a_by_columns, 0},
                   Stored{form.b_type, form.shape.k, form.shape.n, form.b_by_columns, 0},
-                  Stored{form.c_type, form.shape.m, form.shape.n, (number & 1U) != 0, 0},
-                  Stored{form.d_type, form.shape.m, form.shape.n, (number & 2U) != 0, 0}},
-                 static_cast<Where>(number % 4),
-                 number % 3 != 0};
+                  Stored{form.c_type, form.shape.m, form.shape.n, yes(), 0},
+                  Stored{form.d_type, form.shape.m, form.shape.n, yes(), 0}},
+                 static_cast<Where>(random() % 4),
+                 random() % 3 != 0};
     for (Stored &one : out.all) {
         const unsigned step = one.bits >= 32 ? 4 : 128 / one.bits; // 16 bytes
-        one.stride = (one.by_columns ? one.rows : one.columns) + (out.strided ? step * (1 + number % 2) : 0);
+        one.stride = (one.by_columns ? one.rows : one.columns) + (out.strided ? step * (yes() ? 1 : 2) : 0);
     }
     return out;
 }
@@ -267,22 +266,6 @@ std::string head(const char *target = "sm_90") {
     return fmt::format(".version 9.0\n.target {}\n.address_size 64\n", target);
 }
 
-// What is written here is PTX: NVIDIA's assembler takes it.
-void assemble(const std::string &ptx, const char *target = "sm_90") {
-    if (*SINGULARITY_PTXAS == '\0')
-        return;
-    const std::string file = fmt::format("/tmp/singularity-wmma-{}.ptx", getpid());
-    std::ofstream(file) << ptx;
-    const int status = std::system(
-        fmt::format("{} -arch={} -o /dev/null {} 2>{}.log", SINGULARITY_PTXAS, target, file, file).c_str());
-    std::ifstream log(file + ".log");
-    const std::string said(std::istreambuf_iterator<char>(log), {});
-    std::remove(file.c_str());
-    std::remove((file + ".log").c_str());
-    if (status != 0)
-        fail("ptxas: " + said.substr(0, 2000));
-}
-
 int product(const Form &form, int a, int b) {
     if (form.before.empty())
         return a * b;
@@ -327,15 +310,16 @@ void check(const Form &form, unsigned number, Device &device) {
 
 void every_form(void ** /*state*/) {
     const auto forms = all_forms();
-    // Each form five times: the numbers choose the layouts of C and D, the strides and the kind of memory.
+    // Each form several times: the numbers choose the layouts of C and D, the strides and the kind of memory.
+    const unsigned rounds = singularity::test::is_short() ? 1 : 5;
     std::string ptx = head();
     const auto count = static_cast<unsigned>(forms.size());
-    for (unsigned number = 0; number < 5 * count; ++number)
+    for (unsigned number = 0; number < rounds * count; ++number)
         ptx += kernel(fmt::format("k{}", number), forms[number % count],
                       matrices_of(forms[number % count], number));
     assemble(ptx);
     Device device(ptx);
-    for (unsigned number = 0; number < 5 * count; ++number)
+    for (unsigned number = 0; number < rounds * count; ++number)
         check(forms[number % count], number, device);
 }
 
