@@ -281,6 +281,8 @@ NVML_EXPORT Return nvmlDeviceGetMigMode(const Device *device, unsigned * /*curre
         return with(device, [](const Device &) { return Return::not_supported; });                           \
     }
 NVML_NOT_SUPPORTED(nvmlDeviceGetNvLinkState)
+NVML_NOT_SUPPORTED(nvmlDeviceGetNvLinkVersion)
+NVML_NOT_SUPPORTED(nvmlDeviceGetNvLinkRemoteDeviceType)
 NVML_NOT_SUPPORTED(nvmlDeviceGetNvLinkCapability)
 NVML_NOT_SUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo)
 NVML_NOT_SUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo_v2)
@@ -294,6 +296,30 @@ NVML_NOT_SUPPORTED(nvmlDeviceGetFieldValues)
 NVML_NOT_SUPPORTED(nvmlDeviceGetCpuAffinity)
 NVML_NOT_SUPPORTED(nvmlDeviceGetMaxPcieLinkGeneration)
 NVML_NOT_SUPPORTED(nvmlDeviceGetMaxPcieLinkWidth)
-NVML_NOT_SUPPORTED(nvmlDeviceGetComputeRunningProcesses_v3)
+NVML_NOT_SUPPORTED(nvmlDeviceGetCurrPcieLinkGeneration)
+NVML_NOT_SUPPORTED(nvmlDeviceGetCurrPcieLinkWidth)
+NVML_NOT_SUPPORTED(nvmlDeviceGetMaxClockInfo)
+NVML_NOT_SUPPORTED(nvmlDeviceGetPowerManagementLimit)
+NVML_NOT_SUPPORTED(nvmlDeviceGetEnforcedPowerLimit)
+NVML_NOT_SUPPORTED(nvmlDeviceGetTotalEnergyConsumption)
+NVML_NOT_SUPPORTED(nvmlDeviceGetPerformanceState)
+NVML_NOT_SUPPORTED(nvmlDeviceGetFanSpeed)
+NVML_NOT_SUPPORTED(nvmlDeviceGetEccMode)
+
+// Programs of other jobs are nobody's business here, and PyTorch takes it for a fault of its own when it is
+// not told, while it says that memory is out.
+#define NVML_NO_PROCESSES(name)                                                                              \
+    NVML_EXPORT Return name(const Device *device, unsigned *count, void * /*processes*/) {                   \
+        return with(device, [&](const Device &) { return give(0U, count); });                                \
+    }
+NVML_NO_PROCESSES(nvmlDeviceGetComputeRunningProcesses)
+NVML_NO_PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2)
+NVML_NO_PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3)
+NVML_NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses)
+NVML_NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2)
+NVML_NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3)
+NVML_NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses)
+NVML_NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2)
+NVML_NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3)
 
 } // extern "C"

@@ -250,3 +250,25 @@ def test_what_run_says_of_its_program():
     command, environment = proxied.proxied(["/no/such/program"])
     done = subprocess.run(command, env=environment, timeout=PATIENCE, capture_output=True, text=True)
     assert done.returncode == 1 and "/no/such/program" in done.stderr
+
+
+# What PyTorch loads when memory is out, to say who has it; without all of these it stops with a fault of its own.
+ASKED_WHEN_MEMORY_IS_OUT = """
+import ctypes
+nvml, device, count = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p(), ctypes.c_uint(128)
+room = ctypes.create_string_buffer(128 * 64)
+for name in ("nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetHandleByPciBusId_v2"):
+    getattr(nvml, name)
+assert nvml.nvmlInit_v2() == 0 and nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
+for kind in ("Compute", "Graphics", "MPSCompute"):
+    for version in ("", "_v2", "_v3"):
+        ask = getattr(nvml, f"nvmlDeviceGet{kind}RunningProcesses{version}")
+        count.value = 128
+        assert ask(device, ctypes.byref(count), room) == 0 and count.value == 0, (kind, version)
+        assert ask(device, None, room) == 2, (kind, version)
+"""
+
+
+def test_nvml_knows_no_processes(proxy):
+    done = subprocess.run([sys.executable, "-c", ASKED_WHEN_MEMORY_IS_OUT], env=proxy.environment(), capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
