@@ -80,7 +80,8 @@ Expected<std::optional<std::string>> with_present_size(const Places &places, con
     const Field *const flags = find(*fields, regular::kFlags);
     if (size == nullptr || flags == nullptr)
         return kNothing;
-    if (put_back.contains(name))
+    const auto place = places.find(mount->value >> 1U);
+    if (put_back.contains(name) || (place != places.end() && place->second.kept))
         return without_numbers(entry, *body, {regular::kSize, regular::kMode});
     if (!path || lstat(path->c_str(), &status) != 0 || !S_ISREG(status.st_mode))
         return kNothing; // CRIU's own check says what is wrong, if it is

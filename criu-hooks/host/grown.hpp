@@ -10,7 +10,7 @@ namespace singularity::host {
 
 // Puts the present size into the image for files that the node has open for appending and that have only
 // grown, and takes size and mode of those in `put_back` out of it. An error names a file that has changed
-// otherwise.
+// otherwise. What is on a mount whose content the caller keeps is as the caller has made it.
 [[nodiscard]] Expected<void> accept_grown_files(const RestoreRequest &request, const Places &places,
                                                 const FileNames &put_back);
 

@@ -81,7 +81,8 @@ class Keeper {
     }
 
   private:
-    // Mounts of the node that are of this host's file systems. All others are in the image, or nobody's.
+    // Mounts of the node that are of this host's file systems. All others are in the image, or kept by the
+    // caller, or nobody's.
     Expected<void> find_mounts() {
         auto ours = proc::read("/proc/self/mountinfo");
         if (!ours)
@@ -92,8 +93,13 @@ class Keeper {
         std::set<dev_t> devices;
         for (const auto &mount : proc::mounts(*ours))
             devices.insert(mount.device);
+        const auto is_kept = [this](const proc::Mount &mount) {
+            return std::ranges::any_of(request_.mounts, [&](const OutsideMount &one) {
+                return one.kept && one.path == mount.point;
+            });
+        };
         for (const auto &mount : proc::mounts(*of_node))
-            if (devices.contains(mount.device) && !is_of_kernel(mount.type))
+            if (devices.contains(mount.device) && !is_of_kernel(mount.type) && !is_kept(mount))
                 mounts_.insert(mount.id);
         return {};
     }

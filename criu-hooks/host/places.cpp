@@ -71,8 +71,13 @@ Expected<Places> places_of(const RestoreRequest &request) {
                 auto fields = fields_of(message);
                 if (!fields)
                     return propagate(fields);
+                const auto is_kept = [key = text_of(*fields, mounts::kKey)](const OutsideMount &one) {
+                    return one.kept && one.key == key;
+                };
                 if (const Field *const id = find(*fields, mounts::kId); id != nullptr)
-                    places[id->value] = {text_of(*fields, mounts::kMountPoint), outside_of(request, *fields)};
+                    places[id->value] = {.mount_point = text_of(*fields, mounts::kMountPoint),
+                                         .outside = outside_of(request, *fields),
+                                         .kept = std::ranges::any_of(request.mounts, is_kept)};
                 return {};
             });
         if (!read)

@@ -19,6 +19,7 @@ namespace singularity::host {
 struct Place {
     std::string mount_point;
     std::optional<std::filesystem::path> outside;
+    bool kept = false; // OutsideMount::kept
 };
 using Places = std::map<std::uint64_t, Place>;
 

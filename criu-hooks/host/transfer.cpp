@@ -103,13 +103,14 @@ Expected<void> load_file(store::ImageReader &image, const std::string &name, int
 
 } // namespace
 
-Expected<void> save(int images, store::Writer &writer, const std::string &node) {
+Expected<void> save(int images, store::Writer &writer, const std::string &node, const Cuts &of_files) {
     auto names = names_in(images);
     if (!names)
         return propagate(names);
     auto cuts = page_cuts(images);
     if (!cuts)
         return propagate(cuts);
+    cuts->insert(of_files.begin(), of_files.end());
     std::vector<std::byte> buffer(kBuffer);
     for (const std::string &name : *names) {
         if (std::ranges::find(kLeftOut, name) != kLeftOut.end())

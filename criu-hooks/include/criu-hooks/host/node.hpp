@@ -48,6 +48,9 @@ struct OutsideDescriptor {
 struct OutsideMount {
     std::string key;
     std::filesystem::path path;
+    // The caller saves what is in it, while the node stands still, and brings it back before the restore. It
+    // is the user's, at a place that the user may not reach from outside.
+    bool kept = false;
 };
 
 // What becomes of the node once its image is complete.
