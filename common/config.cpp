@@ -45,6 +45,7 @@ constexpr Integer kWeight{0, 100'000'000};
 constexpr Integer kMoves{0, 60};
 constexpr Duration kLeastRun{0s, 24h};
 constexpr const char *kStore = "/var/lib/singularity/store";
+constexpr const char *kLocal = "/var/spool/singularity/local";
 // A pebibyte; in bytes it is far inside 64 bits.
 constexpr Integer kQuota{0, 1048576};
 constexpr Integer kCopies{0, 1048576}; // MiB
@@ -68,6 +69,9 @@ constexpr std::tuple kKeys{
     Key{"files.largest_copy_mib",     kCopies,              16,                [](auto &c) -> auto & { return c.files.largest_copy_mib; }},
     Key{"files.all_copies_mib",       kCopies,              256,               [](auto &c) -> auto & { return c.files.all_copies_mib; }},
     Key{"files.keep_aside",           Boolean{},            false,             [](auto &c) -> auto & { return c.files.keep_aside; }},
+    Key{"local_directories.paths",    AbsolutePaths{8},     kNoPaths,          [](auto &c) -> auto & { return c.local_directories.paths; }},
+    Key{"local_directories.base",     AbsolutePath{},       kLocal,            [](auto &c) -> auto & { return c.local_directories.base; }},
+    Key{"local_directories.quota_gib", kQuota,              32,                [](auto &c) -> auto & { return c.local_directories.quota_gib; }},
     Key{"slurmctld.decide",           Boolean{},            true,              [](auto &c) -> auto & { return c.slurmctld.decide; }},
     Key{"slurmctld.verify_interval",  Duration{1s, 1h},     60s,               [](auto &c) -> auto & { return c.slurmctld.verify_interval; }},
     Key{"slurmctld.verify_sample",    Integer{1, 256},      32,                [](auto &c) -> auto & { return c.slurmctld.verify_sample; }},
@@ -172,6 +176,26 @@ Expected<void> check_stores(const Config::Store &stores, const settings::Lines &
     return {};
 }
 
+bool is_within(const std::filesystem::path &path, const std::filesystem::path &top) {
+    const auto inner = (path / "").lexically_normal();
+    const auto outer = (top / "").lexically_normal();
+    return inner.native().starts_with(outer.native());
+}
+
+// One in another would be mounted twice; the root is everything.
+Expected<void> check_local(const Config::LocalDirectories &local, const settings::Lines &lines,
+                           std::string_view file_name) {
+    for (const auto &one : local.paths)
+        for (const auto &other : local.paths)
+            if (is_within(one, other) != (&one == &other) || is_within("/", one))
+                return std::unexpected(yaml::error_at(
+                    file_name, lines.find("local_directories.paths")->second, "local_directories.paths",
+                    fmt::format("expected directories of which none is in another, nor the "
+                                "root, found {} and {}",
+                                other.native(), one.native())));
+    return {};
+}
+
 // What no single key's type can say.
 Expected<void> check_together(const Config &config, const settings::Lines &lines,
                               std::string_view file_name) {
@@ -191,6 +215,8 @@ Expected<void> check_together(const Config &config, const settings::Lines &lines
         if (auto checked = check_order(order, lines, file_name); !checked)
             return checked;
     }
+    if (auto checked = check_local(config.local_directories, lines, file_name); !checked)
+        return checked;
     return check_stores(config.store, lines, file_name);
 }
 

@@ -57,6 +57,7 @@ int serve(agent::ServerOptions options) {
     agent::budgets() = agent::Budgets(settings->per_user);
     options.places.libraries.nccl = settings->agents.nccl;
     options.elastic = settings->elastic;
+    options.local = settings->local_directories;
     auto server = agent::Server::open(std::move(options));
     if (!server)
         return give_up(server.error());
@@ -74,7 +75,8 @@ int run(int argc, char **argv) {
         .host = host_name(),
         .agents = {},
         .network = {},
-        .elastic = {}};
+        .elastic = {},
+        .local = {}};
     app.add_flag("--check", once,
                  "check once whether this node can hold elastic jobs, print the result, and end");
     app.add_option("--host", options.host, "name of this host, by which other agents call it")

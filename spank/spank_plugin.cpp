@@ -4,14 +4,19 @@
 #include "common/config.hpp"
 #include "elastic_range.hpp"
 #include "guarded_hook.hpp"
+#include "local/tree.hpp"
+#include "local_mounts.hpp"
 #include "log.hpp"
 #include "options.hpp"
 #include "task/variables.hpp"
 
+#include <array>
+#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -117,6 +122,45 @@ int put_in_front(spank_t spank, const char *wrapper) {
 #endif
 }
 
+// Why a step does not see its job's local directories: its tasks fail, and not the node.
+std::optional<Error> local_trouble;
+
+// srun has it from the batch script; in a job that runs for the first time there is none.
+std::uint32_t run_of_step(spank_t spank) {
+    std::uint32_t run = 0;
+    std::array<char, 16> text{};
+    if (spank_getenv(spank, "SLURM_RESTART_COUNT", text.data(), static_cast<int>(text.size())) ==
+        ESPANK_SUCCESS) {
+        const std::string_view number(text.data());
+        std::from_chars(number.data(), number.data() + number.size(), run);
+    }
+    return run;
+}
+
+// The job's local directories, for this process and what it starts: the batch script, and who looks for a
+// program or a working directory before it is in a virtual node.
+std::optional<Error> show_local(spank_t spank, std::uint32_t job, std::uint32_t step) {
+    auto settings = config::load_or_default(config::default_path());
+    if (!settings)
+        return settings.error();
+    if (settings->local_directories.paths.empty())
+        return std::nullopt;
+    uid_t uid = 0;
+    gid_t gid = 0;
+    if (spank_get_item(spank, S_JOB_UID, &uid) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_GID, &gid) != ESPANK_SUCCESS)
+        return Error{"show", "a job its local directories", "Slurm does not say whose it is", 0};
+    const auto &base = settings->local_directories.base;
+    const auto name = local::tree_name(uid, job);
+    // A batch script begins a run of its job. Of which one is not known yet: its environment is made later.
+    auto tree = step == SLURM_BATCH_SCRIPT ? local::begin_tree(base, name)
+                                           : local::open_tree(base, name, run_of_step(spank));
+    if (!tree)
+        return tree.error();
+    auto shown = show_local_directories(settings->local_directories, *tree, name, {.uid = uid, .gid = gid});
+    return shown ? std::nullopt : std::optional(shown.error());
+}
+
 } // namespace
 
 int init(spank_t spank, int argc, char **argv) noexcept {
@@ -147,6 +191,9 @@ int init_post_opt(spank_t spank) noexcept {
             spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS)
             return ESPANK_SUCCESS; // slurmd itself, which has no job
         kLog.for_job(job).info("elastic, {} GPUs, {}", to_string(requested()->range), step_name(step));
+        if (step != SLURM_BATCH_SCRIPT && step > SLURM_MAX_NORMAL_STEP_ID)
+            return ESPANK_SUCCESS; // shells of salloc and the like stay where they are
+        local_trouble = show_local(spank, job, step);
         return ESPANK_SUCCESS;
     }));
 }
@@ -163,6 +210,10 @@ int task_init(spank_t spank) noexcept {
         const auto &request = requested();
         if (!request)
             return ESPANK_SUCCESS;
+        if (local_trouble) {
+            kLog.error("{}", local_trouble->message());
+            return ESPANK_ERROR;
+        }
         if (const int set = set_variable(spank, kElasticVariable, to_string(request->range));
             set != ESPANK_SUCCESS)
             return set;

@@ -12,7 +12,7 @@ namespace singularity::spank {
 int init(spank_t spank, int argc, char **argv) noexcept;
 
 // Where a job is submitted: refuses what the options come to. On a node: says in slurmd's log what the step
-// asks for.
+// asks for, and gives slurmstepd's thread that starts tasks the job's local directories.
 int init_post_opt(spank_t spank) noexcept;
 
 // In each task, before exec, as the user: fails if the node refuses what the options come to.

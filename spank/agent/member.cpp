@@ -235,6 +235,7 @@ node::Spec Member::spec_of(const wire::JobNode &one) const {
     spec.devices = one.devices();
     spec.backend = record_.connect().backend();
     spec.job = job();
+    spec.run = record_.prepare().restarts();
     if (step_) {
         spec.commands = slurm_commands();
         spec.stand_in = setting_->libraries.stand_in();

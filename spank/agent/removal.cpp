@@ -25,7 +25,20 @@ namespace {
 
 constexpr std::chrono::seconds kRemovalPatience{10};
 
-[[noreturn]] void remove_and_end(const std::vector<std::filesystem::path> &paths, pid_t agent) {
+void remove_all(const std::vector<std::filesystem::path> &paths) {
+    for (const auto &path : paths) {
+        std::error_code error;
+        // A worker that ends removes its own at the same time.
+        const auto removed = [&] {
+            std::filesystem::remove_all(path, error);
+            return error != std::errc::no_such_file_or_directory && error != std::errc::directory_not_empty;
+        };
+        if (!wait_until(removed, Deadline::after(kRemovalPatience), path.native()) || error)
+            kLog.error("cannot remove {}: {}", path.native(), error.message());
+    }
+}
+
+[[noreturn]] void remove_and_end(const std::function<void()> &remove, pid_t agent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != agent)
         _exit(EXIT_FAILURE);
@@ -35,17 +48,7 @@ constexpr std::chrono::seconds kRemovalPatience{10};
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
     try {
-        for (const auto &path : paths) {
-            std::error_code error;
-            // A worker that ends removes its own at the same time.
-            const auto removed = [&] {
-                std::filesystem::remove_all(path, error);
-                return error != std::errc::no_such_file_or_directory &&
-                       error != std::errc::directory_not_empty;
-            };
-            if (!wait_until(removed, Deadline::after(kRemovalPatience), path.native()) || error)
-                kLog.error("cannot remove {}: {}", path.native(), error.message());
-        }
+        remove();
     } catch (const std::exception &error) {
         kLog.error("cannot go on removing files: {}", error.what());
     }
@@ -66,12 +69,16 @@ Expected<std::filesystem::path> moved_aside(const std::filesystem::path &path) {
 } // namespace
 
 Expected<Removal> Removal::start(const std::vector<std::filesystem::path> &paths) {
+    return start([&paths] { remove_all(paths); });
+}
+
+Expected<Removal> Removal::start(const std::function<void()> &remove) {
     const pid_t agent = getpid();
     const pid_t child = fork();
     if (child < 0)
         return std::unexpected(errno_error("start", "a process that removes files"));
     if (child == 0)
-        remove_and_end(paths, agent);
+        remove_and_end(remove, agent);
     UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
     if (!pidfd)
         return std::unexpected(errno_error("hold", "a process that removes files"));

@@ -19,6 +19,9 @@ class Removal {
     // Dies with the agent: the next one begins again.
     [[nodiscard]] static Expected<Removal> start(const std::vector<std::filesystem::path> &paths);
 
+    // The same for what is removed in another way, without an exception.
+    [[nodiscard]] static Expected<Removal> start(const std::function<void()> &remove);
+
     void watch(std::vector<int> &fds) const { fds.push_back(pidfd_.get()); }
     [[nodiscard]] bool ended() const;
 

@@ -71,6 +71,8 @@ Expected<void> Sender::may_make(const node::Spec &spec) const {
         return refuse("only root exposes sockets of the host in it");
     if (!spec.commands.empty() || !spec.stand_in.empty())
         return refuse("only agents put stand-ins for commands into it");
+    if (spec.run != 0 || !spec.local.empty() || !spec.local_origin.empty())
+        return refuse("only agents choose its local directories");
     if (!spec.job.empty() || !spec.neighbours.empty())
         return refuse("only agents make nodes of a job");
     if (!spec.name.starts_with(prefix()))

@@ -174,6 +174,7 @@ int Server::poll_timeout() const {
         consider(step->doors().until());
     }
     consider(reruns_.next_deadline());
+    consider(local_trees_.next_deadline());
     for (const auto &script : scripts_) {
         consider(script.ask_again);
         consider(script.left);
@@ -208,6 +209,7 @@ Expected<void> Server::serve() {
             if (script.errand)
                 watched.push_back({.fd = script.errand->fd(), .events = POLLIN, .revents = 0});
         reruns_.watch(watched);
+        local_trees_.watch(watched);
         std::vector<int> of_workers;
         for (const auto &worker : forgetting_)
             worker.watch(of_workers);
@@ -248,6 +250,7 @@ Expected<void> Server::serve() {
             if (const auto found = steps_.find(key); found != steps_.end())
                 found->second->let_go();
         collect();
+        local_trees_.handle([this](const std::string &tree) { return is_used(tree); });
         write_metrics();
     }
 }

@@ -8,6 +8,7 @@
 #include "common/unique_fd.hpp"
 #include "job_keeper.hpp"
 #include "live_node.hpp"
+#include "local_trees.hpp"
 #include "metrics.hpp"
 #include "reruns.hpp"
 #include "sender.hpp"
@@ -33,6 +34,7 @@ struct ServerOptions {
     Config::Agents agents;
     Config::Network network;
     Config::Elastic elastic;
+    Config::LocalDirectories local;
 };
 
 class Server : private NodeKeeper {
@@ -101,8 +103,8 @@ class Server : private NodeKeeper {
         std::optional<Deadline> patience;
     };
     explicit Server(ServerOptions options)
-        : options_(std::move(options)), slurm_watch_(options_.places.libraries, options_.elastic.look_every) {
-    }
+        : options_(std::move(options)), slurm_watch_(options_.places.libraries, options_.elastic.look_every),
+          local_trees_(options_.places.libraries, options_.local, options_.host) {}
 
     [[nodiscard]] Expected<void> prepare();
     void adopt_all();
@@ -199,9 +201,11 @@ class Server : private NodeKeeper {
     // server_slurm.cpp
     void look_at_slurm();
     [[nodiscard]] SlurmWatch::Here here_of_slurm() const;
+    [[nodiscard]] bool is_used(const std::string &local_tree) const;
 
     ServerOptions options_;
     SlurmWatch slurm_watch_;
+    LocalTrees local_trees_;
     UniqueFd lock_; // on the state directory: one agent at a time
     UniqueFd listener_;
     UniqueFd signals_;

@@ -167,6 +167,8 @@ void Server::make_checked(node::Spec spec, std::string cgroups, std::optional<Me
         for (auto &entry : device_environment(options_.places.libraries, spec.devices))
             spec.environment.push_back(std::move(entry));
     }
+    if (auto given = local_trees_.give(spec); !given)
+        return asker.refuse(given.error());
     const node::MakePlan plan{.spec = spec,
                               .room = node::Room(options_.places.state, spec.name),
                               .init = options_.places.libraries.init(),

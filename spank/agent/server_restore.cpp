@@ -219,6 +219,9 @@ Expected<void> Server::restore_found(Finding &finding, WorkFound &&found) {
     found.record.checkpoint = found.checkpoint;
     found.record.periodic = found.periodic ? found.checkpoint : std::string();
     found.record.in_doubt = false;
+    spec.run = finding.of_job ? finding.of_job->spec.run : 0;
+    if (auto given_again = local_trees_.give_again(spec); !given_again)
+        return given_again;
     const node::Room room(options_.places.state, spec.name);
     const std::string name = spec.name;
     auto prepared = room.prepare(spec);

@@ -65,6 +65,7 @@ bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Pa
         return refuse(*why, EDQUOT);
     // The same, whose agent was another, or whose job runs again.
     std::erase_if(scripts_, [&](const auto &one) { return one.uid == uid && one.job == job && one.left; });
+    local_trees_.begin(uid, job, begun->restarts);
     scripts_.push_back({.uid = uid,
                         .job = job,
                         .restarts = begun->restarts,

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What slurmctld is asked about steps that run here: nodes that are drained are left, and comments of jobs
 // heard.
+#include "local/tree.hpp"
 #include "server.hpp"
+
+#include <algorithm>
 
 namespace singularity::agent {
 
@@ -37,6 +40,15 @@ SlurmWatch::Here Server::here_of_slurm() const {
             here.owners[*of] = job->record().user().uid();
         }
     return here;
+}
+
+bool Server::is_used(const std::string &local_tree) const {
+    for (const auto &[name, held] : nodes_)
+        if (LocalTrees::tree_of(held.node->record().spec) == local_tree)
+            return true;
+    return std::ranges::any_of(scripts_, [&](const Script &script) {
+        return !script.left && local::tree_name(script.uid, script.job) == local_tree;
+    });
 }
 
 } // namespace singularity::agent

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ranges>
 #include <utility>
 
 #include <fcntl.h>
@@ -75,6 +76,18 @@ Expected<void> clear(const char *target) {
     }
     if (errno != EINVAL)
         return std::unexpected(errno_error("unmount the host's", target));
+    return {};
+}
+
+// The last ones first: they may lie in others.
+Expected<void> clear_below(const std::string &top) {
+    auto text = proc::read("/proc/self/mountinfo");
+    if (!text)
+        return propagate(text);
+    for (const auto mounts = proc::mounts(*text); const auto &mount : std::views::reverse(mounts))
+        if (is_below(mount.point, top) && umount2(mount.point.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0 &&
+            errno != EINVAL)
+            return std::unexpected(errno_error("unmount the host's", mount.point));
     return {};
 }
 
@@ -170,6 +183,10 @@ Expected<void> enter_own_mounts(const Room &room, const Spec &spec) {
         return cleared;
     if (auto mounted = mount_own(kProc); !mounted)
         return mounted;
+    // What the host has mounted there, and in it, is not the job's.
+    for (const auto &one : spec.local)
+        if (auto hidden = clear_below(one.path); !hidden)
+            return hidden;
     for (const auto &[tree, target] : binds)
         if (move_mount(tree.get(), "", AT_FDCWD, target.c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0)
             return std::unexpected(errno_error("mount in the node", target));

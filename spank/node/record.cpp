@@ -159,6 +159,11 @@ Expected<void> check_spec(const Spec &spec) {
     for (const auto &command : spec.commands)
         if (!command.starts_with('/'))
             return refuse(fmt::format("its command {} is no absolute path", quote(command)));
+    if (spec.local.size() > kLocalLimit)
+        return refuse(fmt::format("{} local directories; at most {}", spec.local.size(), kLocalLimit));
+    for (const auto &one : spec.local)
+        if (!one.path.starts_with('/') || !one.source.starts_with('/'))
+            return refuse(fmt::format("its local directory {} is no absolute path", quote(one.path)));
     for (const auto &entry : spec.environment)
         if (entry.find('=') == std::string::npos || entry.front() == '=')
             return refuse(fmt::format("{} in its environment is not NAME=VALUE", quote(entry)));
@@ -246,6 +251,11 @@ std::vector<ExternalMount> Room::external_mounts(const Spec &spec) const {
                        spec.sockets[i]});
     for (std::size_t i = 0; i < spec.commands.size(); ++i)
         out.push_back({fmt::format("singularity-command-{}", i), spec.commands[i], spec.stand_in});
+    for (std::size_t i = 0; i < spec.local.size(); ++i)
+        out.push_back({.key = fmt::format("singularity-local-{}", i),
+                       .mount_point = spec.local[i].path,
+                       .source = spec.local[i].source,
+                       .kept = true});
     return out;
 }
 

@@ -26,6 +26,14 @@ inline constexpr std::size_t kNeighbourLimit = 254;
 // A file like /etc/hosts, with the addresses of these names and no others for them.
 [[nodiscard]] std::string hosts_with(std::string_view text, const std::vector<Neighbour> &names);
 
+// A directory of the host that is the job's own.
+struct LocalDirectory {
+    std::string path;   // in the node
+    std::string source; // on the host, in directories of root's that nobody else can enter
+    static void fields(auto &self, auto &visit) { visit(self.path, self.source); }
+};
+inline constexpr std::size_t kLocalLimit = 8;
+
 // What a user asks for. All of it has been checked by check_spec when a node is made.
 struct Spec {
     std::string name;     // unique on this machine
@@ -45,10 +53,13 @@ struct Spec {
     std::vector<Neighbour> neighbours;
     std::vector<std::string> commands; // programs that do not work in a node: over each lies the stand-in
     std::string stand_in;              // its path
+    std::uint32_t run = 0;             // of Slurm's job: how often that was run again
+    std::vector<LocalDirectory> local; // the agent's choice
+    std::string local_origin;          // which of the job's trees these are
     static void fields(auto &self, auto &visit) {
         visit(self.name, self.hostname, self.address, self.uid, self.gid, self.groups, self.sockets,
               self.environment, self.tied, self.devices, self.backend, self.every, self.job, self.neighbours,
-              self.commands, self.stand_in);
+              self.commands, self.stand_in, self.run, self.local, self.local_origin);
     }
 };
 // Where a node's tasks find a device's socket.
@@ -71,6 +82,7 @@ struct ExternalMount {
     std::string key;
     std::filesystem::path mount_point; // in the node
     std::filesystem::path source;      // on the host
+    bool kept = false;                 // what is in it belongs to the node, and is saved with it
 };
 
 struct Record {

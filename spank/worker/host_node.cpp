@@ -142,14 +142,14 @@ Expected<Outside> outside_of(const node::Record &record) {
 std::vector<host::OutsideMount> mounts_in(const node::Record &record, const node::Room &room) {
     std::vector<host::OutsideMount> out;
     for (const auto &mount : room.external_mounts(record.spec))
-        out.push_back({.key = mount.key, .path = mount.mount_point});
+        out.push_back({.key = mount.key, .path = mount.mount_point, .kept = mount.kept});
     return out;
 }
 
 std::vector<host::OutsideMount> mounts_from(const node::Record &record, const node::Room &room) {
     std::vector<host::OutsideMount> out;
     for (const auto &mount : room.external_mounts(record.spec))
-        out.push_back({.key = mount.key, .path = mount.source});
+        out.push_back({.key = mount.key, .path = mount.source, .kept = mount.kept});
     return out;
 }
 

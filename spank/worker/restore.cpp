@@ -9,6 +9,7 @@
 #include "host_node.hpp"
 #include "job_output.hpp"
 #include "jobs.hpp"
+#include "local_files.hpp"
 #include "log.hpp"
 #include "node/cgroups.hpp"
 #include "restored_network.hpp"
@@ -263,6 +264,9 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
         return propagate(loaded);
     if (auto copied = copy_logs(staging->path(), room.path()); !copied)
         return propagate(copied);
+    if (auto loaded = load_local(record.spec, staging->directory(), agent, Deadline::after(kLoadPatience));
+        !loaded)
+        return propagate(loaded);
     auto network = RestoredNetwork::make(record.spec);
     if (!network)
         return propagate(network);

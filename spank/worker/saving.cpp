@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "saving.hpp"
 
+#include "common/text.hpp"
 #include "criu-hooks/host/transfer.hpp"
 #include "device_store.hpp"
 #include "files.hpp"
 #include "host_node.hpp"
+#include "local_files.hpp"
 #include "log.hpp"
 #include "node/process.hpp"
 #include "proxy/barrier/messages.hpp"
@@ -34,7 +36,9 @@ constexpr auto kStorePatience = 3600s;
 constexpr auto kMarkPatience = 10s;
 constexpr auto kHangUpPatience = 10s; // the init belongs to the user
 constexpr auto kListenPatience = 10s; // for a proxy to listen
+constexpr auto kLocalPatience = 600s;
 constexpr unsigned kMebibyteBits = 20;
+constexpr unsigned kGibibyteBits = 30;
 
 } // namespace
 
@@ -51,10 +55,11 @@ Saving::Saving(const agent::WorkSave &job, AgentLink &agent)
     : job_(job), agent_(agent), room_(job.place.state, job.record.spec.name), devices_(job.record, room_) {}
 
 Expected<void> Saving::begin() {
-    auto files = file_settings();
-    if (!files)
-        return propagate(files);
-    files_ = *files;
+    auto settings = config::load_or_default(config::default_path());
+    if (!settings)
+        return propagate(settings);
+    files_ = settings->files;
+    local_quota_ = static_cast<std::uint64_t>(settings->local_directories.quota_gib) << kGibibyteBits;
     auto mark = Mark::make(room_, Deadline::after(kMarkPatience));
     if (!mark)
         return propagate(mark);
@@ -141,7 +146,8 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
     auto directory = open_file(images, O_RDONLY | O_DIRECTORY);
     if (!directory)
         return propagate(directory);
-    const bool runs_on = job_.go_on && !devices_.any() && job_.part_of.empty();
+    const bool runs_on =
+        job_.go_on && !devices_.any() && job_.part_of.empty() && job_.record.spec.local.empty();
     const auto context = context_of(job_.record.spec, agent_, "saving processes");
     auto dumped = host::dump(
         context,
@@ -177,6 +183,11 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
                                "(files.largest_copy_mib, files.all_copies_mib): if what it holds now "
                                "is changed later, a restore cannot undo that",
                                quote(name)));
+    if (auto saved = save_local(job_.record.spec, local_quota_, directory->get(), agent_,
+                                Deadline::after(kLocalPatience),
+                                [&report](std::string text) { add_notice(report, std::move(text)); });
+        !saved)
+        return saved;
     report.host_bytes = dumped->bytes;
     report.processes = dumped->processes;
     // The agent writes no more of it until the node runs again.
@@ -207,7 +218,7 @@ Expected<void> Saving::store_images(store::Writer &writer) {
     auto directory = open_file(staging_->path() / "host", O_RDONLY | O_DIRECTORY);
     if (!directory)
         return propagate(directory);
-    return host::save(directory->get(), writer, name);
+    return host::save(directory->get(), writer, name, cuts_of_local(directory->get()));
 }
 
 Expected<void> Saving::describe(store::Writer &writer) const {

@@ -64,6 +64,7 @@ class Saving {
     std::optional<proxy_control::NodeBarrier> barrier_; // its end opens gates
     Deadline::Clock::time_point begun_;                 // the cut that counts
     Config::Files files_;
+    std::uint64_t local_quota_ = 0; // bytes
     std::vector<UniqueFd> written_; // files whose content the checkpoint relies on
     bool touched_ = false;          // the node may not run as it did
     bool lost_ = false;

@@ -116,6 +116,11 @@ std::vector<Bad> bad_inputs() {
         {"store:\n  others: /var/lib//singularity/store\n",
          {"c.yaml:2: store.others: expected each store once"}},
         {"store:\n  others: /a:/b/../a\n", {"c.yaml:2: store.others: ", "found /b/../a again"}},
+        {"local_directories:\n  paths: /tmp:/tmp/x\n",
+         {"c.yaml:2: local_directories.paths: expected directories of which none is in another",
+          "found /tmp and /tmp/x"}},
+        {"local_directories:\n  paths: /tmp:/tmp/\n", {"c.yaml:2: local_directories.paths"}},
+        {"local_directories:\n  paths: /var/..\n", {"c.yaml:2: local_directories.paths", "nor the root"}},
         {"elastic:\n  min_gpus: 8\n  max_gpus: 4\n",
          {"c.yaml:3: elastic.max_gpus: expected at least elastic.min_gpus, which is 8, found 4"}},
         {"elastic:\n  max_gpus: 4\n  min_gpus: 8\n",
@@ -273,6 +278,9 @@ void defaults_are_those_documented(void ** /*state*/) {
     assert_true(config.elastic.hide_unsavable);
     assert_true(
         (config.files == Config::Files{.largest_copy_mib = 16, .all_copies_mib = 256, .keep_aside = false}));
+    assert_true(
+        (config.local_directories ==
+         Config::LocalDirectories{.paths = {}, .base = "/var/spool/singularity/local", .quota_gib = 32}));
     assert_true(config.slurmctld.decide);
     assert_true(config.slurmctld.verify_interval == 60s);
     assert_true(config.slurmctld.verify_sample == 32);
@@ -326,6 +334,7 @@ void every_key_can_be_set(void ** /*state*/) {
              "    check_after: 0s\n"
              "    hide_unsavable: false\n"
              "files: {largest_copy_mib: 0, all_copies_mib: 1048576, keep_aside: true}\n"
+             "local_directories: {paths: \"/tmp:/var/tmp/\", base: /disk/local, quota_gib: 0}\n"
              "premium: {guarantee_percent: 100, moves_per_hour: 0, least_run: 24h}\n"
              "standard: {guarantee_percent: 50, moves_per_hour: 60, least_run: 0s}\n"
              "basic: {guarantee_percent: 50, moves_per_hour: 1, least_run: 2s}\n"
@@ -349,6 +358,7 @@ void every_key_can_be_set(void ** /*state*/) {
                         .check_after = 0s,
                         .hide_unsavable = false};
     expected.files = {.largest_copy_mib = 0, .all_copies_mib = 1048576, .keep_aside = true};
+    expected.local_directories = {.paths = {"/tmp", "/var/tmp/"}, .base = "/disk/local", .quota_gib = 0};
     expected.slurmctld = {.decide = false, .verify_interval = 5min, .verify_sample = 256};
     expected.premium = {.guarantee_percent = 100, .moves_per_hour = 0, .least_run = 24h};
     expected.standard = {.guarantee_percent = 50, .moves_per_hour = 60, .least_run = 0s};

@@ -40,6 +40,14 @@ struct Config {
         bool operator==(const Files &) const = default;
     } files;
 
+    // Directories of a host that each job has for itself, and that travel with it.
+    struct LocalDirectories {
+        std::vector<std::filesystem::path> paths; // what they are instead of; none: jobs see the host's
+        std::filesystem::path base;               // where they lie; root's alone
+        std::int64_t quota_gib{};                 // of a job on one host; 0: no limit
+        bool operator==(const LocalDirectories &) const = default;
+    } local_directories;
+
     struct Slurmctld {
         bool decide{};
         std::chrono::milliseconds verify_interval{};

@@ -94,6 +94,9 @@ node::Spec good_spec() {
     out.neighbours = {{.name = "n2", .address = "10.64.1.2"}};
     out.commands = {"/usr/bin/srun"};
     out.stand_in = "/usr/lib/singularity/singularity-command";
+    out.run = 2;
+    out.local = {{.path = "/tmp", .source = "/var/spool/singularity/local/u1000-s4711/main/tmp"}};
+    out.local_origin = "0-n1";
     return out;
 }
 

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "local_files.hpp"
+
+#include "common/text.hpp"
+#include "common/unique_fd.hpp"
+#include "local/tree.hpp"
+#include "log.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <grp.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace singularity::worker {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kMostWords = 16384; // of what tar says
+constexpr int kLook = 200;                // ms between two looks at the agent
+constexpr int kSomeDiffer = 1;            // tar's exit status: files changed or went while they were read
+constexpr unsigned kGibibyteBits = 30;
+
+std::string archive_name(std::size_t number) { return fmt::format("local-{}.tar", number); }
+
+// ---- tar
+
+struct Run {
+    const node::Spec *user;
+    int directory = -1;
+    int in = -1;
+    int out = -1;
+    std::vector<const char *> arguments;
+    std::uint64_t largest = 0; // that it may write; 0: no limit
+};
+
+[[noreturn]] void become_tar(const Run &run, const std::vector<gid_t> &groups,
+                             const std::vector<char *> &arguments, int words) {
+    const auto &user = *run.user;
+    const rlimit largest{.rlim_cur = run.largest, .rlim_max = run.largest};
+    umask(0);
+    if (fchdir(run.directory) != 0 || dup2(run.in, STDIN_FILENO) < 0 || dup2(run.out, STDOUT_FILENO) < 0 ||
+        dup2(words, STDERR_FILENO) < 0 || (run.largest != 0 && setrlimit(RLIMIT_FSIZE, &largest) != 0) ||
+        setgroups(groups.size(), groups.data()) != 0 || setresgid(user.gid, user.gid, user.gid) != 0 ||
+        setresuid(user.uid, user.uid, user.uid) != 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) // a change of ids takes it back
+        _exit(EXIT_FAILURE);
+    close_range(STDERR_FILENO + 1, ~0U, 0);
+    std::array<char *, 3> environment{const_cast<char *>("PATH=/usr/bin:/bin"),
+                                      const_cast<char *>("LC_ALL=C"), nullptr}; // execve does not write
+    for (const char *const program : {"/usr/bin/tar", "/bin/tar"})
+        execve(program, arguments.data(), environment.data());
+    constexpr std::string_view kNone = "there is no /usr/bin/tar that can be run: install GNU tar\n";
+    _exit(write(STDERR_FILENO, kNone.data(), kNone.size()) < 0 ? EXIT_FAILURE : EXIT_FAILURE + 1);
+}
+
+class Tar {
+  public:
+    static Expected<Tar> start(const Run &run) {
+        std::array<int, 2> ends{};
+        if (pipe2(ends.data(), O_CLOEXEC) != 0)
+            return std::unexpected(errno_error("make a pipe for", "tar"));
+        UniqueFd reader(ends[0]);
+        const UniqueFd writer(ends[1]);
+        const std::vector<gid_t> groups(run.user->groups.begin(), run.user->groups.end());
+        std::vector<char *> arguments;
+        arguments.reserve(run.arguments.size() + 1);
+        for (const char *const one : run.arguments)
+            arguments.push_back(const_cast<char *>(one)); // execve does not write
+        arguments.push_back(nullptr);
+        const pid_t child = fork();
+        if (child < 0)
+            return std::unexpected(errno_error("start", "tar"));
+        if (child == 0)
+            become_tar(run, groups, arguments, writer.get());
+        return Tar(child, std::move(reader));
+    }
+    Tar(Tar &&other) noexcept
+        : child_(std::exchange(other.child_, -1)), words_(std::move(other.words_)),
+          said_(std::move(other.said_)) {}
+    Tar(const Tar &) = delete;
+    Tar &operator=(const Tar &) = delete;
+    Tar &operator=(Tar &&) = delete;
+    ~Tar() {
+        if (child_ < 0)
+            return;
+        kill(child_, SIGKILL);
+        waitpid(child_, nullptr, 0);
+    }
+
+    // As waitpid(2) gives it.
+    Expected<int> wait(AgentLink &agent, const Deadline &deadline, const std::function<void()> &progress) {
+        int status = 0;
+        for (;;) {
+            // Its end closes the pipe, unless somebody has taken it over: the user may.
+            pollfd watched{.fd = words_ ? words_.get() : -1, .events = POLLIN, .revents = 0};
+            if (poll(&watched, 1, kLook) > 0)
+                hear();
+            const pid_t ended = waitpid(child_, &status, WNOHANG);
+            if (ended == child_) {
+                child_ = -1;
+                hear();
+                return status;
+            }
+            if (deadline.expired())
+                return std::unexpected(timeout_error(deadline, "tar, which is at its local directories"));
+            if (auto wanted = agent.still_wanted(); !wanted)
+                return propagate(wanted);
+            progress();
+        }
+    }
+    [[nodiscard]] std::vector<std::string> said() const {
+        std::vector<std::string> out;
+        std::istringstream lines(said_);
+        for (std::string line; std::getline(lines, line);)
+            out.push_back(std::move(line));
+        return out;
+    }
+
+  private:
+    Tar(pid_t child, UniqueFd words) : child_(child), words_(std::move(words)) {}
+
+    // What there is now; of many words the first.
+    void hear() {
+        std::array<char, 4096> text{};
+        pollfd watched{.fd = words_ ? words_.get() : -1, .events = POLLIN, .revents = 0};
+        while (words_ && poll(&watched, 1, 0) > 0) {
+            const ssize_t size = read(words_.get(), text.data(), text.size());
+            if (size <= 0)
+                words_.reset();
+            else if (said_.size() < kMostWords)
+                said_.append(text.data(), static_cast<std::size_t>(size));
+        }
+    }
+
+    pid_t child_;
+    UniqueFd words_;
+    std::string said_;
+};
+
+bool is_good(int status, int worst) { return WIFEXITED(status) && WEXITSTATUS(status) <= worst; }
+
+// tar's last line only says that there were others.
+std::string reason(const Tar &tar, int status) {
+    for (const auto &line : tar.said())
+        if (line.find("Exiting with failure") == std::string::npos)
+            return line;
+    return WIFSIGNALED(status) ? fmt::format("tar was ended by signal {}", WTERMSIG(status))
+                               : fmt::format("tar ended with exit status {}", WEXITSTATUS(status));
+}
+
+std::uint64_t size_of(int file) {
+    struct stat about{};
+    return fstat(file, &about) == 0 ? static_cast<std::uint64_t>(about.st_size) : 0;
+}
+
+// Its name and those above are root's.
+Expected<UniqueFd> open_directory(const std::filesystem::path &path) {
+    return open_file(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+}
+
+std::unexpected<Error> exceeded(const std::string &path, std::uint64_t quota) {
+    return failure(
+        "save", path,
+        fmt::format("the job's local directories on this host hold more than {} GiB, which is what "
+                    "the site saves (local_directories.quota_gib in singularity.yaml): remove what "
+                    "is not needed any more",
+                    quota >> kGibibyteBits),
+        EOPNOTSUPP); // it cannot be saved as it is, and its user is told
+}
+
+// ---- archives as data
+
+constexpr std::size_t kBlock = 512;
+constexpr std::uint64_t kWorthACut = 65536;
+
+// Fields of a header as tar(5) has them.
+constexpr std::size_t kSizeAt = 124;
+constexpr std::size_t kSizeLength = 12;
+constexpr std::size_t kMagicAt = 257;
+constexpr std::string_view kMagic = "ustar";
+
+using Header = std::array<char, kBlock>;
+
+// In octal digits; nothing for the other way of writing it, which files of more than 8 GiB have.
+std::optional<std::uint64_t> size_in(const Header &header) {
+    if (std::string_view(header.data() + kMagicAt, kMagic.size()) != kMagic)
+        return std::nullopt;
+    std::uint64_t out = 0;
+    for (const char c : std::string_view(header.data() + kSizeAt, kSizeLength)) {
+        if (c == '\0' || c == ' ')
+            break;
+        if (c < '0' || c > '7')
+            return std::nullopt;
+        out = (out << 3U) | static_cast<std::uint64_t>(c - '0');
+    }
+    return out;
+}
+
+std::vector<std::uint64_t> cuts_of(int archive) {
+    std::vector<std::uint64_t> out;
+    const std::uint64_t end = size_of(archive);
+    Header header{};
+    for (std::uint64_t at = 0; at < end && end - at >= kBlock;) {
+        if (pread(archive, header.data(), kBlock, static_cast<off_t>(at)) != static_cast<ssize_t>(kBlock))
+            break;
+        const auto size = size_in(header);
+        if (!size || *size > end - at - kBlock)
+            break;
+        at += kBlock;
+        if (*size >= kWorthACut && (out.empty() || out.back() < at))
+            out.push_back(at);
+        at += (*size + kBlock - 1) / kBlock * kBlock;
+        if (*size >= kWorthACut && at < end)
+            out.push_back(at);
+    }
+    return out;
+}
+
+} // namespace
+
+Expected<void> save_local(const node::Spec &spec, std::uint64_t quota, int images, AgentLink &agent,
+                          const Deadline &deadline, const Notice &notice) {
+    const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+    if (!null)
+        return std::unexpected(errno_error("open", "/dev/null"));
+    std::uint64_t left = quota;
+    for (std::size_t number = 0; number < spec.local.size(); ++number) {
+        const auto &path = spec.local[number].path;
+        auto directory = open_directory(spec.local[number].source);
+        if (!directory)
+            return propagate(directory);
+        const auto name = archive_name(number);
+        UniqueFd archive(openat(images, name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+        if (!archive)
+            return std::unexpected(errno_error("create", name));
+        // The same files in the same order make the same bytes.
+        auto tar =
+            Tar::start({.user = &spec,
+                        .directory = directory->get(),
+                        .in = null.get(),
+                        .out = archive.get(),
+                        .arguments = {"tar", "--create", "--file=-", "--format=posix", "--sort=name",
+                                      "--sparse", "--xattrs", "--numeric-owner", "--one-file-system",
+                                      "--pax-option=delete=atime,delete=ctime,exthdr.name=%d/PaxHeaders/%f",
+                                      "--ignore-failed-read", "--warning=no-file-ignored",
+                                      "--warning=no-file-changed", "--warning=no-file-removed", "."},
+                        .largest = left});
+        if (!tar)
+            return propagate(tar);
+        auto status = tar->wait(agent, deadline,
+                                [&] { agent.progress("saving local directories", size_of(archive.get())); });
+        if (!status)
+            return propagate(status);
+        if (quota != 0 && WIFSIGNALED(*status) && WTERMSIG(*status) == SIGXFSZ)
+            return exceeded(path, quota);
+        if (!is_good(*status, kSomeDiffer))
+            return failure("save", path, reason(*tar, *status));
+        for (const auto &line : tar->said())
+            notice(fmt::format("{}: not all of it could be saved: {}", path, line));
+        const auto size = size_of(archive.get());
+        if (quota != 0 && size >= left)
+            return exceeded(path, quota);
+        left -= quota != 0 ? size : 0;
+        if (auto closed = archive.close(); !closed)
+            return closed;
+    }
+    return {};
+}
+
+host::Cuts cuts_of_local(int images) {
+    host::Cuts out;
+    for (std::size_t number = 0; number < node::kLocalLimit; ++number) {
+        const auto name = archive_name(number);
+        const UniqueFd archive(openat(images, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+        if (archive)
+            out[name] = cuts_of(archive.get());
+    }
+    return out;
+}
+
+Expected<void> load_local(const node::Spec &spec, int images, AgentLink &agent, const Deadline &deadline) {
+    if (spec.local.empty())
+        return {};
+    const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+    if (!null)
+        return std::unexpected(errno_error("open", "/dev/null"));
+    auto slot = open_directory(std::filesystem::path(spec.local.front().source).parent_path());
+    if (!slot)
+        return propagate(slot);
+    agent.progress("waiting for another node's local directories");
+    if (auto locked = wait_until([&] { return flock(slot->get(), LOCK_EX | LOCK_NB) == 0; }, deadline,
+                                 "another node of the job to have its local directories");
+        !locked)
+        return locked;
+    const bool is_first = faccessat(slot->get(), local::kLoaded, F_OK, 0) != 0;
+    for (std::size_t number = 0; number < spec.local.size(); ++number) {
+        const auto &path = spec.local[number].path;
+        auto directory = open_directory(spec.local[number].source);
+        if (!directory)
+            return propagate(directory);
+        const auto name = archive_name(number);
+        const UniqueFd archive(openat(images, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+        if (!archive)
+            return std::unexpected(errno_error("open the archive of", path));
+        Run run{.user = &spec,
+                .directory = directory->get(),
+                .in = archive.get(),
+                .out = null.get(),
+                .arguments = {"tar", "--extract", "--file=-", "--preserve-permissions", "--same-owner",
+                              "--numeric-owner", "--xattrs", "--delay-directory-restore",
+                              "--warning=no-timestamp", "--warning=no-ignore-newer"}};
+        if (!is_first)
+            run.arguments.push_back("--keep-newer-files");
+        auto tar = Tar::start(run);
+        if (!tar)
+            return propagate(tar);
+        auto status = tar->wait(agent, deadline, [&] {
+            agent.progress("restoring local directories",
+                           static_cast<std::uint64_t>(lseek(archive.get(), 0, SEEK_CUR)));
+        });
+        if (!status)
+            return propagate(status);
+        if (!is_good(*status, 0))
+            return failure("restore", path,
+                           fmt::format("{} (it lies in {} on this host)", reason(*tar, *status),
+                                       spec.local[number].source));
+        if (unlinkat(images, name.c_str(), 0) != 0)
+            return std::unexpected(errno_error("remove", name));
+    }
+    const UniqueFd mark(
+        openat(slot->get(), local::kLoaded, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!mark)
+        return std::unexpected(errno_error("make", local::kLoaded));
+    return {};
+}
+
+} // namespace singularity::worker

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// What is in a node's local directories, as archives beside its host image. tar(1) makes and unpacks them,
+// with the ids of the node's user: it reads, makes and replaces nothing that the user could not.
+#pragma once
+
+#include "agent_link.hpp"
+#include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "criu-hooks/host/transfer.hpp"
+#include "node/record.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace singularity::worker {
+
+using Notice = std::function<void(std::string)>;
+
+// Into the directory of images, while the node stands still. Code EOPNOTSUPP: there is more than `quota`
+// bytes (0: no limit). notice: hears of what could not be read.
+[[nodiscard]] Expected<void> save_local(const node::Spec &spec, std::uint64_t quota, int images,
+                                        AgentLink &agent, const Deadline &deadline, const Notice &notice);
+
+// Where chunks of the store should begin, so that a file that has not changed is found there: the larger
+// files in the archives of a directory of images. Archives are the user's: what is no archive has no cuts.
+[[nodiscard]] host::Cuts cuts_of_local(int images);
+
+// Before the node is restored: from the directory of images, where nothing of them stays. Several nodes of a
+// job may have the same directories: the first one's archives take the place of what is there, of those of
+// the others only what is newer.
+[[nodiscard]] Expected<void> load_local(const node::Spec &spec, int images, AgentLink &agent,
+                                        const Deadline &deadline);
+
+} // namespace singularity::worker

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Directories that jobs have for themselves: their names, how they are made, and that nothing of them stays.
+#include "cmocka.hpp"
+#include "common/unique_fd.hpp"
+#include "local/remove.hpp"
+#include "local/tree.hpp"
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace {
+
+using namespace singularity;
+using test::expect_equal;
+
+constexpr uid_t kUser = 4711;
+constexpr gid_t kGroup = 4712;
+
+// Below a directory that only root can change.
+struct Base {
+    std::filesystem::path top;
+    std::filesystem::path path;
+    Base() {
+        std::string name = std::filesystem::temp_directory_path() / "local.XXXXXX";
+        assert_non_null(mkdtemp(name.data()));
+        top = name;
+        path = top / "some/base";
+    }
+    Base(const Base &) = delete;
+    Base &operator=(const Base &) = delete;
+    Base(Base &&) = delete;
+    Base &operator=(Base &&) = delete;
+    ~Base() { std::filesystem::remove_all(top); }
+};
+
+void need_root() {
+    if (geteuid() != 0)
+        test::skip("only root gives directories away");
+}
+
+struct stat about(const std::filesystem::path &path) {
+    struct stat out{};
+    assert_int_equal(lstat(path.c_str(), &out), 0);
+    return out;
+}
+
+void names_of_paths_are_different(void ** /*state*/) {
+    expect_equal(local::directory_name("/tmp"), "tmp");
+    expect_equal(local::directory_name("/tmp/"), "tmp");
+    expect_equal(local::directory_name("/var/tmp"), "var_tmp");
+    expect_equal(local::directory_name("/var_tmp"), "var=5ftmp");
+    expect_equal(local::directory_name("/.loaded"), "=2eloaded");
+    expect_equal(local::directory_name("/a=b c"), "a=3db=20c");
+}
+
+void names_of_trees_are_read_again(void ** /*state*/) {
+    local::SlurmTree tree;
+    expect_equal(local::tree_name(1000, 17), "u1000-s17");
+    assert_true(local::read_tree_name("u1000-s17", tree));
+    assert_true(tree.uid == 1000 && tree.job == 17);
+    for (const char *const name :
+         {"u1000-j00002a", "u1000-s17-0", "u1000-s17.", "u-s1", "", "u1000-1", "u1000-s99999999999"})
+        assert_false(local::read_tree_name(name, tree));
+}
+
+Expected<std::filesystem::path> made(const Base &base, const std::string &tree, std::uint32_t run,
+                                     const std::string &slot = local::kMain,
+                                     local::Owner owner = {.uid = kUser, .gid = kGroup}) {
+    auto directory = local::open_tree(base.path, tree, run);
+    return directory
+               ? local::make_directory(*directory, local::place_of(base.path, tree), slot, owner, "/var/tmp")
+               : propagate(directory);
+}
+
+void they_are_the_users_in_what_is_roots(void ** /*state*/) {
+    need_root();
+    const Base base;
+    for (int time = 0; time < 2; ++time) {
+        const auto one = made(base, "u4711-s1", 0);
+        assert_true(one.has_value());
+        expect_equal(one->native(), (base.path / "job.u4711-s1/main/var_tmp").native());
+        assert_int_equal(about(*one).st_mode, S_IFDIR | 01777);
+        assert_true(about(*one).st_uid == kUser && about(*one).st_gid == kGroup);
+        for (auto above = one->parent_path(); above != base.path.parent_path(); above = above.parent_path())
+            assert_true(about(above).st_uid == 0 && about(above).st_mode == (S_IFDIR | 0700));
+    }
+    // Neither for somebody else, nor by a name that leads elsewhere, nor through one that is not root's.
+    assert_false(made(base, "u4711-s1", 0, local::kMain, {.uid = 1, .gid = 1}).has_value());
+    for (const char *const name : {"..", "../x", "a/b", ""})
+        assert_false(made(base, name, 0).has_value());
+    for (const char *const slot : {"..", "../x", "", local::kOrigin, local::kRun})
+        assert_false(made(base, "u4711-s1", 0, slot).has_value());
+    std::filesystem::create_directory_symlink(base.top, base.path / "job.u4711-s2");
+    assert_false(made(base, "u4711-s2", 0).has_value());
+    std::filesystem::create_directory(base.path / "job.u4711-s3");
+    assert_int_equal(chown((base.path / "job.u4711-s3").c_str(), kUser, kGroup), 0);
+    assert_false(made(base, "u4711-s3", 0).has_value());
+}
+
+// One that is named by mistake.
+void a_directory_with_other_things_is_left_alone(void ** /*state*/) {
+    need_root();
+    const Base base;
+    std::filesystem::create_directories(base.path / "precious");
+    assert_int_equal(chmod(base.path.c_str(), 0755), 0);
+    assert_false(made(base, "u4711-s1", 0).has_value());
+    assert_false(local::look_into(base.path).has_value());
+    assert_true(about(base.path).st_mode == (S_IFDIR | 0755));
+    assert_int_equal(chmod(base.path.c_str(), 0700), 0);
+    const auto found = local::look_into(base.path);
+    assert_true(found.has_value() && found->trees.empty());
+}
+
+// Whoever was told that a run has ended does not end the next one.
+void a_new_run_is_not_taken_for_the_one_before(void ** /*state*/) {
+    need_root();
+    const Base base;
+    const auto old = local::open_tree(base.path, "u4711-s1", 0);
+    const auto begun = local::begin_tree(base.path, "u4711-s1");
+    assert_true(old.has_value() && begun.has_value());
+    const auto late = local::set_aside(base.path, "u4711-s1", *old);
+    assert_true(late.has_value() && !*late);
+    assert_true(std::filesystem::exists(local::place_of(base.path, "u4711-s1")));
+    const auto right = local::set_aside(base.path, "u4711-s1", *begun);
+    assert_true(right.has_value() && *right);
+    assert_false(std::filesystem::exists(local::place_of(base.path, "u4711-s1")));
+}
+
+// Who begins it does not know its number; a step that says less than is known does not end it.
+void each_run_has_its_own(void ** /*state*/) {
+    need_root();
+    const Base base;
+    const auto leave = [&](std::uint32_t run) {
+        const auto directory = made(base, "u4711-s1", run);
+        assert_true(directory.has_value());
+        const bool is_new = std::filesystem::is_empty(*directory);
+        assert_true(open_file(*directory / "file", O_WRONLY | O_CREAT).has_value());
+        return is_new;
+    };
+    assert_true(leave(0));
+    assert_false(leave(0));
+    assert_true(leave(2));
+    assert_false(leave(1));
+    assert_false(leave(2));
+    assert_true(local::begin_tree(base.path, "u4711-s1").has_value());
+    assert_true(leave(3));
+    assert_false(leave(3));
+    const auto found = local::look_into(base.path);
+    assert_true(found.has_value() && found->aside && found->trees == std::vector<std::string>{"u4711-s1"});
+}
+
+// What the user has locked, and what is linked to, which stays.
+void nothing_of_them_stays_and_nothing_else_goes(void ** /*state*/) {
+    need_root();
+    const Base base;
+    assert_int_equal(chmod(base.top.c_str(), 0711), 0);
+    const auto others = base.top / "others";
+    std::filesystem::create_directory(others);
+    assert_int_equal(chmod(others.c_str(), 0777), 0);
+    assert_true(open_file(others / "file", O_WRONLY | O_CREAT).has_value());
+    const auto one = made(base, "u4711-s1", 0);
+    assert_true(one.has_value());
+    const auto inner = *one / "a/b";
+    std::filesystem::create_directories(inner);
+    std::filesystem::create_directory_symlink(others, inner / "link");
+    assert_true(open_file(inner / "-rf", O_WRONLY | O_CREAT).has_value());
+    assert_true(open_file(one->parent_path() / local::kLoaded, O_WRONLY | O_CREAT).has_value());
+    for (const auto &path : {inner / "-rf", inner, *one / "a"})
+        assert_int_equal(chown(path.c_str(), kUser, kGroup), 0);
+    assert_int_equal(lchown((inner / "link").c_str(), kUser, kGroup), 0);
+    for (const auto &path : {inner, *one / "a", *one})
+        assert_int_equal(chmod(path.c_str(), 0), 0);
+
+    const auto before = local::look_into(base.path);
+    assert_true(before.has_value() && !before->aside &&
+                before->trees == std::vector<std::string>{"u4711-s1"});
+    const auto aside = local::set_aside(base.path, "u4711-s1");
+    assert_true(aside.has_value() && *aside);
+    const auto again = local::set_aside(base.path, "u4711-s1");
+    assert_true(again.has_value() && !*again);
+    const auto between = local::look_into(base.path);
+    assert_true(between.has_value() && between->aside && between->trees.empty());
+    for (const auto &error : local::remove_set_aside(base.path))
+        test::fail(error.message());
+    assert_true(std::filesystem::is_empty(base.path));
+    assert_true(std::filesystem::exists(others / "file"));
+    assert_true(about(others).st_mode == (S_IFDIR | 0777));
+}
+
+} // namespace
+
+int main() {
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(names_of_paths_are_different),
+        cmocka_unit_test(names_of_trees_are_read_again),
+        cmocka_unit_test(they_are_the_users_in_what_is_roots),
+        cmocka_unit_test(a_directory_with_other_things_is_left_alone),
+        cmocka_unit_test(a_new_run_is_not_taken_for_the_one_before),
+        cmocka_unit_test(each_run_has_its_own),
+        cmocka_unit_test(nothing_of_them_stays_and_nothing_else_goes),
+    };
+    return cmocka_run_group_tests_name("local directories", tests, nullptr, nullptr);
+}
