@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 namespace singularity::spank {
@@ -63,9 +64,14 @@ Expected<void> Pipes::add(int stream) {
         return propagate(own);
     const bool input = stream == STDIN_FILENO;
     inner.at(static_cast<std::size_t>(stream)) = std::move(input ? reading : writing);
-    if (input)
+    struct stat about{};
+    if (input) {
+        const bool empty =
+            fstat(own->get(), &about) == 0 && S_ISCHR(about.st_mode) && about.st_rdev == makedev(1, 3);
         pumps.emplace_back(std::move(*own), std::move(writing));
-    else
+        if (empty) // /dev/null (null(4)): the program sees at once that nothing comes
+            pumps.back().close();
+    } else
         pumps.emplace_back(std::move(reading), std::move(*own));
     return {};
 }
