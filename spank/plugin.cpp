@@ -25,6 +25,7 @@ const unsigned int spank_plugin_version = 1;
 
 int slurm_spank_init(spank_t spank, int argc, char **argv) { return impl::init(spank, argc, argv); }
 int slurm_spank_init_post_opt(spank_t spank, int, char **) { return impl::init_post_opt(spank); }
+int slurm_spank_local_user_init(spank_t spank, int, char **) { return impl::local_user_init(spank); }
 int slurm_spank_task_init(spank_t spank, int, char **) { return impl::task_init(spank); }
 }
 #pragma GCC visibility pop

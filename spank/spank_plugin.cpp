@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "spank_plugin.hpp"
 
+#include "commands/notice.hpp"
 #include "common/config.hpp"
 #include "elastic_range.hpp"
 #include "guarded_hook.hpp"
@@ -11,6 +12,7 @@
 #include "task/variables.hpp"
 
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
@@ -22,6 +24,8 @@
 #include <type_traits>
 
 #include <slurm/slurm_version.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace singularity::spank {
 
@@ -196,6 +200,19 @@ int init_post_opt(spank_t spank) noexcept {
         local_trouble = show_local(spank, job, step);
         return ESPANK_SUCCESS;
     }));
+}
+
+// Of an srun that a script has begun which is saved: whether there is a step to be saved with it.
+int local_user_init(spank_t /*spank*/) noexcept {
+    struct stat about{};
+    constexpr char kBegun = 1;
+    if (std::getenv(task::kGoesOnVariable) == nullptr || fstat(commands::kNotice, &about) != 0 ||
+        !S_ISFIFO(about.st_mode))
+        return ESPANK_SUCCESS;
+    if (write(commands::kNotice, &kBegun, sizeof(kBegun)) != sizeof(kBegun))
+        slurm_error("singularity: the batch script cannot be saved while this step runs: %s",
+                    std::strerror(errno)); // NOLINT(concurrency-mt-unsafe): srun has not begun its threads
+    return ESPANK_SUCCESS;
 }
 
 int task_init(spank_t spank) noexcept {

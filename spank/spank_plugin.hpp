@@ -15,6 +15,9 @@ int init(spank_t spank, int argc, char **argv) noexcept;
 // asks for, and gives slurmstepd's thread that starts tasks the job's local directories.
 int init_post_opt(spank_t spank) noexcept;
 
+// In srun, when it has begun a step and no task of it runs: tells a batch script that is saved of the step.
+int local_user_init(spank_t spank) noexcept;
+
 // In each task, before exec, as the user: fails if the node refuses what the options come to.
 // SINGULARITY_ELASTIC tells the program its range; tasks of srun's
 // steps are run by singularity-task.

@@ -58,6 +58,9 @@ enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the
     commands_rest, // -> done, when the save is over: none of the sender's commands runs, none can be begun
     door,
     save_begins,
+    find_steps, // -> found_steps
+    found_steps,
+    step_runs, // -> done, if it does
 };
 
 struct Create {
@@ -324,9 +327,13 @@ struct JoinStep {
     node::Program program;
     bool again = false; // it runs; an earlier agent has started it: without program and streams
     std::string store;  // its directory, one of those that there are; empty: that of who has not chosen
+    // Begun by a script that is saved itself, and known to it by this; 0: by no such script, or not known.
+    std::uint32_t number = 0;
+    std::string checkpoint; // from which that script goes on with it; empty: it begins
     static void fields(auto &self, auto &visit) {
         visit(self.hosts, self.node, self.ranks, self.ranks_here, self.rank, self.devices, self.cluster,
-              self.restarts, self.identity, self.every, self.of_script, self.program, self.again, self.store);
+              self.restarts, self.identity, self.every, self.of_script, self.program, self.again, self.store,
+              self.number, self.checkpoint);
     }
 };
 struct Joined {
@@ -387,12 +394,34 @@ struct WatchSaves {
 };
 struct SaveBegins {
     static constexpr auto kType = Message::save_begins;
-    static void fields(auto & /*self*/, auto & /*visit*/) {}
+    bool ends = false; // the step, with this save, as all that it has begun
+    static void fields(auto &self, auto &visit) { visit(self.ends); }
+};
+// Whether this step of the sender's job runs, as far as it has tasks here.
+struct StepRuns {
+    static constexpr auto kType = Message::step_runs;
+    std::uint32_t number = 0; // as of JoinStep
+    static void fields(auto &self, auto &visit) { visit(self.number); }
+};
+// Which checkpoints there are of these steps of the sender's job, made in this run of it.
+struct FindSteps {
+    static constexpr auto kType = Message::find_steps;
+    std::vector<std::uint32_t> numbers;
+    std::uint32_t restarts = 0; // of the job, in this run
+    std::string store;
+    static void fields(auto &self, auto &visit) { visit(self.numbers, self.restarts, self.store); }
+};
+struct FoundSteps {
+    static constexpr auto kType = Message::found_steps;
+    std::vector<std::string> checkpoints; // in the same order
+    static void fields(auto &self, auto &visit) { visit(self.checkpoints); }
 };
 struct CommandsRest {
     static constexpr auto kType = Message::commands_rest;
     std::string trouble; // why they do not, and the step cannot be saved now; empty: they do
-    static void fields(auto &self, auto &visit) { visit(self.trouble); }
+    // They do not because of an srun with which the step is saved when both end.
+    bool only_for_now = false;
+    static void fields(auto &self, auto &visit) { visit(self.trouble, self.only_for_now); }
 };
 
 } // namespace singularity::agent

@@ -19,7 +19,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kRestPatience = 30s; // longer than wrappers wait for a command
+constexpr auto kRestPatience = 30s;      // longer than wrappers wait for a command
+constexpr auto kLastRestPatience = 330s; // longer than they wait for a step to be saved
 constexpr int kBacklog = 128;
 constexpr std::size_t kWordsLimit = 500; // of a wrapper, which is a user's process
 
@@ -72,29 +73,31 @@ void Doors::watch(const void *who, const Asker &asker) {
     if (wanted_by_.empty())
         keeper->watcher = asker;
     else
-        asker.tell(SaveBegins{});
+        asker.tell(SaveBegins{.ends = ends_});
 }
 
-void Doors::rest_of(const void *who, const std::string &trouble, const Asker &asker) {
+void Doors::rest_of(const void *who, const CommandsRest &rest, const Asker &asker) {
     Keeper *const keeper = find(who);
     if (keeper == nullptr)
         return asker.refuse({"look after", "Slurm's commands", "this wrapper serves none", EINVAL});
     keeper->resting = asker;
     if (wanted_by_.empty())
         return go_on();
-    if (!trouble.empty() && !waiting_.empty())
-        return settle(failure("save", step_, escaped(trouble.substr(0, kWordsLimit)), JobSave::kWaits));
+    if (!rest.trouble.empty() && !waiting_.empty())
+        return settle(failure("save", step_, escaped(rest.trouble.substr(0, kWordsLimit)),
+                              rest.only_for_now ? JobSave::kStepRuns : JobSave::kWaits));
     look();
 }
 
-void Doors::rest(For what, Then then) {
+void Doors::rest(For what, Then then, bool ends) {
     wanted_by_.insert(what);
     waiting_.emplace_back(what, std::move(then));
-    until_ = Deadline::after(kRestPatience);
+    until_ = Deadline::after(ends ? kLastRestPatience : kRestPatience);
+    ends_ = ends;
     for (Keeper &keeper : keepers_) {
         close(keeper);
         if (const auto watcher = std::exchange(keeper.watcher, std::nullopt))
-            watcher->tell(SaveBegins{});
+            watcher->tell(SaveBegins{.ends = ends});
     }
     look();
 }

@@ -42,12 +42,14 @@ class Doors {
     // This wrapper hears when its commands are to rest, at once if they are to already.
     void watch(const void *who, const Asker &asker);
     // This wrapper's rest, or, with what stands in the way, do not; it hears when they need no longer.
-    void rest_of(const void *who, const std::string &trouble, const Asker &asker);
+    void rest_of(const void *who, const CommandsRest &rest, const Asker &asker);
 
     // From now on nobody finds a socket. `then` is told when all commands rest, or which does not
-    // (JobSave::kWaits), or that nobody wants it any more (ECANCELED). A wrapper that does not answer in time
+    // (JobSave::kWaits; kStepRuns: but for a save with which the step ends), or that nobody wants it any more
+    // (ECANCELED). ends: the step ends with this save; who waits for another step goes on with that, once it
+    // is saved. A wrapper that does not answer in time
     // is not waited for: who looks at the processes finds each stand-in that has a connection.
-    void rest(For what, Then then);
+    void rest(For what, Then then, bool ends = false);
     // They go on when nobody else needs their rest.
     void let_go(For what);
 
@@ -73,6 +75,7 @@ class Doors {
     std::set<For> wanted_by_;
     std::vector<std::pair<For, Then>> waiting_;
     std::optional<Deadline> until_; // they wait
+    bool ends_ = false;
 };
 
 } // namespace singularity::agent

@@ -136,8 +136,10 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
     if (!outcome) {
         counters().failed(saved_as_);
         kLog.error("{}", outcome.error().message());
+        if (code == JobSave::kStepRuns && (comment_asks_ || imager_)) // of others only the log tells
+            tell_user(outcome.error().message());
         answer_comment(
-            JobSave::is_unsavable(code)
+            JobSave::is_unsavable(code) || code == JobSave::kStepRuns
                 ? std::string("not saved: the job's output says why")
                 : fmt::format("not saved: the node agent's log on {} says why", hosts_->own_host()));
         if (const auto imager = std::exchange(imager_, std::nullopt))

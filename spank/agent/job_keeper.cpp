@@ -129,8 +129,7 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
     auto &request = wish.request;
     wire::JobRecord record;
     record.set_vni(free_number());
-    record.set_name(wish.step.empty() ? job_name(wish.uid, record.vni())
-                                      : job_name_of_step(wish.uid, wish.step));
+    record.set_name(wish.step.empty() ? job_name(wish.uid, record.vni()) : wish.name);
     if (auto replaced = replace_ended(record.name()); !replaced)
         return propagate(replaced);
     if (request.hosts.empty())

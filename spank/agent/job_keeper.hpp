@@ -55,6 +55,7 @@ class JobKeeper : private HostAsker {
         // Of a step of Slurm's, whose ranks bring their programs. That of the request is only what is
         // compared when it is begun again.
         std::string step; // or empty
+        std::string name; // of the job of a step
         std::uint32_t ranks = 0;
         std::string cluster;
         std::uint32_t restarts = 0;

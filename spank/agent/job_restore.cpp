@@ -143,7 +143,7 @@ Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const Wish &step, cons
                        ESTALE);
     };
     const auto &user = record.user();
-    if (record.step() != step.step || record.cluster() != step.cluster || user.uid() != step.uid ||
+    if (record.name() != step.name || record.cluster() != step.cluster || user.uid() != step.uid ||
         user.gid() != step.gid || !is_of_same_job(record, step))
         return failure("go on with the step",
                        fmt::format("{} as it was saved in {}", step.step, found.checkpoint),
@@ -163,6 +163,7 @@ Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const Wish &step, cons
         return propagate(replaced);
     if (auto room = room_for_one_more(step.uid); !room)
         return propagate(room);
+    record.set_step(step.step); // by which Slurm knows it now
     record.clear_hosts();
     for (const auto &host : step.request.hosts)
         record.add_hosts(peers::short_name(host));

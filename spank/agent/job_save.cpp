@@ -310,7 +310,8 @@ void JobSave::fail(Error error) {
     }
     let_go([self = shared_from_this(), error] {
         // What cannot be saved now cannot be saved in a moment either.
-        if (self->attempt_ >= kAttempts || is_unsavable(error.code) || error.code == kRankHasFailed)
+        if (self->attempt_ >= kAttempts || is_unsavable(error.code) || error.code == kRankHasFailed ||
+            (error.code == kStepRuns && self->plan_.go_on))
             return self->end(std::unexpected(error));
         kLog.info("{}: {}; once more", self->plan_.begin.job, error.message());
         self->again_ = Deadline::after(kBetweenAttempts);

@@ -37,6 +37,8 @@ class JobSave : public std::enable_shared_from_this<JobSave> {
     static constexpr int kRankHasFailed = ESHUTDOWN;
     static constexpr int kUnsavable = EOPNOTSUPP;
     static constexpr int kWaits = EINPROGRESS;
+    // The same where that is a step of the program's, and the two can be saved only when both end.
+    static constexpr int kStepRuns = ETXTBSY;
     [[nodiscard]] static bool is_unsavable(int code) { return code == kUnsavable || code == kWaits; }
 
     struct Plan {

@@ -3,6 +3,7 @@
 // is saved first; the ranks of any other are told as well. Slurm kills whatever is left after KillWait, or
 // the grace time.
 #include "job.hpp"
+#include "job_plan.hpp"
 #include "log.hpp"
 #include "member.hpp"
 #include "metrics.hpp"
@@ -263,11 +264,14 @@ void Job::keep_end() {
     if (keeper_)
         return;
     const auto record = record_.SerializeAsString();
+    // A script that is saved itself may go on from where its step was before.
+    const bool replaces = record_.name() == job_name_of_step(record_.user().uid(), record_.step());
     auto worker = Worker::start(setting_->libraries, WorkKeepEnd{.job = record_.name(),
                                                                  .uid = record_.user().uid(),
                                                                  .gid = record_.user().gid(),
                                                                  .record = {record.begin(), record.end()},
-                                                                 .store = record_.store()});
+                                                                 .store = record_.store(),
+                                                                 .replaces = replaces});
     if (!worker) {
         if (worker.error().code != Worker::kNotBuilt)
             kLog.error("{}: its end is not kept: {}", record_.name(), worker.error().message());

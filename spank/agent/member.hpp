@@ -174,6 +174,7 @@ class Member : public std::enable_shared_from_this<Member> {
     std::string trouble_;        // of its first node that has some
     bool told_to_end_ = false;   // tasks here, and the coordinator knows
     bool saving_ = false;        // for which Slurm's commands rest
+    bool ends_saved_ = false;    // with that checkpoint
     std::set<std::string> told_; // notices of checkpoints
     bool ending_ = false;
     bool gone_ = false;

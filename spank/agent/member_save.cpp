@@ -87,6 +87,8 @@ void Member::save(const wire::SaveJob &request, const Answer &answer) {
     const auto step = request.step();
     // Who fails later is missed by the worker that saves its node.
     if (step == wire::SaveJob::BEGIN)
+        ends_saved_ = !request.go_on();
+    if (step == wire::SaveJob::BEGIN)
         if (auto good = no_rank_has_failed(); !good)
             return answer(fault(good.error()));
     if (step_ && step == wire::SaveJob::HOLD)
@@ -112,12 +114,14 @@ void Member::cut_and_save(const wire::SaveJob &request, const Answer &answer) {
 // still: before that, some must run on to where the others are, and may need their commands for it.
 void Member::rest_and_hold(const wire::SaveJob &request, const Answer &answer) {
     saving_ = true;
-    step_->doors().rest(Doors::For::save,
-                        [self = shared_from_this(), request, answer](const Expected<void> &rest) {
-                            if (!rest)
-                                return answer(fault(rest.error()));
-                            self->cut_and_save(request, answer);
-                        });
+    step_->doors().rest(
+        Doors::For::save,
+        [self = shared_from_this(), request, answer](const Expected<void> &rest) {
+            if (!rest)
+                return answer(fault(rest.error()));
+            self->cut_and_save(request, answer);
+        },
+        ends_saved_);
 }
 
 // A coordinator that has died says nothing: the nodes give their parts up by themselves.
@@ -199,7 +203,7 @@ void Member::check(const Answer &answer) {
     if (!step_)
         return look_at_nodes(answer);
     step_->doors().rest(Doors::For::check, [self = shared_from_this(), answer](const Expected<void> &rest) {
-        if (!rest && rest.error().code == ECANCELED)
+        if (!rest && (rest.error().code == ECANCELED || rest.error().code == JobSave::kStepRuns))
             return answer(fault(rest.error()));
         if (!rest) {
             wire::Envelope reply;

@@ -19,6 +19,7 @@
 #include <chrono>
 #include <ctime>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -76,6 +77,8 @@ class Server : private NodeKeeper {
         std::shared_ptr<Step> step;              // that is begun again
         std::optional<Restoring> of_job;         // what it must be
         std::optional<JobKeeper::Restoring> job; // what it is
+        // Nothing is restored: who looks hears what there is.
+        std::function<void(const Expected<WorkFoundJob> &)> only_looks;
         bool over = false;
     };
     // A batch script, whose wrapper is connected.
@@ -184,6 +187,19 @@ class Server : private NodeKeeper {
     [[nodiscard]] bool handle_commands(const std::shared_ptr<Client> &client, const node::Packet &packet,
                                        Message type, const Asker &asker);
     void open_door(const std::shared_ptr<Client> &client, const Asker &asker);
+    void step_runs(const Client &client, std::uint32_t number, const Asker &asker) const;
+    // What there is of steps, as far as has been found by now.
+    struct StepsLook {
+        std::shared_ptr<Client> client;
+        std::uint32_t job = 0;
+        FindSteps request;
+        std::string store;
+        std::string cgroups;
+        Asker asker;
+        FoundSteps found;
+    };
+    void find_steps(const std::shared_ptr<Client> &client, const FindSteps &request, const Asker &asker);
+    void find_next_step(const std::shared_ptr<StepsLook> &look);
 
     // server_restore.cpp
     void restore(const std::shared_ptr<Client> &client, const Restore &request, node::Descriptors given,
@@ -197,6 +213,10 @@ class Server : private NodeKeeper {
     [[nodiscard]] Expected<void> restore_found_job(Finding &finding, const WorkFoundJob &found);
     [[nodiscard]] Expected<void> begin_found_job(Finding &finding);
     void give_up(Finding &finding, const Error &error);
+    // The newest checkpoint of a job of this user's.
+    void look_for_saved(const std::string &job, const std::shared_ptr<Client> &client,
+                        const std::string &cgroups, const std::string &store,
+                        std::function<void(const Expected<WorkFoundJob> &)> then);
 
     // server_slurm.cpp
     void look_at_slurm();

@@ -2,22 +2,38 @@
 // Requests about Slurm's commands in the nodes of a step. They run outside, as children of the wrappers of
 // the step's tasks: before the step is saved, the wrappers see to it that none is left.
 #include "doors.hpp"
+#include "job_plan.hpp"
 #include "node/door.hpp"
+#include "peers/peer_messages.pb.h"
 #include "server.hpp"
+#include "store_here.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 namespace singularity::agent {
+
+namespace {
+
+constexpr std::size_t kStepsLimit = 256; // as many commands as run at a time (../commands)
+
+} // namespace
 
 bool Server::handle_commands(const std::shared_ptr<Client> &client, const node::Packet &packet, Message type,
                              const Asker &asker) {
     const auto rest = node::decode<CommandsRest>(packet.bytes);
-    const bool good = type == Message::open_door     ? node::decode<OpenDoor>(packet.bytes).has_value()
-                      : type == Message::watch_saves ? node::decode<WatchSaves>(packet.bytes).has_value()
-                                                     : rest.has_value();
+    const auto find = node::decode<FindSteps>(packet.bytes);
+    const auto runs = node::decode<StepRuns>(packet.bytes);
+    const bool good = type == Message::open_door ? node::decode<OpenDoor>(packet.bytes).has_value()
+                      : type == Message::watch_saves
+                          ? node::decode<WatchSaves>(packet.bytes).has_value()
+                          : rest.has_value() || find.has_value() || runs.has_value();
     if (!good)
         return false;
     if (!client->step)
@@ -26,9 +42,75 @@ bool Server::handle_commands(const std::shared_ptr<Client> &client, const node::
         open_door(client, asker);
     else if (type == Message::watch_saves)
         client->step->doors().watch(client.get(), asker);
+    else if (find)
+        find_steps(client, *find, asker);
+    else if (runs)
+        step_runs(*client, runs->number, asker);
     else
-        client->step->doors().rest_of(client.get(), rest->trouble, asker);
+        client->step->doors().rest_of(client.get(), *rest, asker);
     return true;
+}
+
+void Server::step_runs(const Client &client, std::uint32_t number, const Asker &asker) const {
+    const auto uid = client.sender.uid();
+    const auto job = job_of_step(client.step->name());
+    const auto runs = [&](const auto &entry) {
+        const auto &[key, step] = entry;
+        const auto tasks = step->tasks();
+        return key.uid == uid && job.value_or(0) == job_of_step(key.step).value_or(0) &&
+               step->plan().number == number &&
+               std::ranges::any_of(tasks, [&](auto task) { return !step->places_of(task).empty(); });
+    };
+    if (number != 0 && std::ranges::any_of(steps_, runs))
+        asker.tell(Done{});
+    else
+        asker.refuse({"find", fmt::format("the step {}", number), "it does not run here", EAGAIN});
+}
+
+void Server::find_steps(const std::shared_ptr<Client> &client, const FindSteps &request, const Asker &asker) {
+    const auto job = job_of_step(client->step->name());
+    auto store = store_here(request.store);
+    auto cgroups = client->sender.cgroups();
+    if (!job || !store || !cgroups)
+        return asker.refuse(!job ? job.error() : !store ? store.error() : cgroups.error());
+    if (request.numbers.size() > kStepsLimit)
+        return asker.refuse({"find", fmt::format("{} steps", request.numbers.size()),
+                             fmt::format("at most {} can be asked for", kStepsLimit), EINVAL});
+    if (std::ranges::any_of(findings_, [&](const auto &one) {
+            return one->only_looks && !one->over && one->client == client;
+        }))
+        return asker.refuse({"find", "steps", "others are looked for already", EBUSY});
+    const auto look = std::make_shared<StepsLook>(StepsLook{.client = client,
+                                                            .job = *job,
+                                                            .request = request,
+                                                            .store = *std::move(store),
+                                                            .cgroups = *std::move(cgroups),
+                                                            .asker = asker,
+                                                            .found = {}});
+    find_next_step(look);
+}
+
+// One after the other: each takes a process. What an earlier run has left of a step does not count.
+void Server::find_next_step(const std::shared_ptr<StepsLook> &look) {
+    const auto &request = look->request;
+    auto &found = look->found.checkpoints;
+    if (found.size() == request.numbers.size())
+        return look->asker.tell(look->found);
+    const auto name = job_name_of_step(look->client->sender.uid(),
+                                       fmt::format("{}.{}", look->job, request.numbers[found.size()]));
+    look_for_saved(name, look->client, look->cgroups, look->store,
+                   [this, look, name](const Expected<WorkFoundJob> &saved) {
+                       peers::wire::JobRecord record;
+                       if (!saved && saved.error().code != ENOENT)
+                           return look->asker.refuse(saved.error());
+                       const bool is_of_this_run =
+                           saved &&
+                           record.ParseFromArray(saved->record.data(),
+                                                 static_cast<int>(saved->record.size())) &&
+                           record.name() == name && record.restarts() == look->request.restarts;
+                       look->found.checkpoints.push_back(is_of_this_run ? saved->checkpoint : std::string());
+                       find_next_step(look);
+                   });
 }
 
 void Server::open_door(const std::shared_ptr<Client> &client, const Asker &asker) {

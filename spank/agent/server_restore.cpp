@@ -30,8 +30,9 @@ void Server::restore(const std::shared_ptr<Client> &client, const Restore &reque
         return asker.refuse({"restore", quote(request.what),
                              fmt::format("{} descriptors came with it", given.size()), EINVAL});
     const auto uid = client->sender.uid();
-    const auto of_same = std::ranges::count_if(
-        findings_, [&](const auto &one) { return one->client && one->client->sender.uid() == uid; });
+    const auto of_same = std::ranges::count_if(findings_, [&](const auto &one) {
+        return one->client && !one->only_looks && one->client->sender.uid() == uid;
+    });
     if (auto why = budgets().refusal(Budget::restores, uid, static_cast<std::uint64_t>(of_same)))
         return asker.refuse({"restore", quote(request.what), *why, EDQUOT});
     auto cgroups = client->sender.cgroups();
@@ -51,7 +52,8 @@ void Server::restore(const std::shared_ptr<Client> &client, const Restore &reque
                                                           .given = std::move(given),
                                                           .step = {},
                                                           .of_job = {},
-                                                          .job = {}}));
+                                                          .job = {},
+                                                          .only_looks = {}}));
 }
 
 void Server::restore_node(Restoring restoring, const Asker &asker) {
@@ -76,11 +78,38 @@ void Server::restore_node(Restoring restoring, const Asker &asker) {
                                                           .given = {},
                                                           .step = {},
                                                           .of_job = std::move(restoring),
-                                                          .job = {}}));
+                                                          .job = {},
+                                                          .only_looks = {}}));
+}
+
+void Server::look_for_saved(const std::string &job, const std::shared_ptr<Client> &client,
+                            const std::string &cgroups, const std::string &store,
+                            std::function<void(const Expected<WorkFoundJob> &)> then) {
+    Restore request;
+    request.what = job;
+    auto worker = Worker::start(
+        options_.places.libraries,
+        WorkRestore{
+            .what = job, .node = {}, .uid = client->sender.uid(), .cgroups = cgroups, .store = store});
+    if (!worker)
+        return then(propagate(worker));
+    findings_.push_back(std::make_unique<Finding>(Finding{
+        .worker = std::move(*worker),
+        .client = client,
+        .asker = {.token = 1, .answer = [](const std::string & /*packet*/, std::span<const int> /*fds*/) {}},
+        .request = std::move(request),
+        .cgroups = cgroups,
+        .given = {},
+        .step = {},
+        .of_job = {},
+        .job = {},
+        .only_looks = std::move(then)}));
 }
 
 void Server::give_up(Finding &finding, const Error &error) {
     finding.over = true;
+    if (finding.only_looks)
+        return finding.only_looks(std::unexpected(error));
     // Of a job's node its coordinator counts it. Where there is none that fits, nothing was to be restored.
     if (!finding.of_job && error.code != ENOENT && error.code != ESTALE)
         counters().failed(Work::restore);
@@ -111,7 +140,10 @@ void Server::read_finding(Finding &finding) {
             if (auto restored = restore_found(finding, std::move(*found)); !restored)
                 give_up(finding, restored.error());
             finding.over = true;
-        } else if (const auto job = node::decode<WorkFoundJob>(packet.bytes)) {
+        } else if (const auto job = node::decode<WorkFoundJob>(packet.bytes); job && finding.only_looks) {
+            finding.over = true;
+            finding.only_looks(*job);
+        } else if (job) {
             if (auto prepared = restore_found_job(finding, *job); !prepared)
                 give_up(finding, prepared.error());
         } else if (node::decode<WorkFinished>(packet.bytes) && finding.job) {

@@ -3,6 +3,7 @@
 #include "common/text.hpp"
 #include "job_plan.hpp"
 #include "log.hpp"
+#include "node/door.hpp"
 #include "peers/tcp.hpp"
 #include "program_memory.hpp"
 #include "server.hpp"
@@ -36,6 +37,9 @@ Expected<void> check_plan(const JoinStep &plan, const std::string &own_host) {
                                   plan.ranks_here, plan.ranks, kRanksOfNodeLimit, kRankLimit));
     if (plan.rank >= plan.ranks)
         return refuse(fmt::format("there is no rank {} among {}", plan.rank, plan.ranks));
+    if (plan.number != 0 && (plan.number < node::kLeastStandIn || plan.number >= node::kStandInsEnd))
+        return refuse(fmt::format("a batch script knows it as {}: expected {} to {}", plan.number,
+                                  node::kLeastStandIn, node::kStandInsEnd - 1));
     if (std::set<std::string>(plan.hosts.begin(), plan.hosts.end()).size() != plan.hosts.size())
         return refuse("one of its hosts is there twice");
     if (peers::short_name(plan.hosts[plan.node]) != own_host)
@@ -53,6 +57,14 @@ std::uint32_t allowed_every(std::uint32_t wanted, std::chrono::milliseconds leas
 
 // What slurmctld says is its first run need not be: it may have forgotten one.
 bool may_be_saved(const JoinStep &plan) { return plan.restarts > 0 || !plan.identity.empty(); }
+
+// Slurm begins to count anew with each run of its job. A script that goes on has names of its own.
+std::string job_name_of(const Step &step) {
+    const auto job = job_of_step(step.name());
+    const auto number = step.plan().number;
+    return job_name_of_step(step.user().uid,
+                            number == 0 || !job ? step.name() : fmt::format("{}.{}", *job, number));
+}
 
 // Whose answers nobody hears.
 Asker nobody() {
@@ -172,6 +184,7 @@ JobKeeper::Wish wish_of(const Step &step) {
             .groups = user.groups,
             .cgroups = step.cgroups(),
             .step = step.name(),
+            .name = job_name_of(step),
             .ranks = plan.ranks,
             .cluster = plan.cluster,
             .restarts = plan.restarts,
@@ -182,18 +195,19 @@ JobKeeper::Wish wish_of(const Step &step) {
 }
 
 void Server::begin_step(const std::shared_ptr<Step> &step) {
-    const auto before = jobs_->find(job_name_of_step(step->user().uid, step->name()));
+    const auto before = jobs_->find(job_name_of(*step));
     if (before && before->record().state() != Job::State::JobRecord_State_ENDED) {
         before->end("Slurm begins its step again");
         waiting_steps_.push_back(step);
         return;
     }
-    if (!may_be_saved(step->plan()))
+    const auto &plan = step->plan();
+    if (!may_be_saved(plan) || (plan.number != 0 && plan.checkpoint.empty()))
         return start_step(*step, {});
     auto finding = find_saved(step);
     if (finding)
         return;
-    if (step->plan().restarts == 0)
+    if (plan.restarts == 0 && plan.checkpoint.empty())
         return begin_first(*step, finding.error());
     if (finding.error().code != Worker::kNotBuilt)
         return fail_step(*step, finding.error().message());
@@ -216,7 +230,7 @@ void Server::start_step(Step &step, const std::string &note) {
 
 Expected<void> Server::find_saved(const std::shared_ptr<Step> &step) {
     Restore request;
-    request.what = job_name_of_step(step->user().uid, step->name());
+    request.what = step->plan().checkpoint.empty() ? job_name_of(*step) : step->plan().checkpoint;
     kLog.debug("{}: what was saved of it is looked for", request.what);
     auto worker = Worker::start(options_.places.libraries, WorkRestore{.what = request.what,
                                                                        .node = {},
@@ -233,13 +247,14 @@ Expected<void> Server::find_saved(const std::shared_ptr<Step> &step) {
                                                           .given = {},
                                                           .step = step,
                                                           .of_job = {},
-                                                          .job = {}}));
+                                                          .job = {},
+                                                          .only_looks = {}}));
     return {};
 }
 
 // Where nobody knows whether there is a checkpoint, beginning anew could lose the work that is in it.
 void Server::find_no_saved(Step &step, const Error &why) {
-    if (step.plan().restarts == 0 && why.code != ESTALE)
+    if (step.plan().restarts == 0 && step.plan().checkpoint.empty() && why.code != ESTALE)
         return begin_first(step, why);
     if (why.code != ENOENT && why.code != ESTALE) {
         const auto trouble = fmt::format("cannot go on where it was saved: {}", why.message());

@@ -49,7 +49,8 @@ Expected<void> Step::join(const JoinStep &request, Brought brought, Wrapper wrap
         return refuse(fmt::format("it runs already, as the job {}", job_), EEXIST);
     if (request.hosts != plan_.hosts || request.node != plan_.node || request.ranks != plan_.ranks ||
         request.ranks_here != plan_.ranks_here || request.devices != plan_.devices ||
-        request.store != plan_.store || request.identity != plan_.identity)
+        request.store != plan_.store || request.identity != plan_.identity ||
+        request.number != plan_.number || request.checkpoint != plan_.checkpoint)
         return refuse("another of its tasks here says something else of its hosts, ranks, GPUs, store or job",
                       EINVAL);
     if (complete())

@@ -234,8 +234,9 @@ struct WorkKeepEnd {
     std::uint32_t gid = 0;
     std::vector<char> record;
     std::string store;
+    bool replaces = true; // what was saved of it before
     static void fields(auto &self, auto &visit) {
-        visit(self.job, self.uid, self.gid, self.record, self.store);
+        visit(self.job, self.uid, self.gid, self.record, self.store, self.replaces);
     }
 };
 // All checkpoints of a user's jobs whose names begin so, in all stores.

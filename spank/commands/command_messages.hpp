@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a stand-in for one of Slurm's commands and the runner outside of the node say to each other. One
 // connection for each command: `Run`, then signals; the runner answers with `Again` or `Refused`, or with
-// `Begun` and, when the command has ended, `Ended`. The stand-in hangs up after the last answer; if it hangs
-// up before, the command is killed. Nothing but the C and C++ libraries: the stand-in is made of this.
+// `Begun` and, when the command has ended, `Ended`. In place of `Ended` there may be `Again` or `GoesOn`: the
+// node is about to be saved, and the same stand-in asks once more wherever the node is then. The stand-in
+// hangs up after the last answer; if it hangs up before, the command is killed. Nothing but the C and C++
+// libraries: the stand-in is made of this.
 #pragma once
 
 #include "node/init_messages.hpp"
@@ -10,12 +12,16 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace singularity::commands {
 
 // Where runners' sockets are in the node (../node/door.hpp).
 inline constexpr const char *kDoors = "/run/singularity";
+
+// The command that goes on where its step was saved: it is run once more.
+inline constexpr std::string_view kGoesOn = "srun";
 
 // With `Run`: standard input, output and errors, and the working directory.
 inline constexpr std::size_t kRunDescriptors = 4;
@@ -27,6 +33,7 @@ enum class CommandMessage : std::uint16_t { // NOLINT(performance-enum-size): as
     ended,
     again,
     refused,
+    goes_on,
 };
 
 struct Run {
@@ -36,7 +43,11 @@ struct Run {
     // a descriptor. Streams come as descriptors as well.
     node::Program program;
     std::vector<std::int32_t> ignored; // signals
-    static void fields(auto &self, auto &visit) { visit(self.path, self.program, self.ignored); }
+    std::uint32_t number = 0;          // of the stand-in, by chance; it keeps it
+    std::string checkpoint;            // as of GoesOn; empty: the command is to begin
+    static void fields(auto &self, auto &visit) {
+        visit(self.path, self.program, self.ignored, self.number, self.checkpoint);
+    }
 };
 
 // For the command, after `Run`.
@@ -58,10 +69,18 @@ struct Ended {
     static void fields(auto &self, auto &visit) { visit(self.status); }
 };
 
-// Nothing was run. The stand-in hangs up and connects again later.
+// Nothing was run, or nothing has come of it. The stand-in hangs up and connects again later.
 struct Again {
     static constexpr auto kType = CommandMessage::again;
     static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+
+// The command has ended because its step was saved. The stand-in hangs up and connects again later, with
+// this.
+struct GoesOn {
+    static constexpr auto kType = CommandMessage::goes_on;
+    std::string checkpoint; // of the step
+    static void fields(auto &self, auto &visit) { visit(self.checkpoint); }
 };
 
 // Nothing was run, or what ran was killed.

@@ -2,6 +2,7 @@
 #include "real_command.hpp"
 
 #include "common/exec.hpp"
+#include "notice.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -23,7 +25,7 @@ namespace singularity::commands {
 namespace {
 
 // Of the new process: after its three streams.
-constexpr int kProgress = 3;
+constexpr int kProgress = kNotice;
 // As a shell has them.
 constexpr int kNotFound = 127;
 constexpr int kNotExecutable = 126;
@@ -48,6 +50,7 @@ struct Prepared {
     std::vector<char *> environment;
     std::array<bool, NSIG> ignored;
     std::array<int, kRunDescriptors> descriptors;
+    bool notice;
 };
 
 // 0, or errno. The descriptor is of a mount of the node's: from there nobody outside finds its own name
@@ -73,13 +76,14 @@ int apply(const node::Limit &limit) {
 }
 
 // 0, or errno. Copies above the four first: one of them may be the number on which another has to go.
-int place(const std::array<int, 4> &wanted) {
+int place(const std::array<int, 4> &wanted, bool notice) {
     std::array<int, 4> high{};
     for (std::size_t i = 0; i < high.size(); ++i)
         if (high.at(i) = fcntl(wanted.at(i), F_DUPFD_CLOEXEC, kProgress + 1); high.at(i) < 0)
             return errno;
     for (std::size_t i = 0; i < high.size(); ++i)
-        if (dup3(high.at(i), static_cast<int>(i), std::cmp_equal(i, kProgress) ? O_CLOEXEC : 0) < 0)
+        if (dup3(high.at(i), static_cast<int>(i), std::cmp_equal(i, kProgress) && !notice ? O_CLOEXEC : 0) <
+            0)
             return errno;
     return close_range(kProgress + 1, ~0U, 0) == 0 ? 0 : errno;
 }
@@ -91,7 +95,7 @@ Obstacle become_command(const Prepared &prepared, int &progress) {
     if (const int code = enter(prepared.program.directory, prepared.descriptors[3]); code != 0)
         return {Stage::directory, code};
     const auto &given = prepared.descriptors;
-    if (const int code = place({given[0], given[1], given[2], progress}); code != 0)
+    if (const int code = place({given[0], given[1], given[2], progress}, prepared.notice); code != 0)
         return {Stage::streams, code};
     progress = kProgress;
     umask(prepared.program.mask & ACCESSPERMS);
@@ -119,13 +123,14 @@ Refused refusal_of(const Obstacle &obstacle, const std::string &path) {
 
 } // namespace
 
-Expected<RealCommand> RealCommand::start(Run &run, const node::Descriptors &descriptors) {
+Expected<RealCommand> RealCommand::start(Run &run, const node::Descriptors &descriptors, bool notice) {
     Prepared prepared{.path = run.path,
                       .program = run.program,
                       .arguments = exec_list(run.program.arguments),
                       .environment = exec_list(run.program.environment),
                       .ignored = {},
-                      .descriptors = {}};
+                      .descriptors = {},
+                      .notice = notice};
     std::ranges::copy(descriptors.all(), prepared.descriptors.begin());
     for (const std::int32_t number : run.ignored)
         if (number > 0 && number < NSIG)
@@ -165,6 +170,11 @@ int RealCommand::signal(int number) const {
     return syscall(SYS_pidfd_send_signal, pidfd_.get(), number, nullptr, 0) == 0 ? 0 : errno;
 }
 
+bool RealCommand::has_begun_step() const {
+    int bytes = 0;
+    return ioctl(progress_.get(), FIONREAD, &bytes) == 0 && bytes == 1;
+}
+
 std::optional<RealCommand::End> RealCommand::reap() {
     siginfo_t info{};
     if (waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &info, WEXITED | WNOHANG) != 0) {
@@ -176,7 +186,7 @@ std::optional<RealCommand::End> RealCommand::reap() {
     if (info.si_pid == 0)
         return std::nullopt;
     Obstacle obstacle;
-    if (read(progress_.get(), &obstacle, sizeof(obstacle)) == sizeof(obstacle))
+    if (!has_begun_step() && read(progress_.get(), &obstacle, sizeof(obstacle)) == sizeof(obstacle))
         return refusal_of(obstacle, path_);
     if (info.si_code == CLD_EXITED)
         return Ended{.status = W_EXITCODE(info.si_status, 0)};

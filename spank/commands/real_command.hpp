@@ -20,8 +20,10 @@ namespace singularity::commands {
 // waitpid(-1) would.
 class RealCommand {
   public:
-    // `run` is used up. Exactly kRunDescriptors descriptors; the caller closes its copies.
-    [[nodiscard]] static Expected<RealCommand> start(Run &run, const node::Descriptors &descriptors);
+    // `run` is used up. Exactly kRunDescriptors descriptors; the caller closes its copies. notice: the
+    // command has kNotice (notice.hpp).
+    [[nodiscard]] static Expected<RealCommand> start(Run &run, const node::Descriptors &descriptors,
+                                                     bool notice);
 
     [[nodiscard]] pid_t pid() const { return pid_; }
     // Readable when the command has ended.
@@ -35,6 +37,8 @@ class RealCommand {
     using End = std::variant<Ended, Refused>;
     // Nothing while it runs.
     [[nodiscard]] std::optional<End> reap();
+    // As far as it has told by now.
+    [[nodiscard]] bool has_begun_step() const;
 
   private:
     RealCommand(std::string path, pid_t pid, UniqueFd pidfd, UniqueFd progress)
@@ -43,7 +47,7 @@ class RealCommand {
     std::string path_;
     pid_t pid_;
     UniqueFd pidfd_;
-    UniqueFd progress_; // ends without a word when the program runs, or tells why it does not
+    UniqueFd progress_; // tells why the program does not run; or of its step, if it is asked to
 };
 
 } // namespace singularity::commands

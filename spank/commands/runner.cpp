@@ -161,10 +161,17 @@ void Runner::take(Served &one, node::Packet &packet) {
                             EBADMSG));
         return;
     }
-    // One whose end is withheld is signalled no more.
-    if (const int code = one.command ? one.command->signal(signal->number) : 0; code != 0 && code != ESRCH)
-        refuse(one,
-               refusal(errno_error("send signal " + std::to_string(signal->number) + " to", one.path, code)));
+    this->signal(one, signal->number);
+}
+
+// One whose end is withheld is signalled no more.
+void Runner::signal(Served &one, int number) {
+    if (one.command && one.goes_on) {
+        one.signals.push_back(number);
+        return;
+    }
+    if (const int code = one.command ? one.command->signal(number) : 0; code != 0 && code != ESRCH)
+        refuse(one, refusal(errno_error("send signal " + std::to_string(number) + " to", one.path, code)));
 }
 
 void Runner::run(Served &one, Run &&run, const node::Descriptors &descriptors) {
@@ -183,9 +190,16 @@ void Runner::run(Served &one, Run &&run, const node::Descriptors &descriptors) {
                             EINVAL));
         return;
     }
+    if (is_to_come_again(one, run))
+        return;
     if (setting_.adapt)
         setting_.adapt(run.program.environment);
-    auto started = RealCommand::start(run, descriptors);
+    if (setting_.number && std::filesystem::path(run.path).filename() == kGoesOn && run.number != 0) {
+        one.number = run.number;
+        one.goes_on = !run.checkpoint.empty();
+        setting_.number(run.program.environment, run.number, run.checkpoint);
+    }
+    auto started = RealCommand::start(run, descriptors, one.number != 0);
     if (!started) {
         refuse(one, refusal(std::move(started.error())));
         return;
@@ -194,10 +208,25 @@ void Runner::run(Served &one, Run &&run, const node::Descriptors &descriptors) {
     answer(one, Begun{});
 }
 
+// One that was sent away has ended, and the node was not saved after all, or not yet.
+bool Runner::is_to_come_again(Served &one, const Run &run) {
+    if ((withheld_ || is_in_doubt()) && ends_with_its_step(run.path)) {
+        answer(one, Again{});
+        return true;
+    }
+    const auto end = run.number != 0 ? sent_away_.extract(run.number) : decltype(sent_away_)::node_type();
+    if (end.empty())
+        return false;
+    answer(one, Begun{});
+    answer(one, end.mapped());
+    return true;
+}
+
 void Runner::look_after(Served &one) {
     auto end = one.command ? one.command->reap() : std::nullopt;
     if (!end)
         return;
+    one.began_step = one.command->has_begun_step();
     one.command.reset();
     if (one.answered)
         return;
@@ -206,7 +235,8 @@ void Runner::look_after(Served &one) {
         return;
     }
     const auto &ended = std::get<Ended>(*end);
-    if (withheld_ && ends_with_its_step(one.path))
+    const bool is_in_doubt = one.number != 0 && !one.began_step && ended.status != 0;
+    if (is_in_doubt || (withheld_ && ends_with_its_step(one.path)))
         one.untold = ended;
     else
         answer(one, ended);
@@ -250,7 +280,11 @@ std::vector<Runner::Running> Runner::running() const {
     std::vector<Running> out;
     out.reserve(served_.size());
     std::ranges::transform(served_, std::back_inserter(out), [](const Served &one) {
-        return Running{.path = one.path, .stand_in = one.stand_in, .answered = one.answered};
+        return Running{.path = one.path,
+                       .stand_in = one.stand_in,
+                       .answered = one.answered,
+                       .may_go_on = one.number != 0,
+                       .over = one.untold.has_value()};
     });
     return out;
 }
@@ -269,6 +303,46 @@ void Runner::deliver() {
     for (Served &one : served_)
         if (const auto ended = std::exchange(one.untold, std::nullopt))
             answer(one, *ended);
+}
+
+std::vector<std::uint32_t> Runner::untold_steps() const {
+    std::vector<std::uint32_t> out;
+    for (const Served &one : served_)
+        if (one.untold && one.number != 0 && one.began_step)
+            out.push_back(one.number);
+    return out;
+}
+
+std::vector<std::uint32_t> Runner::signalled_steps() const {
+    std::vector<std::uint32_t> out;
+    for (const Served &one : served_)
+        if (one.command && one.goes_on && !one.signals.empty())
+            out.push_back(one.number);
+    return out;
+}
+
+void Runner::step_runs(std::uint32_t number) {
+    for (Served &one : served_) {
+        if (one.number != number || !std::exchange(one.goes_on, false))
+            continue;
+        for (const int waiting : std::exchange(one.signals, {}))
+            signal(one, waiting);
+    }
+}
+
+void Runner::send_away(const std::map<std::uint32_t, std::string> &checkpoints) {
+    for (Served &one : served_) {
+        const auto found = checkpoints.find(one.number);
+        const auto untold = one.untold;
+        if (!untold || one.number == 0 || (one.began_step && found == checkpoints.end()))
+            continue;
+        one.untold.reset();
+        sent_away_.insert_or_assign(one.number, *untold);
+        if (found == checkpoints.end())
+            answer(one, Again{});
+        else
+            answer(one, GoesOn{.checkpoint = found->second});
+    }
 }
 
 void Runner::hang_up_all() {

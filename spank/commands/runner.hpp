@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <functional>
 #include <list>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,6 +42,11 @@ struct Setting {
     std::vector<std::filesystem::path> commands; // these paths, exactly, and no others
     // Makes of an environment in the node one outside of it; may be empty.
     std::function<void(std::vector<std::string> &environment)> adapt;
+    // The same for a command that may go on (kGoesOn): the number of its stand-in, and the checkpoint of its
+    // step, which may be empty. Empty: none goes on.
+    std::function<void(std::vector<std::string> &environment, std::uint32_t number,
+                       const std::string &checkpoint)>
+        number;
     std::size_t connections = kConnectionLimit;
 };
 
@@ -72,6 +78,8 @@ class Runner {
         std::string path;      // empty: nothing has been asked for
         pid_t stand_in = 0;    // as this process sees it; 0: it has hung up
         bool answered = false; // finally
+        bool may_go_on = false;
+        bool over = false; // it has ended, and its stand-in has not been told
     };
     // What keeps the runner from rest, for messages.
     [[nodiscard]] std::vector<Running> running() const;
@@ -81,11 +89,26 @@ class Runner {
     [[nodiscard]] bool has_child(pid_t pid) const;
 
     // From now on, until `deliver`, stand-ins for kStepCommands are not told that these have ended, and stay
-    // connected.
+    // connected; none is begun.
     void withhold() { withheld_ = true; }
     void deliver();
     // There are ends that somebody has not been told.
     [[nodiscard]] bool withholds() const;
+
+    // There is a command that may go on and has failed without a step: in the last moments of its job's run
+    // it has perhaps been refused one. It is not told before `deliver`.
+    [[nodiscard]] bool is_in_doubt() const { return !withheld_ && withholds(); }
+
+    // Of commands that may go on, whose ends are withheld: the numbers of those that have begun a step.
+    [[nodiscard]] std::vector<std::uint32_t> untold_steps() const;
+    // Their stand-ins are to come again: for these checkpoints of their steps, by number; or, where no step
+    // has begun, as they came. Those that come here hear of the ends that were withheld.
+    void send_away(const std::map<std::uint32_t, std::string> &checkpoints);
+
+    // A step that goes on has run all the time for whoever signals it. Until it does again, signals wait: the
+    // numbers of those for which some do.
+    [[nodiscard]] std::vector<std::uint32_t> signalled_steps() const;
+    void step_runs(std::uint32_t number);
 
     // Hangs up on everybody, kills what runs, and reaps it. A process that SIGKILL does not end within a few
     // seconds, in a system call that does not return, is left to Slurm.
@@ -99,7 +122,11 @@ class Runner {
         std::string path;
         std::optional<RealCommand> command; // until it has been reaped
         std::optional<Ended> untold;        // its end, as long as ends are withheld
-        bool answered = false;              // finally: only the hang-up is waited for
+        std::uint32_t number = 0;           // of one that may go on
+        bool began_step = false;
+        bool goes_on = false;     // and its step does not run yet, as far as is known
+        std::vector<int> signals; // that have come meanwhile
+        bool answered = false;    // finally: only the hang-up is waited for
     };
 
     void accept_all();
@@ -108,6 +135,8 @@ class Runner {
     void listen_to(Served &one);
     void take(Served &one, node::Packet &packet);
     void run(Served &one, Run &&run, const node::Descriptors &descriptors);
+    [[nodiscard]] bool is_to_come_again(Served &one, const Run &run);
+    void signal(Served &one, int number);
     void look_after(Served &one);
     void refuse(Served &one, const Refused &refusal);
     template <class Answer>
@@ -118,7 +147,8 @@ class Runner {
     Setting setting_;
     UniqueFd listening_;
     std::list<Served> served_;
-    std::optional<Deadline> accept_again_at_; // this process has no descriptors left for now
+    std::map<std::uint32_t, Ended> sent_away_; // by number
+    std::optional<Deadline> accept_again_at_;  // this process has no descriptors left for now
     bool paused_ = false;
     bool withheld_ = false;
 };

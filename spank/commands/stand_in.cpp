@@ -20,10 +20,12 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,11 +58,13 @@ class Held {
     Held &operator=(const Held &) = delete;
     Held(Held &&) = delete;
     Held &operator=(Held &&) = delete;
-    ~Held() {
+    ~Held() { reset(); }
+    [[nodiscard]] int get() const { return fd_; }
+    void reset(int fd = -1) {
         if (fd_ >= 0)
             close(fd_);
+        fd_ = fd;
     }
-    [[nodiscard]] int get() const { return fd_; }
 
   private:
     int fd_;
@@ -82,8 +86,10 @@ class StandIn {
     std::optional<int> attempt(bool at_own);
     std::optional<int> attempt_at(const std::string &door);
     std::optional<int> begin(int socket);
-    int follow(int socket);
+    std::optional<int> follow(int socket);
     bool forward(int socket);
+    [[nodiscard]] int let_go_of_streams();
+    [[nodiscard]] int take_streams_back();
     [[nodiscard]] int ending_signal() const;
     [[nodiscard]] int refused(const Refused &refusal) const;
     [[nodiscard]] int complain(std::string_view doing, std::string_view on, std::string_view why,
@@ -97,11 +103,14 @@ class StandIn {
     std::string directory_of_doors_;
     std::string own_door_; // empty: there is none
     Patience patience_;
+    Run run_;
     std::string request_; // the encoded Run
     int directory_ = -1;
     int signals_ = -1;
-    std::vector<std::int32_t> ignored_;
-    int unsent_ = 0; // a signal for which the connection has had no room
+    // Of a command that may go on after a checkpoint: standard input and output, while it runs.
+    std::array<Held, 2> kept_{Held(-1), Held(-1)};
+    bool goes_on_ = false; // it had begun, before its step was saved
+    int unsent_ = 0;       // a signal for which the connection has had no room
 };
 
 std::vector<std::int32_t> ignored_signals() {
@@ -148,13 +157,24 @@ int open_closed_streams() {
     return 0;
 }
 
-// While the command holds the ends of pipes, nobody else shall: whoever reads or writes the other ends sees
-// the command close them. Errors are still told here.
-void let_go_of_streams() {
-    const Held nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
-    if (nothing.get() >= 0)
-        for (const int stream : {STDIN_FILENO, STDOUT_FILENO})
-            dup2(nothing.get(), stream);
+// There is nothing to be read, and nobody who could write it.
+bool has_no_input() {
+    struct stat about{};
+    if (fstat(STDIN_FILENO, &about) != 0)
+        return false;
+    if (S_ISCHR(about.st_mode))
+        return about.st_rdev == makedev(1, 3); // of /dev/null (null(4))
+    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    return S_ISFIFO(about.st_mode) && poll(&input, 1, 0) == 1 && input.revents == POLLHUP;
+}
+
+// Its step can be saved while this process waits for it; 0: it cannot, since nobody knows what has become of
+// the input that it has read.
+std::uint32_t number_of(std::string_view command) {
+    std::uint32_t out = 0;
+    if (command != kGoesOn || !has_no_input() || getrandom(&out, sizeof(out), 0) != sizeof(out))
+        return 0;
+    return node::kLeastStandIn + (out % (node::kStandInsEnd - node::kLeastStandIn));
 }
 
 int end_as(int status) {
@@ -191,8 +211,9 @@ int StandIn::ending_signal() const {
     sigset_t pending;
     if (sigpending(&pending) != 0)
         return 0;
-    const auto *const found = std::ranges::find_if(
-        kEnding, [&](int number) { return sigismember(&pending, number) == 1 && !has(ignored_, number); });
+    const auto *const found = std::ranges::find_if(kEnding, [&](int number) {
+        return sigismember(&pending, number) == 1 && !has(run_.ignored, number);
+    });
     return found == kEnding.end() ? 0 : *found;
 }
 
@@ -215,19 +236,21 @@ int StandIn::stand(const Command &command) {
         return complain_of("open", "the working directory", errno);
     signals_ = signals.get();
     directory_ = directory.get();
-    ignored_ = ignored_signals();
-    Run run{.path = path_, .program = {}, .ignored = ignored_};
-    run.program.arguments = command.arguments;
-    run.program.environment = command.environment;
-    run.program.directory = directory_name();
-    run.program.limits = limits();
-    run.program.mask = mask();
-    request_ = node::encode(run);
+    run_.path = path_;
+    run_.ignored = ignored_signals();
+    run_.program.arguments = command.arguments;
+    run_.program.environment = command.environment;
+    run_.program.directory = directory_name();
+    run_.program.limits = limits();
+    run_.program.mask = mask();
+    run_.number = number_of(name_);
+    request_ = node::encode(run_);
     for (int tries = 0; tries < patience_.attempts; ++tries) {
         if (const auto status = attempt(tries < patience_.at_own))
             return *status;
         wait_for({}, patience_.pause_ms);
-        if (const int number = ending_signal(); number != 0)
+        // One that goes on hears of its signals then.
+        if (const int number = goes_on_ ? 0 : ending_signal(); number != 0)
             return end_as(number);
     }
     return complain("run", path_,
@@ -297,9 +320,37 @@ std::optional<int> StandIn::begin(int socket) {
     }
 }
 
-// From the command's beginning to its end.
-int StandIn::follow(int socket) {
-    let_go_of_streams();
+// While the command holds the ends of pipes, nobody else shall: whoever reads or writes the other ends sees
+// the command close them. Errors are still told here. A command that may go on after a checkpoint has its
+// streams again then: until it has ended for good nobody sees them closed. 0, or errno.
+int StandIn::let_go_of_streams() {
+    const Held nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
+    for (int stream = 0; nothing.get() >= 0 && stream < STDERR_FILENO; ++stream) {
+        auto &kept = kept_.at(static_cast<std::size_t>(stream));
+        if (run_.number != 0)
+            kept.reset(fcntl(stream, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+        if (run_.number != 0 && kept.get() < 0)
+            return errno;
+        dup2(nothing.get(), stream);
+    }
+    return nothing.get() >= 0 || run_.number == 0 ? 0 : errno;
+}
+
+// 0, or errno.
+int StandIn::take_streams_back() {
+    for (int stream = 0; stream < STDERR_FILENO; ++stream) {
+        auto &kept = kept_.at(static_cast<std::size_t>(stream));
+        if (dup2(kept.get(), stream) < 0)
+            return errno;
+        kept.reset();
+    }
+    return 0;
+}
+
+// From the command's beginning to its end; nothing: it is to be asked for again.
+std::optional<int> StandIn::follow(int socket) {
+    if (const int code = let_go_of_streams(); code != 0)
+        return complain_of("keep the streams of", path_, code);
     for (;;) {
         if (!forward(socket))
             // The command may have ended: its end may lie there to be read.
@@ -322,6 +373,16 @@ int StandIn::follow(int socket) {
             return refused(*refusal);
         if (const auto ended = node::decode<Ended>(packet.bytes))
             return end_as(ended->status);
+        const auto saved = node::decode<GoesOn>(packet.bytes);
+        if (run_.number == 0 || (!saved && !node::decode<Again>(packet.bytes)))
+            continue;
+        if (saved)
+            run_.checkpoint = saved->checkpoint;
+        request_ = node::encode(run_);
+        goes_on_ = true;
+        if (const int code = take_streams_back(); code != 0)
+            return complain_of("give its streams back to", path_, code);
+        return std::nullopt;
     }
 }
 
@@ -334,7 +395,7 @@ bool StandIn::forward(int socket) {
                 return true;
             unsent_ = static_cast<int>(signal.ssi_signo);
         }
-        const bool stop = has(kStopping, unsent_) && !has(ignored_, unsent_);
+        const bool stop = has(kStopping, unsent_) && !has(run_.ignored, unsent_);
         const int code = node::send_packet(socket, node::encode(Signal{.number = stop ? SIGSTOP : unsent_}));
         if (code == EAGAIN)
             return true;

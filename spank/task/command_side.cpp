@@ -2,12 +2,15 @@
 #include "command_side.hpp"
 
 #include "agent/agent_messages.hpp"
+#include "variables.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,7 +23,26 @@ using namespace std::chrono_literals;
 
 constexpr auto kDoorAgain = 1s;
 constexpr auto kCommandPatience = 20s; // for a command that runs when the rank is to be saved
+constexpr auto kStepPatience = 300s;   // for a step that is saved as well; Slurm mostly waits less
+constexpr auto kSignalPatience = 60s;  // for a step to be restored
+constexpr auto kStepAgain = 100ms;
 constexpr auto kSaveComesWithin = 10s; // when Slurm has told a step to end, if it is to be saved
+
+// The files that a step writes go on as well, where its srun opens them (srun(1), --open-mode).
+constexpr std::string_view kAppends = "SLURM_OPEN_MODE=a";
+
+// For the step's tasks.
+void name_step(std::vector<std::string> &environment, std::uint32_t number, const std::string &checkpoint) {
+    const auto name = fmt::format("{}=", kGoesOnVariable);
+    const bool goes_on = !checkpoint.empty();
+    std::erase_if(environment, [&](const std::string &entry) {
+        return entry.starts_with(name) ||
+               (goes_on && entry.starts_with(kAppends.substr(0, kAppends.find('=') + 1)));
+    });
+    environment.push_back(fmt::format("{}{}{}{}", name, number, goes_on ? " " : "", checkpoint));
+    if (goes_on)
+        environment.emplace_back(kAppends);
+}
 
 } // namespace
 
@@ -31,8 +53,8 @@ void CommandSide::watch(std::vector<pollfd> &fds) const {
 
 std::optional<Deadline> CommandSide::next_deadline() const {
     std::optional<Deadline> out = rest_until_;
-    for (const auto &one :
-         {door_again_at_, withheld_until_, runner_ ? runner_->next_deadline() : std::nullopt})
+    for (const auto &one : {door_again_at_, withheld_until_, steps_until_, ask_again_at_,
+                            runner_ ? runner_->next_deadline() : std::nullopt})
         if (one && (!out || one->when() < out->when()))
             out = one;
     return out;
@@ -48,7 +70,34 @@ void CommandSide::work() {
     if (runner_)
         runner_->work();
     hear();
+    look_at_signals();
     look_at_rest();
+}
+
+// A step none of whose tasks are here is signalled after a time.
+void CommandSide::look_at_signals() {
+    if (!runner_)
+        return;
+    if (const auto reply = line_.take<agent::Done>(running_); reply && *reply) {
+        runner_->step_runs(signalled_);
+        signal_until_.reset();
+    }
+    const auto waiting = runner_->signalled_steps();
+    if (waiting.empty()) {
+        ask_again_at_.reset();
+        signal_until_.reset();
+        return;
+    }
+    if (running_ || (ask_again_at_ && !ask_again_at_->expired()))
+        return;
+    if (!signal_until_ || signalled_ != waiting.front())
+        signal_until_ = Deadline::after(kSignalPatience);
+    signalled_ = waiting.front();
+    ask_again_at_ = Deadline::after(kStepAgain);
+    if (signal_until_->expired())
+        runner_->step_runs(signalled_);
+    else
+        running_ = line_.ask(agent::StepRuns{.number = signalled_});
 }
 
 // A save that had begun is over: who asked for it has gone. Whoever takes its place does not know the door.
@@ -56,9 +105,10 @@ void CommandSide::connected(std::shared_ptr<agent::Client> client) {
     line_.connect(std::move(client));
     if (runner_)
         runner_->pause();
-    for (auto *const asked : {&door_, &watching_, &resting_})
+    for (auto *const asked : {&door_, &watching_, &resting_, &finding_, &running_})
         asked->reset();
     rest_until_.reset();
+    steps_until_.reset();
     ask_for_door();
 }
 
@@ -111,6 +161,10 @@ void CommandSide::hear() {
     if (begins && *begins && runner_) {
         runner_->pause();
         rest_until_ = Deadline::after(kCommandPatience);
+        steps_until_.reset();
+        const auto &begun = *begins;
+        if (begun && begun->reply.ends && steps_ && withheld_)
+            steps_until_ = Deadline::after(kStepPatience);
     }
     const auto over = line_.take<agent::Done>(resting_);
     if (!over || *over) // that save is over
@@ -131,6 +185,8 @@ void CommandSide::open(agent::Answered<agent::Door> door) {
         commands::Setting setting;
         setting.commands.assign(door.reply.commands.begin(), door.reply.commands.end());
         setting.adapt = adapt_;
+        if (steps_)
+            setting.number = name_step;
         runner_.emplace(std::move(setting));
         if (withheld_)
             runner_->withhold();
@@ -139,30 +195,87 @@ void CommandSide::open(agent::Answered<agent::Door> door) {
     watching_ = line_.ask(agent::WatchSaves{});
 }
 
-// A step is not waited for: it may take days.
+// A step is not waited for: it may take days. But one that is saved and ends now.
+std::string CommandSide::why_not_saved_with(const commands::Runner::Running &one) const {
+    const auto name = std::filesystem::path(one.path).filename().native();
+    std::string why = "nothing is saved as long as it runs";
+    if (goes_on(one) && !steps_until_)
+        why = "it can be saved only when its step ends with that";
+    else if (goes_on(one) && steps_until_)
+        why = timeout_error(*steps_until_, "the end of its step").message();
+    return fmt::format(
+        "process {} waits for {}, which runs outside of its virtual node, as all of Slurm's commands do: {}",
+        one.stand_in, name.empty() ? "a command" : name, why);
+}
+
 void CommandSide::look_at_rest() {
     if (!rest_until_ || !runner_)
         return;
     std::string trouble;
+    bool only_for_now = false;
+    bool waits = false;
     if (has_seen_an_end_)
         trouble = "Slurm has ended a step that was begun in this one, and the program has seen that";
     for (const auto &one : runner_->running()) {
+        if (one.answered)
+            continue;
         const auto name = std::filesystem::path(one.path).filename().native();
         const bool is_step =
             std::ranges::find(commands::kStepCommands, name) != commands::kStepCommands.end();
-        if (!one.answered && (is_step || rest_until_->expired()))
-            trouble =
-                fmt::format("process {} waits for {}, which runs outside of its virtual node, as all of "
-                            "Slurm's commands do: nothing is saved as long as it runs",
-                            one.stand_in, name.empty() ? "a command" : name);
+        if (goes_on(one) && steps_until_ && !steps_until_->expired()) {
+            waits = waits || !one.over;
+        } else if (is_step || rest_until_->expired()) {
+            only_for_now = goes_on(one) && !steps_until_ && (trouble.empty() || only_for_now);
+            trouble = why_not_saved_with(one);
+        }
     }
-    if (trouble.empty() && !runner_->at_rest()) {
-        if (!rest_until_->expired())
-            return;
-        trouble = timeout_error(*rest_until_, "one of Slurm's commands to hang up").message();
+    if (!trouble.empty()) {
+        rest(std::move(trouble), only_for_now);
+        return;
     }
+    if (waits || (steps_until_ && !sends_steps_away(*runner_)))
+        return;
+    const auto &until = steps_until_ ? *steps_until_ : *rest_until_;
+    if (runner_->at_rest())
+        rest({});
+    else if (until.expired())
+        rest(timeout_error(until, "one of Slurm's commands to hang up").message());
+}
+
+// Whether none waits for the end of a step any more.
+bool CommandSide::sends_steps_away(commands::Runner &runner) {
+    if (!finding_) {
+        sought_ = runner.untold_steps();
+        runner.send_away({}); // whoever has no step
+        if (!sought_.empty() && steps_)
+            finding_ = line_.ask(
+                agent::FindSteps{.numbers = sought_, .restarts = steps_->restarts, .store = steps_->store});
+        return sought_.empty();
+    }
+    const auto found = line_.take<agent::FoundSteps>(finding_);
+    if (!found) {
+        rest(found.error().message());
+        return false;
+    }
+    const auto &there = *found;
+    if (!there)
+        return false;
+    std::map<std::uint32_t, std::string> checkpoints;
+    for (std::size_t at = 0; at < std::min(sought_.size(), there->reply.checkpoints.size()); ++at)
+        if (const auto &checkpoint = there->reply.checkpoints[at]; !checkpoint.empty())
+            checkpoints.emplace(sought_[at], checkpoint);
+    runner.send_away(checkpoints);
+    const auto left = runner.untold_steps();
+    if (!left.empty())
+        rest(fmt::format("srun has ended, and nothing was saved of its step: {} of {} steps", left.size(),
+                         sought_.size()));
+    return left.empty();
+}
+
+void CommandSide::rest(std::string trouble, bool only_for_now) {
     rest_until_.reset();
-    resting_ = line_.ask(agent::CommandsRest{.trouble = std::move(trouble)});
+    steps_until_.reset();
+    resting_ = line_.ask(agent::CommandsRest{.trouble = std::move(trouble), .only_for_now = only_for_now});
 }
 
 } // namespace singularity::task

@@ -7,6 +7,7 @@
 #include "commands/runner.hpp"
 #include "companion.hpp"
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,9 +19,16 @@ namespace singularity::task {
 
 class CommandSide : public Companion {
   public:
-    // adapt: makes of an environment in the node one outside of it.
-    explicit CommandSide(std::function<void(std::vector<std::string> &environment)> adapt)
-        : adapt_(std::move(adapt)) {}
+    // Of a rank that is saved together with the steps that it has begun.
+    struct Steps {
+        std::uint32_t restarts = 0; // of the job, in this run
+        std::string store;
+    };
+    // adapt: makes of an environment in the node one outside of it. steps: nothing where a save does not wait
+    // for any.
+    explicit CommandSide(std::function<void(std::vector<std::string> &environment)> adapt,
+                         std::optional<Steps> steps = {})
+        : adapt_(std::move(adapt)), steps_(std::move(steps)) {}
 
     void watch(std::vector<pollfd> &fds) const override;
     [[nodiscard]] std::optional<Deadline> next_deadline() const override;
@@ -32,6 +40,7 @@ class CommandSide : public Companion {
     // As of commands::Runner.
     void withhold();
     void deliver();
+    [[nodiscard]] bool is_in_doubt() const { return runner_ && runner_->is_in_doubt(); }
     void end();
 
   private:
@@ -39,16 +48,33 @@ class CommandSide : public Companion {
     void hear();
     void has_no_door(const Error &why);
     void open(agent::Answered<agent::Door> door);
+    void look_at_signals();
     void look_at_rest();
+    // Its step is saved with this rank, if both end.
+    [[nodiscard]] bool goes_on(const commands::Runner::Running &one) const {
+        return steps_.has_value() && one.may_go_on;
+    }
+    [[nodiscard]] std::string why_not_saved_with(const commands::Runner::Running &one) const;
+    [[nodiscard]] bool sends_steps_away(commands::Runner &runner);
+    void rest(std::string trouble, bool only_for_now = false);
 
     std::function<void(std::vector<std::string> &environment)> adapt_;
+    std::optional<Steps> steps_;
     AgentLine line_;
     std::optional<commands::Runner> runner_; // once there is a door
     Asked door_;
     Asked watching_;
     Asked resting_;
+    Asked finding_;
+    std::vector<std::uint32_t> sought_; // steps
+    // Whether a step that goes on runs, for which a signal waits.
+    Asked running_;
+    std::uint32_t signalled_ = 0;           // step
+    std::optional<Deadline> ask_again_at_;  // whether it does
+    std::optional<Deadline> signal_until_;  // it must
     std::optional<Deadline> door_again_at_; // it is asked for
     std::optional<Deadline> rest_until_;    // commands may run when the rank is to be saved
+    std::optional<Deadline> steps_until_;   // the steps must have been saved; nothing: they cannot be
     std::optional<Deadline> withheld_until_;
     bool runs_ = false;
     bool withheld_ = false;

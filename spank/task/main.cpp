@@ -87,6 +87,7 @@ int run(int argc, char **argv) {
     unsetenv(task::kEveryVariable);
     unsetenv(task::kStoreVariable);
     unsetenv(task::kOfScriptVariable);
+    unsetenv(task::kGoesOnVariable);
     if (!request->visible_devices.empty())
         setenv("CUDA_VISIBLE_DEVICES", request->visible_devices.c_str(), 1);
     const bool again = request->join.restarts > 0;

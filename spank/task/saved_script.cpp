@@ -15,7 +15,9 @@
 #include <cstdlib>
 #include <iostream>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <unistd.h>
 
@@ -26,17 +28,21 @@ namespace {
 // What the agent must know of a script beside its rank, and its commands.
 class ScriptSide : public Companion {
   public:
-    ScriptSide(std::uint32_t restarts, std::vector<std::string> own, std::uint32_t gpus)
+    ScriptSide(std::uint32_t restarts, std::string store, std::vector<std::string> own, std::uint32_t gpus)
         : restarts_(restarts),
-          commands_([restarts, own = std::move(own), gpus](std::vector<std::string> &environment) {
-              adapt_environment(environment, own, restarts > 0, gpus);
-          }) {}
+          commands_(
+              [restarts, own = std::move(own), gpus](std::vector<std::string> &environment) {
+                  adapt_environment(environment, own, restarts > 0, gpus);
+              },
+              CommandSide::Steps{.restarts = restarts, .store = std::move(store)}) {}
 
     void watch(std::vector<pollfd> &fds) const override { commands_.watch(fds); }
     [[nodiscard]] std::optional<Deadline> next_deadline() const override { return commands_.next_deadline(); }
 
     void work() override {
         commands_.work();
+        if (commands_.is_in_doubt() && !told_to_end_ && !doubting_)
+            doubting_ = line_.ask(agent::HoldScript{});
         hear();
     }
 
@@ -44,6 +50,7 @@ class ScriptSide : public Companion {
         line_.connect(client);
         begun_ = line_.ask(agent::BeginScript{.restarts = restarts_});
         holding_.reset();
+        doubting_.reset();
         if (told_to_end_)
             hold();
         commands_.connected(std::move(client));
@@ -68,16 +75,39 @@ class ScriptSide : public Companion {
 
   private:
     void hold() {
-        if (!holding_)
+        if (!holding_ && !doubting_)
             holding_ = line_.ask(agent::HoldScript{});
+    }
+
+    // An srun was refused a step: does the job run again? Slurm tells the script so only after that.
+    void hear_of_doubt() {
+        const auto fate = line_.take<agent::ScriptFate>(doubting_);
+        if (fate && !*fate)
+            return;
+        if (!fate)
+            std::cerr << "singularity-task: " << fate.error().message() << '\n';
+        bool runs_again = false;
+        if (fate)
+            if (const auto &known = *fate)
+                runs_again = known->reply.runs_again;
+        if (told_to_end_)
+            hold();
+        else if (runs_again)
+            commands_.withhold();
+        else
+            commands_.deliver();
     }
 
     void hear() {
         const auto stop = line_.take<agent::ScriptFate>(begun_);
         if (!stop)
             std::cerr << "singularity-task: " << stop.error().message() << '\n';
-        else if (*stop) // it is saved, and to be stopped
-            hold();
+        else if (*stop) { // a step of it is saved, and Slurm has told only that one to end
+            told_to_end();
+            static_cast<void>(line_.ask(agent::SignalRank{.number = SIGTERM}));
+        }
+        if (doubting_)
+            hear_of_doubt();
         const auto fate = line_.take<agent::ScriptFate>(holding_);
         if (!fate)
             std::cerr << "singularity-task: " << fate.error().message() << '\n';
@@ -94,6 +124,7 @@ class ScriptSide : public Companion {
     AgentLine line_;
     Asked begun_;
     Asked holding_;
+    Asked doubting_;
     bool told_to_end_ = false;
     bool runs_again_ = false;
 };
@@ -114,7 +145,7 @@ Expected<int> run_saved_script(const std::filesystem::path &socket, std::uint32_
     for (const auto *const name : {kEveryVariable, kStoreVariable})
         unsetenv(name);
     setenv(kOfScriptVariable, kSavedScript, 1);
-    ScriptSide side(restarts, std::move(own), gpus);
+    ScriptSide side(restarts, request->join.store, std::move(own), gpus);
     auto status = run_rank(socket, std::move(request->join), command, side);
     side.end();
     // As of any script that Slurm ends: one that forgets why must not call it well.

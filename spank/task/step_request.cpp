@@ -157,8 +157,18 @@ Expected<StepRequest> step_request(const std::vector<std::string> &environment) 
     out.join.of_script = value_of(environment, kOfScriptVariable).has_value();
     if (auto added = add_job(out, environment); !added)
         return propagate(added);
-    // Its script goes on where it was saved, and has begun this step since then.
-    if (value_of(environment, kOfScriptVariable) == kSavedScript) {
+    const bool is_saved = value_of(environment, kOfScriptVariable) == kSavedScript;
+    const auto name = value_of(environment, kGoesOnVariable);
+    if (is_saved && name) {
+        const auto checkpoint = std::min(name->find(' '), name->size());
+        const auto given = number_in(name->substr(0, checkpoint));
+        if (!given)
+            return refuse(
+                fmt::format("{}={} begins with no number: leave it as srun sets it", kGoesOnVariable, *name));
+        out.join.number = *given;
+        out.join.checkpoint = name->substr(std::min(checkpoint + 1, name->size()));
+        out.join.every = 0; // it is saved when its script is, and with it
+    } else if (is_saved) {  // its script goes on where it was saved, and has begun this step since then
         out.join.of_script = false;
         out.join.restarts = 0;
         out.join.every = 0;

@@ -41,9 +41,10 @@ Expected<agent::ImageReport> keep(const agent::WorkKeepEnd &job) {
     auto manifest = writer->commit();
     if (!manifest)
         return propagate(manifest);
-    if (auto removed = remove_all(
-            *opened, job.uid, [&](const auto &one) { return one.job == job.job && one.id != manifest->id; });
-        !removed)
+    const auto is_replaced = [&](const auto &one) {
+        return job.replaces && one.job == job.job && one.id != manifest->id;
+    };
+    if (auto removed = remove_all(*opened, job.uid, is_replaced); !removed)
         return propagate(removed);
     agent::ImageReport report;
     report.node = job.job;

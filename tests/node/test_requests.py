@@ -10,8 +10,8 @@ import struct
 import subprocess
 
 import pytest
-from virtualnode import (ALICE, BOB, COMMANDS_REST, CREATE, DESTROY, KEPT, LIST, LOG, OPEN_DOOR, PACKET_LIMIT, PATIENCE, SEALS, START, WAIT,
-                         WATCH_SAVES, Agent, Refused, elsewhere, memfd, spec, task, text, texts, wait_for)
+from virtualnode import (ALICE, BOB, COMMANDS_REST, CREATE, DESTROY, FIND_STEPS, KEPT, LIST, LOG, OPEN_DOOR, PACKET_LIMIT, PATIENCE, SEALS, START,
+                         STEP_RUNS, WAIT, WATCH_SAVES, Agent, Refused, elsewhere, memfd, numbers, spec, task, text, texts, wait_for)
 
 
 def test_only_root_makes_nodes_of_others(agent):
@@ -42,11 +42,13 @@ def test_specifications_are_checked(agent, what):
     assert refused.value.code == 22
 
 
-@pytest.mark.parametrize("kind", [OPEN_DOOR, WATCH_SAVES, COMMANDS_REST])
-def test_who_is_no_task_has_no_commands(agent, kind):
+@pytest.mark.parametrize("kind,body", [
+    (OPEN_DOOR, b""), (WATCH_SAVES, b""), (COMMANDS_REST, text("") + struct.pack("=?", False)), (FIND_STEPS, numbers([]) + struct.pack("=I", 0) + text("")),
+    (STEP_RUNS, struct.pack("=I", 0))])
+def test_who_is_no_task_has_no_commands(agent, kind, body):
     for uid in (ALICE, 0):
         with agent.connect(uid) as connection, pytest.raises(Refused, match="that of no task"):
-            connection.ask(kind, text("") if kind == COMMANDS_REST else b"")
+            connection.ask(kind, body)
 
 
 def test_another_user_is_refused(agent):
@@ -304,7 +306,8 @@ IN_STEP = "cannot join the step 7.3: it does not run here"
 def join_again():
     """A task of a step of one host that says it runs already: where it is believed to be in a step, the agent names that."""
     return (struct.pack("=I", 1) + text("host") + struct.pack("=IIIII", 0, 1, 1, 0, 0) + text("") + struct.pack("=I", 0) + text("")
-            + struct.pack("=I?", 0, False) + task(["true"], stdio=KEPT) + struct.pack("=?", True) + text(""))
+            + struct.pack("=I?", 0, False) + task(["true"], stdio=KEPT) + struct.pack("=?", True) + text("")
+            + struct.pack("=I", 0) + text(""))
 
 
 def answer_from(agent, directory, uid, ask=lambda connection: connection.ask(JOIN_STEP, join_again())):

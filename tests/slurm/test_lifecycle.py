@@ -221,6 +221,18 @@ def test_preempted_jobs_are_saved_in_their_grace_time(cluster):
     assert_whole(cluster, job, 120)
 
 
+def test_preempted_scripts_are_saved_with_their_steps_in_their_grace_time(cluster):
+    """Slurm tells only the step, and the script must not see its end."""
+    job = submit(cluster, "echo begun", count(120), "echo end", options=["--singularity-save-script", "-N2", "--ntasks-per-node=2", "--exclusive", "-p", "graceful"])
+    wait_counted(cluster, job, 20, 4)
+    high = cluster.submit("-N2", "--exclusive", "-p", "high", "--wrap=true")
+    cluster.wait_job(high, seconds=PATIENCE)
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert cluster.job(job)["Restarts"] == "1"
+    assert_whole(cluster, job, 120)
+    assert output(cluster, job).count("begun") == 1 and output(cluster, job).count("end\n") == 1
+
+
 def test_jobs_of_two_users(cluster):
     """At once, on the same nodes."""
     jobs = {user: submit(cluster, count(), user=user, options=["-N2", "--ntasks-per-node=1", "--mem=100M", "-o", "slurm-%j.out"]) for user in ("alice", "bob")}

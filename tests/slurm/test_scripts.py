@@ -18,6 +18,7 @@ STEPS = 40
 @pytest.fixture(scope="module")
 def cluster(release):
     with elastic_up(release, SOON + "  check_after: 1s\n", nodes=2, conf=TIME_TO_SAVE) as made:
+        made.controller.run(["sh", "-c", "printf %s \"$1\" > /shared/count.py", "sh", COUNT])
         yield made
         assert_clean(made)
 
@@ -102,16 +103,98 @@ def test_slurms_commands_work_in_the_script(cluster):
     assert "slurm-wlm" in shown and shown[-6:] == ["1"] * 6
 
 
-def test_a_script_that_waits_for_a_step_is_not_saved_and_says_so(cluster):
-    job = submit(cluster, "echo begins", "srun sh -c 'echo step; until [ -e /shared/step-ends ]; do sleep 0.1; done'", "echo goes on")
+# Its state is in its memory alone.
+COUNT = """
+import os, sys, time
+for number in range(int(sys.argv[2])):
+    print(sys.argv[1], os.environ["SLURM_PROCID"], number, flush=True)
+    time.sleep(0.25)
+"""
+
+
+def counts(name, options=""):
+    return f"srun {options} python3 /shared/count.py {name} {STEPS}"
+
+
+def counted(name, ranks=1, numbers=STEPS):
+    return sorted(f"{name} {rank} {n}" for rank in range(ranks) for n in range(numbers))
+
+
+def shared(cluster, job, name):
+    return cluster.controller.run(["cat", f"/shared/run-{job}/{name}"]).stdout
+
+
+def has(cluster, job, name, text):
+    return text in cluster.controller.run(["cat", f"/shared/run-{job}/{name}"], check=False).stdout
+
+
+# A second run of the script, of a step, or of a line of either would be seen.
+@pytest.mark.parametrize("how", [(), ("requeued",), ("requeued", "moved", "requeued")], ids=["undisturbed", "requeued", "again and again"])
+def test_a_script_goes_on_with_its_steps(cluster, how):
+    job = submit(cluster, "set -eu", "mkdir /shared/run-$SLURM_JOB_ID", "cd /shared/run-$SLURM_JOB_ID",
+                 counts("first", "-n2"),
+                 counts("second", "-n1") + " | tee tee | (mine=$(cat); echo \"$mine\" | wc -l)",
+                 counts("third", "-n1") + " > file",
+                 "srun -n1 sh -c 'exit 7' || echo ended with $?",
+                 options=("-N1", "-n2"))
+    for turn, what in enumerate(how):
+        if turn == 0:
+            wait_output(cluster, job, "^first 0 5$")
+        else:
+            wait_for(lambda turn=turn: has(cluster, job, ("tee", "file")[turn - 1], " 0 5"), PATIENCE, f"step {turn}")
+        disturb(cluster, job, what)
+    cluster.wait_job(job, seconds=PATIENCE)
+    shown = lines(cluster, job)
+    assert sorted(shown[:-2]) == counted("first", ranks=2), output(cluster, job)
+    assert shown[-2:] == [str(STEPS), "ended with 7"], output(cluster, job)
+    for name, text in (("tee", "second"), ("file", "third")):
+        assert shared(cluster, job, name) == "".join(f"{text} 0 {n}\n" for n in range(STEPS))
+
+
+def test_steps_beside_each_other_go_on_each_in_its_own_file(cluster):
+    """More than can run at once: those that wait have not begun, and begin later."""
+    job = submit(cluster, "cd /shared; mkdir run-$SLURM_JOB_ID", "for i in 1 2 3 4; do",
+                 counts("step-$i", "--exact --mem=100 -n1 -o run-$SLURM_JOB_ID/$i") + " & pids+=($!)",
+                 "done", "for pid in ${pids[@]}; do wait $pid; echo $?; done", options=("-N1", "-n2"))
+    wait_for(lambda: sum(has(cluster, job, str(i), " 0 5") for i in range(1, 5)) == 2, PATIENCE, "two steps to run")
+    disturb(cluster, job, "requeued")
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert lines(cluster, job) == ["0"] * 4, output(cluster, job)
+    for i in range(1, 5):
+        text = [line for line in shared(cluster, job, str(i)).splitlines() if not line.startswith("slurmstepd-")]
+        assert text == [f"step-{i} 0 {n}" for n in range(STEPS)], output(cluster, job)
+
+
+def test_signals_and_ends_pass_after_a_restore(cluster):
+    """Also a signal that comes when there is no srun."""
+    job = submit(cluster, "srun sh -c 'trap \"echo told; exit 9\" USR1; echo step; while :; do sleep 0.1; done' & pid=$!",
+                 "until [ -e /shared/signal-$SLURM_JOB_ID ]; do sleep 0.1; done", "kill -USR1 $pid", "wait $pid; echo ended with $?")
+    wait_output(cluster, job, "^step$")
+    disturb(cluster, job, "requeued")
+    cluster.controller.run(f"touch /shared/signal-{job}")
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert lines(cluster, job) == ["step", "told", "ended with 9"], output(cluster, job)
+
+
+def test_a_step_that_has_input_keeps_its_script_from_being_saved(cluster):
+    """Nobody knows how much of that it has read."""
+    job = submit(cluster, "echo begins", "(echo in; exec sleep 1000) | srun sh -c 'read word; echo step; until [ -e /shared/step-ends ]; do sleep 0.1; done; kill -TERM $$'", "echo goes on")
     wait_output(cluster, job, "^step$")
     requeue(cluster, job)
     wait_for(lambda: output(cluster, job).count("begins\n") == 2, PATIENCE, "the script to begin anew")
     assert "waits for srun" in output(cluster, job)
     assert "goes on" not in output(cluster, job)
-    cluster.controller.run("touch /shared/step-ends")
-    cluster.wait_job(job)
-    assert output(cluster, job).count("goes on\n") == 1
+    cluster.slurm("scancel", str(job))
+
+
+def test_a_step_that_is_not_elastic_keeps_its_script_from_being_saved(cluster):
+    job = submit(cluster, "echo begins", "srun --singularity-off sh -c 'echo step; exec sleep 1000'", "echo goes on")
+    wait_output(cluster, job, "^step$")
+    requeue(cluster, job)
+    wait_for(lambda: output(cluster, job).count("begins\n") == 2, PATIENCE, "the script to begin anew")
+    assert "nothing was saved of its step" in output(cluster, job)
+    assert "goes on" not in output(cluster, job)
+    cluster.slurm("scancel", str(job))
 
 
 def test_commands_go_on_working_after_a_restore(cluster):
@@ -133,6 +216,8 @@ def test_commands_work_again_when_a_save_was_refused(cluster):
     refused = cluster.controller.run(["singularityctl", "checkpoint", str(job)], check=False)
     assert refused.returncode != 0 and "the job's output says why" in refused.stderr, refused
     assert "waits for srun" in output(cluster, job)
+    # Where both end, they are saved.
+    assert "\nunsavable: " not in cluster.slurm("singularityctl", "status", str(job))
     cluster.controller.run("touch /shared/refused")
     cluster.wait_job(job)
     assert lines(cluster, job) == ["step", "state RUNNING", "over"]

@@ -7,6 +7,7 @@
 #include "common/proc.hpp"
 #include "common/unique_fd.hpp"
 #include "common/unix_socket.hpp"
+#include "node/door.hpp"
 #include "node/seqpacket.hpp"
 #include "stand_in.hpp"
 
@@ -20,6 +21,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -392,27 +394,185 @@ void ends_of_steps_are_withheld(void **) {
         std::filesystem::create_symlink(kShell, path);
     Runner runner(only({srun, squeue}));
     runner.open(scratch.listen());
-    runner.withhold();
     StandIn step;
-    step.run(scratch.door(), "echo $$; exit 4", srun);
+    StandIn killed;
+    step.run(scratch.door(), "echo $$; sleep 0.1; exit 4", srun);
+    killed.run(scratch.door(), "echo $$; sleep 0.1; exit 4", srun);
     const pid_t command = number_of(runner, step);
-    until(runner, [&] { return !runner.has_child(command); }, "the end of the command");
+    const pid_t of_killed = number_of(runner, killed);
+    runner.withhold();
+    until(
+        runner, [&] { return !runner.has_child(command) && !runner.has_child(of_killed); },
+        "the ends of the commands");
     StandIn other; // that one is told, of two that have ended, shows that the first is not told
     other.run(scratch.door(), "exit 2", squeue);
     expect_exit(runner, other, 2);
     assert_false(step.ended());
     assert_false(runner.at_rest());
-    until(runner, [&] { return runner.running().size() == 1; }, "the other's hang-up");
+    until(runner, [&] { return runner.running().size() == 2; }, "the other's hang-up");
     expect_equal(runner.running()[0].path, srun.native());
     kill(step.pid, SIGUSR1); // too late for its command
-    StandIn killed;
-    killed.run(scratch.door(), "echo $$; exit 4", srun);
-    number_of(runner, killed);
+    StandIn late;            // which is not begun before all is known
+    late.run(scratch.door(), "exit 6", srun);
     kill(killed.pid, SIGKILL);
-    until(runner, [&] { return killed.ended() && runner.running().size() == 1; }, "a stand-in's end");
+    until(runner, [&] { return killed.ended(); }, "a stand-in's end");
+    assert_false(late.ended());
     runner.deliver();
     expect_exit(runner, step, 4);
+    expect_exit(runner, late, 6);
     rests(runner);
+}
+
+// The runner of a script, in one run of its job.
+struct OfScript {
+    std::filesystem::path srun;
+    std::uint32_t number = 0; // what it is told last
+    std::string checkpoint;
+    Runner runner;
+
+    explicit OfScript(const Scratch &scratch) : srun(scratch.path / "srun"), runner(setting()) {
+        std::error_code exists;
+        std::filesystem::create_symlink(kShell, srun, exists);
+        runner.open(scratch.listen());
+    }
+    commands::Setting setting() {
+        auto out = only({srun});
+        out.number = [this](std::vector<std::string> & /*environment*/, std::uint32_t told,
+                            const std::string &from) {
+            number = told;
+            checkpoint = from;
+        };
+        return out;
+    }
+    void run(StandIn &one, const Scratch &scratch, const std::string &script) const {
+        one.in = UniqueFd(open("/dev/null", O_RDONLY));
+        one.run(scratch.door(), script, srun);
+    }
+    void await_untold() {
+        until(
+            runner, [&] { return runner.running().size() == 1 && runner.running()[0].over; },
+            "an end to be withheld");
+    }
+};
+
+// What the command writes comes once, before and after; and nobody sees its streams closed in between.
+void a_step_that_was_saved_goes_on(void **) {
+    const Scratch scratch;
+    std::array<int, 2> ends{};
+    assert_int_equal(pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK), 0);
+    UniqueFd reading(ends[0]);
+    StandIn one;
+    one.out = UniqueFd(ends[1]);
+    std::uint32_t number = 0;
+    {
+        OfScript first(scratch);
+        // As the SPANK plugin in srun, when it has begun a step.
+        first.run(one, scratch, "printf x >&3; echo first; sleep 0.1; exit 4");
+        one.out.reset();
+        until(first.runner, [&] { return first.number != 0; }, "a command");
+        first.runner.withhold();
+        first.await_untold();
+        number = first.number;
+        assert_true(number >= node::kLeastStandIn && number < node::kStandInsEnd);
+        assert_true(first.runner.untold_steps() == std::vector{number});
+        assert_true(first.runner.running()[0].may_go_on);
+        first.runner.pause();
+        first.runner.send_away({}); // nothing is known to be saved: it stays
+        assert_false(first.runner.at_rest());
+        first.runner.send_away({{number, "the checkpoint"}});
+        rests(first.runner);
+        assert_false(one.ended());
+    }
+    std::array<char, 64> text{};
+    assert_int_equal(read(reading.get(), text.data(), text.size()), 6);
+    assert_int_equal(read(reading.get(), text.data(), text.size()), -1); // and no end of the file
+    OfScript second(scratch);
+    expect_exit(second.runner, one, 4);
+    assert_int_equal(second.number, number);
+    expect_equal(second.checkpoint, "the checkpoint");
+    assert_int_equal(read(reading.get(), text.data(), text.size()), 6);
+    assert_int_equal(read(reading.get(), text.data(), text.size()), 0);
+}
+
+void a_step_that_has_not_begun_begins_later(void **) {
+    const Scratch scratch;
+    StandIn one;
+    std::uint32_t number = 0;
+    {
+        OfScript first(scratch);
+        first.run(one, scratch, "exit 1"); // there is no room, say
+        first.await_untold();
+        assert_true(first.runner.is_in_doubt());
+        first.runner.withhold();
+        assert_false(first.runner.is_in_doubt());
+        assert_true(first.runner.untold_steps().empty());
+        number = first.number;
+        first.runner.pause();
+        first.runner.send_away({});
+        rests(first.runner);
+    }
+    OfScript second(scratch);
+    until(second.runner, [&] { return second.runner.is_in_doubt(); }, "the second try");
+    assert_int_equal(second.number, number);
+    expect_equal(second.checkpoint, "");
+    second.runner.deliver();
+    expect_exit(second.runner, one, 1);
+}
+
+// Its step is saved, and its node is not.
+void who_was_sent_away_hears_of_the_end_that_was_withheld(void **) {
+    const Scratch scratch;
+    OfScript script(scratch);
+    StandIn one;
+    script.run(one, scratch, "printf x >&3; sleep 0.1; exit 7");
+    until(script.runner, [&] { return script.number != 0; }, "a command");
+    script.runner.withhold();
+    script.await_untold();
+    script.runner.pause();
+    script.runner.send_away({{script.number, "the checkpoint"}});
+    rests(script.runner);
+    script.number = 0;
+    script.runner.open(scratch.listen());
+    script.runner.deliver();
+    expect_exit(script.runner, one, 7);
+    assert_int_equal(script.number, 0); // nothing was run
+}
+
+void signals_wait_for_a_step_that_goes_on(void **) {
+    const Scratch scratch;
+    StandIn one;
+    {
+        OfScript first(scratch);
+        first.run(one, scratch, "printf x >&3; sleep 0.1; kill -TERM $$; sleep 1000");
+        until(first.runner, [&] { return first.number != 0; }, "a command");
+        first.runner.withhold();
+        first.await_untold();
+        first.runner.pause();
+        first.runner.send_away({{first.number, "the checkpoint"}});
+        rests(first.runner);
+    }
+    kill(one.pid, SIGHUP); // nobody is there, and it waits all the same
+    OfScript second(scratch);
+    until(second.runner, [&] { return !second.runner.signalled_steps().empty(); }, "the signal");
+    assert_true(second.runner.signalled_steps() == std::vector{second.number});
+    second.runner.step_runs(second.number);
+    assert_true(second.runner.signalled_steps().empty());
+    const auto ends = [&] {
+        second.runner.deliver(); // it may have come before there was a step: that is an end in doubt
+        return one.ended();
+    };
+    until(second.runner, ends, "the end by a signal");
+    assert_int_equal(WTERMSIG(one.status), SIGHUP);
+}
+
+// Nobody knows how much of its input has been read.
+void a_command_with_input_does_not_go_on(void **) {
+    const Scratch scratch;
+    OfScript script(scratch);
+    StandIn one;
+    one.run(scratch.door(), "exit 3", script.srun); // a file
+    expect_exit(script.runner, one, 3);
+    assert_int_equal(script.number, 0);
 }
 
 void a_killed_stand_in_takes_its_command_along(void **) {
@@ -479,7 +639,8 @@ void what_is_no_request_is_refused(void **) {
     const Scratch scratch;
     Runner runner(only({kShell}));
     runner.open(scratch.listen());
-    commands::Run run{.path = kShell, .program = {}, .ignored = {-1, 0, 1 << 30}};
+    commands::Run run{
+        .path = kShell, .program = {}, .ignored = {-1, 0, 1 << 30}, .number = 0, .checkpoint = {}};
     run.program.arguments = {"sh", "-c", "exec sleep 1000"};
     const UniqueFd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
     const UniqueFd root(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -538,6 +699,11 @@ int main() {
         cmocka_unit_test(a_pause_sends_away_who_has_not_begun),
         cmocka_unit_test(a_pause_lets_commands_end),
         cmocka_unit_test(ends_of_steps_are_withheld),
+        cmocka_unit_test(a_step_that_was_saved_goes_on),
+        cmocka_unit_test(a_step_that_has_not_begun_begins_later),
+        cmocka_unit_test(who_was_sent_away_hears_of_the_end_that_was_withheld),
+        cmocka_unit_test(signals_wait_for_a_step_that_goes_on),
+        cmocka_unit_test(a_command_with_input_does_not_go_on),
         cmocka_unit_test(a_killed_stand_in_takes_its_command_along),
         cmocka_unit_test(the_end_is_everybodys),
         cmocka_unit_test(connections_have_a_limit),

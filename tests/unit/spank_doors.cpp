@@ -58,6 +58,9 @@ class Wrapper {
     [[nodiscard]] bool hears() {
         return node::decode<Reply>(std::exchange(told_, {})).has_value();
     }
+    [[nodiscard]] std::optional<SaveBegins> begins() {
+        return node::decode<SaveBegins>(std::exchange(told_, {}));
+    }
     [[nodiscard]] bool hears_nothing() const { return told_.empty(); }
 
     Expected<int> open(Doors &doors, const std::vector<std::filesystem::path> &paths) {
@@ -69,7 +72,9 @@ class Wrapper {
         doors.watch(this, asker());
         assert_true(hears_nothing());
     }
-    void rest(Doors &doors, const std::string &trouble = {}) { doors.rest_of(this, trouble, asker()); }
+    void rest(Doors &doors, const std::string &trouble = {}) {
+        doors.rest_of(this, {.trouble = trouble}, asker());
+    }
 
   private:
     std::string told_;
@@ -219,6 +224,36 @@ void a_save_and_a_check_do_not_disturb_each_other(void **) {
     assert_true(one.hears<Done>());
 }
 
+// With what does not rest for a check, or for a save that goes on, the job can still be saved and end.
+void steps_rest_only_for_the_last_save(void **) {
+    const Folders folders;
+    Doors doors("47.batch");
+    Wrapper one;
+    one.begin(doors, folders);
+    Wish save;
+    doors.rest(Doors::For::save, save.then());
+    assert_false(one.begins()->ends);
+    doors.rest_of(&one, {.trouble = "a step runs", .only_for_now = true}, one.asker());
+    assert_true(save.outcome && !save.outcome->has_value());
+    assert_int_equal(save.outcome->error().code, JobSave::kStepRuns);
+    assert_false(JobSave::is_unsavable(JobSave::kStepRuns));
+    assert_true(one.hears<Done>());
+    one.begin(doors, folders);
+    Wish last;
+    doors.rest(Doors::For::save, last.then(), true);
+    assert_true(one.begins()->ends);
+    one.rest(doors);
+    assert_true(last.fulfilled());
+    // Whoever watches late hears the same.
+    doors.let_go(Doors::For::save);
+    assert_true(one.hears<Done>());
+    assert_true(one.open(doors, {folders.door("a", 0)}).has_value());
+    Wish again;
+    doors.rest(Doors::For::save, again.then(), true);
+    doors.watch(&one, one.asker());
+    assert_true(one.begins()->ends);
+}
+
 void a_save_that_is_given_up_is_told_so(void **) {
     const Folders folders;
     Doors doors("47.0");
@@ -261,6 +296,7 @@ int main() {
         cmocka_unit_test(who_watches_late_hears_at_once),
         cmocka_unit_test(what_does_not_rest_is_said_and_goes_on),
         cmocka_unit_test(a_save_and_a_check_do_not_disturb_each_other),
+        cmocka_unit_test(steps_rest_only_for_the_last_save),
         cmocka_unit_test(a_save_that_is_given_up_is_told_so),
         cmocka_unit_test(who_serves_none_says_nothing_about_rest),
     };

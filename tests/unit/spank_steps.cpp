@@ -183,6 +183,29 @@ void a_script_that_is_saved_asks_as_a_step_of_one_task(void **) {
     expect_contains(script_request(bad).error().message(), "SLURM_SINGULARITY_JOB=x is not what");
 }
 
+// With the script, which knows the step by its own number.
+void a_step_goes_on_with_its_script(void **) {
+    auto environment = good();
+    environment.insert(environment.end(),
+                       {"SLURM_RESTART_COUNT=2", "SINGULARITY_STEP_EVERY=1800",
+                        "SLURM_SINGULARITY_JOB=0123456789abcdef0123456789abcdef",
+                        "SLURM_SINGULARITY_OF_SCRIPT=saved", "SLURM_SINGULARITY_GOES_ON=1234567890"});
+    auto request = step_request(environment);
+    assert_true(request.has_value());
+    assert_true(request->join.of_script);
+    assert_int_equal(request->join.restarts, 2);
+    assert_int_equal(request->join.every, 0);
+    expect_equal(request->join.identity, "0123456789abcdef0123456789abcdef");
+    assert_int_equal(request->join.number, 1234567890);
+    expect_equal(request->join.checkpoint, "");
+    environment.back() += " 20261128T095620-50d2";
+    request = step_request(environment);
+    assert_int_equal(request->join.number, 1234567890);
+    expect_equal(request->join.checkpoint, "20261128T095620-50d2");
+    environment.back() = "SLURM_SINGULARITY_GOES_ON= x";
+    expect_contains(step_request(environment).error().message(), "begins with no number");
+}
+
 // It goes on in its line, and begins such a step once: the step is neither restored nor saved by itself.
 void a_step_of_a_script_that_is_saved_begins_once(void **) {
     auto environment = good();
@@ -563,6 +586,7 @@ int main() {
         cmocka_unit_test(slurms_words_are_understood),
         cmocka_unit_test(a_task_says_what_slurm_has_told_it),
         cmocka_unit_test(a_script_that_is_saved_asks_as_a_step_of_one_task),
+        cmocka_unit_test(a_step_goes_on_with_its_script),
         cmocka_unit_test(a_step_of_a_script_that_is_saved_begins_once),
         cmocka_unit_test(a_task_with_gpus_of_its_own_sees_those_of_its_place),
         cmocka_unit_test(what_cannot_be_is_refused_with_the_way_out),
