@@ -185,6 +185,16 @@ bool is_within(const std::filesystem::path &path, const std::filesystem::path &t
 // One in another would be mounted twice; the root is everything.
 Expected<void> check_local(const Config::LocalDirectories &local, const settings::Lines &lines,
                            std::string_view file_name) {
+    // As the kernel names mounts.
+    for (const auto &one : local.paths)
+        if (one.native() != one.lexically_normal().native() || !one.has_filename() ||
+            is_within(local.base, one))
+            return std::unexpected(yaml::error_at(file_name, lines.find("local_directories.paths")->second,
+                                                  "local_directories.paths",
+                                                  fmt::format("expected directories without //, . and .. and "
+                                                              "without a / at the end, none of them above "
+                                                              "local_directories.base ({}), found {}",
+                                                              local.base.native(), one.native())));
     for (const auto &one : local.paths)
         for (const auto &other : local.paths)
             if (is_within(one, other) != (&one == &other) || is_within("/", one))

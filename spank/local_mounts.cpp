@@ -24,7 +24,8 @@ Expected<void> show_local_directories(const Config::LocalDirectories &settings, 
     if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
         return std::unexpected(errno_error("make", "a mount namespace"));
     for (const auto &[source, path] : binds)
-        if (mount(source.c_str(), path.c_str(), nullptr, MS_BIND, nullptr) != 0)
+        if (mount(source.c_str(), path.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
+            mount(nullptr, path.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV, nullptr) != 0)
             return std::unexpected(errno_error("show a job its own", path.native()));
     return {};
 }

@@ -45,10 +45,12 @@ bool Backlog::is_unfinished(std::uint64_t communicator, std::uint64_t group) con
         groups_, [&](const Group &one) { return one.communicator == communicator && one.group == group; });
 }
 
-void Backlog::wait_for_all(const std::function<bool()> &given_up) {
+bool Backlog::wait_for_all(const std::function<bool()> &given_up, std::chrono::milliseconds most) {
+    const auto until = std::chrono::steady_clock::now() + most;
     std::unique_lock lock(lock_);
-    while (!groups_.empty() && !given_up())
+    while (!groups_.empty() && !given_up() && std::chrono::steady_clock::now() < until)
         changed_.wait_for(lock, std::chrono::milliseconds(100));
+    return groups_.empty();
 }
 
 } // namespace singularity::proxyd

@@ -42,8 +42,9 @@ class Backlog {
     // Groups that are not complete.
     [[nodiscard]] std::size_t unfinished() const { return unfinished_.load(std::memory_order_relaxed); }
     [[nodiscard]] bool is_unfinished(std::uint64_t communicator, std::uint64_t group) const;
-    // Until none is left, or given_up(), which is asked every 100 ms.
-    void wait_for_all(const std::function<bool()> &given_up);
+    // Until none is left, or given_up(), which is asked every 100 ms, or the time is over. Whether none is
+    // left.
+    bool wait_for_all(const std::function<bool()> &given_up, std::chrono::milliseconds most);
 
   private:
     void count_behind(const std::function<bool()> &given_up);

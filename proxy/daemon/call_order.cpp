@@ -38,6 +38,7 @@ CallOrder after_event(Bytes message) {
 }
 
 CallOrder after_nothing(Bytes /*message*/) { return {.kind = Kind::nothing}; }
+CallOrder after_streams(Bytes /*message*/) { return {.kind = Kind::streams}; }
 
 template <class M>
 CallOrder in_stream_of(Kind kind, Bytes message) {
@@ -67,10 +68,10 @@ const std::array<Read, api::kApiCount> &driver_calls() {
         set(ApiId::kEventRecord, &records<&api::decode_EventRecordRequest>);
         set(ApiId::kEventRecordWithFlags, &records<&api::decode_EventRecordWithFlagsRequest>);
         set(ApiId::kStreamWaitEvent, &after_event);
-        // Questions, objects, and waits, which need nothing of the device.
-        for (const auto id : {ApiId::kEventQuery, ApiId::kEventCreate, ApiId::kEventElapsedTime,
-                              ApiId::kEventSynchronize, ApiId::kStreamQuery, ApiId::kStreamSynchronize,
-                              ApiId::kCtxSynchronize, ApiId::kStreamIsCapturing, ApiId::kFuncGetAttribute,
+        for (const auto id : {ApiId::kEventQuery, ApiId::kEventElapsedTime, ApiId::kEventSynchronize,
+                              ApiId::kStreamQuery, ApiId::kStreamSynchronize, ApiId::kCtxSynchronize})
+            set(id, &after_streams);
+        for (const auto id : {ApiId::kEventCreate, ApiId::kStreamIsCapturing, ApiId::kFuncGetAttribute,
                               ApiId::kFuncSetAttribute, ApiId::kModuleGetFunction, ApiId::kLibraryGetKernel,
                               ApiId::kKernelGetFunction, ApiId::kOccupancyMaxActiveBlocksPerMultiprocessor,
                               ApiId::kOccupancyMaxActiveBlocksPerMultiprocessorWithFlags})
@@ -95,6 +96,8 @@ CallOrder order_of(std::uint32_t id, Bytes message) {
         return in_stream_of<protocol::ReadMemory>(Kind::its_stream, message);
     case protocol::Id::map_slab:
     case protocol::Id::memory_info:
+    case protocol::Id::join_communicator:
+    case protocol::Id::communicator_state:
         return {.kind = Kind::nothing};
     case protocol::Id::issue_collectives: {
         const auto request = protocol::decode_request<protocol::IssueCollectives>(message);

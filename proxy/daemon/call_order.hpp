@@ -12,6 +12,7 @@ struct CallOrder {
     enum class Kind : std::uint8_t {
         everything,  // or nobody knows
         nothing,     // of what is on the device
+        streams,     // it asks about streams, or waits for them
         its_stream,  // it works with memory, in a stream
         marks,       // it records an event in a stream
         event,       // it lets a stream wait for an event

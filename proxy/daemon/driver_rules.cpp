@@ -180,6 +180,13 @@ constexpr auto begin_capture = [](Session &session, const auto &request) {
     session.capture_began(request.hStream);
 };
 
+void recount_captures(Session &session) { session.recount_captures(); }
+
+constexpr auto leave_over = [](Session &session, const auto &request) {
+    session.leave_over(request.hStream);
+    return true;
+};
+
 using Rules = std::array<DriverRule, api::kApiCount>;
 
 // By id; what is not named here has no rule.
@@ -284,8 +291,11 @@ const Rules &rules() {
             {.done = &after<&api::decode_StreamBeginCaptureV2Request, begin_capture>});
         set(ApiId::kStreamBeginCaptureToGraph,
             {.done = &after<&api::decode_StreamBeginCaptureToGraphRequest, begin_capture>});
-        for (const auto id : {ApiId::kStreamEndCapture, ApiId::kStreamDestroy, ApiId::kStreamDestroyV2})
-            set(id, {.tried = [](Session &session) { session.recount_captures(); }});
+        set(ApiId::kStreamEndCapture, {.tried = &recount_captures});
+        set(ApiId::kStreamDestroy,
+            {.allowed = &allowed<&api::decode_StreamDestroyRequest, leave_over>, .tried = &recount_captures});
+        set(ApiId::kStreamDestroyV2, {.allowed = &allowed<&api::decode_StreamDestroyV2Request, leave_over>,
+                                      .tried = &recount_captures});
 
         set(ApiId::kModuleGetFunction,
             child_rule<&api::decode_ModuleGetFunctionRequest, &api::ModuleGetFunctionRequest::hmod>());

@@ -36,9 +36,16 @@ void ParkedStreams::record(std::uint64_t event, std::uint64_t stream) {
         events_.erase(event);
 }
 
-bool ParkedStreams::comes_after(std::uint64_t event) const {
+bool ParkedStreams::comes_after(std::uint64_t event, std::uint64_t but) const {
     const std::scoped_lock lock(lock_);
-    return events_.contains(event);
+    const auto found = events_.find(event);
+    return found != events_.end() && found->second != but;
+}
+
+void ParkedStreams::forget_alone() {
+    const std::scoped_lock lock(lock_);
+    std::erase_if(all_, &One::alone);
+    std::erase_if(events_, [this](const auto &entry) { return !is_parked(entry.second); });
 }
 
 bool ParkedStreams::all_alone() const {
@@ -48,8 +55,9 @@ bool ParkedStreams::all_alone() const {
 
 bool ParkedStreams::waits_only_for(std::uint64_t stream, std::uint64_t communicator) const {
     const std::scoped_lock lock(lock_);
-    return std::ranges::all_of(
-        all_, [&](const One &one) { return one.stream != stream || one.communicator == communicator; });
+    return std::ranges::all_of(all_, [&](const One &one) {
+        return one.communicator == communicator || (one.alone && one.stream != stream);
+    });
 }
 
 } // namespace singularity::proxyd

@@ -32,7 +32,10 @@ class ParkedStreams {
     [[nodiscard]] bool all_alone() const;
     // An event was recorded in a stream: it comes after what the stream waits for, or after nothing of that.
     void record(std::uint64_t event, std::uint64_t stream);
-    [[nodiscard]] bool comes_after(std::uint64_t event) const;
+    // Whether it comes after what another stream than this one waits for.
+    [[nodiscard]] bool comes_after(std::uint64_t event, std::uint64_t but) const;
+    // Those that wait on the device are left to it: they hold the session's work up themselves.
+    void forget_alone();
     // Whether all that the stream waits for is of this communicator, or nothing.
     [[nodiscard]] bool waits_only_for(std::uint64_t stream, std::uint64_t communicator) const;
 

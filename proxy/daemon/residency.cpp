@@ -32,10 +32,12 @@ Residency::~Residency() {
     }
     if (!thread_.joinable())
         return;
-    if (thread_.get_id() == std::this_thread::get_id()) // which let the last session go
-        thread_.detach();
-    else
+    if (thread_.get_id() != std::this_thread::get_id()) {
         thread_.join();
+        return;
+    }
+    *gone_ = true; // it has let the last session go
+    thread_.detach();
 }
 
 void Residency::join(const std::shared_ptr<Tenant> &tenant, Gate &gate) {
@@ -43,14 +45,15 @@ void Residency::join(const std::shared_ptr<Tenant> &tenant, Gate &gate) {
     Seat seat;
     seat.tenant = tenant;
     seat.gate = &gate;
-    seat.turn = seat.seen = Clock::now();
+    seat.look = std::make_shared<Look>();
     seats_.emplace(&gate, std::move(seat));
 }
 
 void Residency::leave(const Gate &gate) {
     const std::scoped_lock lock(lock_);
     seats_.erase(&gate);
-    if (seats_.size() <= 1 && requests_.empty())
+    // Not before: what one that is left waits for may still be moved, and its memory need not be here.
+    if (seats_.empty())
         crowded_ = false;
     changed_.notify_all();
     served_.notify_all();
@@ -104,174 +107,190 @@ CUresult Residency::ask(Gate &gate, Attempt attempt) {
     served_.wait(lock, [&] { return request->done || gate.ended_.load(); });
     if (const auto still = seats_.find(&gate); still != seats_.end())
         --still->second.requests;
+    // Another session may have a gate at the same address later.
+    request->dropped = !request->done;
     return request->done ? request->result : CUDA_ERROR_NOT_READY;
 }
 
 void Residency::run() {
-    std::unique_lock lock(lock_);
-    for (;;) {
-        changed_.wait(lock, [this] { return stopping_ || !requests_.empty(); });
-        if (stopping_)
-            return;
-        const auto request = requests_.front();
-        lock.unlock();
-        serve(*request);
-        lock.lock();
-        requests_.pop_front();
-        request->done = true;
-        served_.notify_all();
+    const auto gone = gone_;
+    while (!*gone) {
+        std::shared_ptr<Request> request;
+        {
+            std::unique_lock lock(lock_);
+            changed_.wait(lock, [this] { return stopping_ || !requests_.empty(); });
+            if (stopping_)
+                return;
+            request = requests_.front();
+        }
+        auto asks = tenant_of(*request);
+        if (asks != nullptr)
+            serve(*request, *asks);
+        {
+            const std::scoped_lock lock(lock_);
+            requests_.pop_front();
+            request->done = !request->dropped;
+            served_.notify_all();
+        }
+        asks.reset(); // it may be the last that keeps the session, and the session this
     }
 }
 
-std::shared_ptr<Tenant> Residency::tenant_of(const Gate *gate) {
+std::shared_ptr<Tenant> Residency::tenant_of(const Request &request) {
     const std::scoped_lock lock(lock_);
-    const auto seat = seats_.find(gate);
-    return stopping_ || seat == seats_.end() ? nullptr : seat->second.tenant.lock();
+    const auto seat = seats_.find(request.gate);
+    return stopping_ || request.dropped || seat == seats_.end() ? nullptr : seat->second.tenant.lock();
 }
 
-void Residency::serve(Request &request) {
+void Residency::met(Request &request, Clock::time_point begin, Clock::duration moving, bool on_host) {
+    const std::scoped_lock lock(lock_);
+    const auto seat = request.dropped ? seats_.end() : seats_.find(request.gate);
+    if (seat == seats_.end())
+        return;
+    request.gate->entered_.fetch_add(1);
+    request.gate->state_.store(Gate::State::open);
+    *seat->second.look = {};
+    last_ = moving;
+    ++counts_.turns;
+    counts_.on_host += on_host ? 1 : 0;
+    kLog.debug("a turn begins after {} ms; {} MiB have been moved out so far{}",
+               std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count(),
+               counts_.moved >> 20, on_host ? "; it works in memory of the host" : "");
+}
+
+void Residency::serve(Request &request, const Tenant &asks) {
     const auto begin = Clock::now();
     auto said = begin;
     std::shared_ptr<Tenant> leaving;
     Clock::duration moving{};
     for (bool on_host = false;;) {
-        const auto tenant = tenant_of(request.gate);
-        if (tenant == nullptr || tenant->ending()) {
+        if (tenant_of(request) == nullptr || asks.ending()) {
             request.result = CUDA_ERROR_NOT_READY;
             return;
         }
         const auto tried = Clock::now();
         request.result = request.attempt(on_host);
         moving += Clock::now() - tried;
-        if (request.result != CUDA_ERROR_OUT_OF_MEMORY) {
-            const std::scoped_lock lock(lock_);
-            const auto seat = seats_.find(request.gate);
-            if (request.result != CUDA_SUCCESS || seat == seats_.end())
-                return;
-            request.gate->entered_.fetch_add(1);
-            request.gate->open_.store(true);
-            seat->second.turn = seat->second.seen = Clock::now();
-            seat->second.leaves = false;
-            last_ = moving;
-            ++counts_.turns;
-            counts_.on_host += on_host ? 1 : 0;
-            kLog.debug("{} has its turn after {} ms; {} MiB have been moved out so far{}", tenant->who(),
-                       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count(),
-                       counts_.moved >> 20, on_host ? "; it works in memory of the host" : "");
+        if (request.result == CUDA_SUCCESS)
+            return met(request, begin, moving, on_host);
+        const bool refused_host = std::exchange(on_host, false);
+        if (request.result != CUDA_ERROR_OUT_OF_MEMORY && !refused_host)
             return;
-        }
-        if (on_host) // not even there
-            return;
-        if (leaving != nullptr && (leaving->ending() || leaving->on_device() == 0))
-            leaving = nullptr;
-        bool others = false;
-        bool stuck = false;
-        if (leaving == nullptr)
-            leaving = who_leaves(request.gate, others, stuck);
-        if (leaving != nullptr) {
+        if (leaving != nullptr && !leaving->ending() && leaving->on_device() != 0) {
             const auto bytes = leaving->on_device();
             const auto from = Clock::now();
             static_cast<void>(leaving->send_out());
             moving += Clock::now() - from;
-            const std::scoped_lock lock(lock_);
             const auto moved = bytes - std::min(bytes, leaving->on_device());
-            counts_.moved += moved;
+            {
+                const std::scoped_lock lock(lock_);
+                counts_.moved += moved;
+            }
             if (moved != 0)
                 continue;
-            leaving = nullptr; // it ends
         }
-        const auto now = Clock::now();
-        on_host = !others || (stuck && now - begin >= rules_.patience);
+        leaving = nullptr;
+        auto others = candidates(request.gate);
+        const bool none = others.empty();
+        if (none && refused_host) {
+            request.result = CUDA_ERROR_OUT_OF_MEMORY;
+            return;
+        }
+        bool stuck = false;
+        for (auto &one : others) {
+            if (one.tenant->ending())
+                continue; // gives everything back by itself
+            if (can_leave(one)) {
+                leaving = one.tenant;
+                break;
+            }
+            stuck = stuck || one.tenant->waits_on_device();
+        }
+        if (leaving != nullptr)
+            continue;
+        const auto waited = Clock::now() - begin;
+        on_host =
+            none || (!refused_host && ((stuck && waited >= rules_.patience) || waited >= rules_.longest));
         if (on_host)
             continue;
-        if (now - said >= kComplain) {
-            said = now;
-            complain(*tenant, request.gate, std::chrono::duration_cast<std::chrono::seconds>(now - begin));
+        if (Clock::now() - said >= kComplain) {
+            said = Clock::now();
+            complain(asks, request.gate, std::chrono::duration_cast<std::chrono::seconds>(waited));
         }
+        others.clear();
         std::unique_lock lock(lock_);
         changed_.wait_for(lock, kLookForRoom);
     }
 }
 
 Residency::Clock::duration Residency::idle() const {
-    return std::clamp<Clock::duration>(last_ / 2, rules_.idle, std::max(rules_.idle, kLongestIdle));
+    return std::clamp<Clock::duration>(last_ / 2, rules_.idle,
+                                       std::max<Clock::duration>(rules_.idle, kLongestIdle));
 }
 
 Residency::Clock::duration Residency::quantum() const {
     return std::max<Clock::duration>(rules_.quantum, last_ * kTurnsOverMoves);
 }
 
-bool Residency::can_leave(const std::shared_ptr<Tenant> &tenant, Seat &seat, Clock::time_point now) {
-    auto &gate = *seat.gate;
-    const bool waits = seat.requests != 0 || gate.waits_.load();
-    if (!waits && !seat.leaves) {
-        const auto entered = gate.entered_.load();
-        if (entered != seat.entered || !gate.empty() || !tenant->quiet()) {
-            seat.entered = entered;
-            seat.seen = now;
-            seat.leaves = now - seat.turn >= quantum();
-        }
-        if (!seat.leaves && now - seat.seen < idle())
-            return false;
+// Only while nobody is inside is a session asked: what it has may be going otherwise.
+bool Residency::can_leave(Candidate &one) {
+    auto &gate = *one.gate;
+    auto &look = *one.look;
+    const auto now = Clock::now();
+    gate.state_.store(Gate::State::looked_at);
+    const auto entered = gate.entered_.load();
+    const bool quiet = gate.empty() && one.tenant->quiet();
+    if (!quiet || (!one.waits && entered != look.entered)) {
+        look.entered = entered;
+        look.seen = now;
     }
-    const bool was_open = gate.open_.exchange(false);
-    if (gate.empty() && tenant->quiet())
-        return true;
-    // A turn that is over stays over.
-    if (!seat.leaves && was_open)
-        gate.open_.store(true);
-    return false;
+    if (!look.leaves && now - look.turn >= quantum()) {
+        look.leaves = true;
+        look.over = now;
+    }
+    // What its work waits for may be its own next call.
+    if (look.leaves && !quiet && now - look.over >= quantum()) {
+        look.leaves = false;
+        look.turn = now;
+    }
+    const bool leaves = quiet && (look.away || one.waits || look.leaves || now - look.seen >= idle());
+    look.away = look.away || leaves;
+    gate.state_.store(look.away || look.leaves ? Gate::State::shut : Gate::State::open);
+    return leaves;
+}
+
+std::vector<Residency::Candidate> Residency::candidates(const Gate *but) {
+    const std::scoped_lock lock(lock_);
+    std::vector<Candidate> out;
+    for (auto &[gate, seat] : seats_) {
+        auto tenant = gate == but ? nullptr : seat.tenant.lock();
+        if (tenant == nullptr || tenant->on_device() == 0)
+            continue;
+        std::size_t place = requests_.size();
+        for (std::size_t index = 0; index < requests_.size(); ++index)
+            if (requests_[index]->gate == gate)
+                place = index;
+        out.push_back({.tenant = std::move(tenant),
+                       .gate = seat.gate,
+                       .look = seat.look,
+                       .place = place,
+                       .waits = seat.requests != 0 || gate->waits_.load()});
+    }
+    // Who has not asked for memory leaves first, then who was the last to ask.
+    std::ranges::stable_sort(out, [](const Candidate &left, const Candidate &right) {
+        return left.place != right.place ? left.place > right.place : left.look->turn < right.look->turn;
+    });
+    return out;
 }
 
 void Residency::complain(const Tenant &tenant, const Gate *gate, std::chrono::seconds waited) {
-    const std::scoped_lock lock(lock_);
     std::string why;
-    for (const auto &[other, seat] : seats_)
-        if (const auto one = other == gate ? nullptr : seat.tenant.lock();
-            one != nullptr && one->on_device() != 0)
-            why += fmt::format("; {} has {} MiB there and {}", one->who(), one->on_device() >> 20,
-                               !other->empty()          ? "a call under way"
-                               : one->waits_on_device() ? "work that waits for a collective"
-                               : !one->quiet()          ? "work under way"
-                                                        : "nothing to do");
+    for (const auto &one : candidates(gate))
+        why += fmt::format("; {} has {} MiB there and {}", one.tenant->who(), one.tenant->on_device() >> 20,
+                           !one.gate->empty()              ? "a call under way"
+                           : one.tenant->waits_on_device() ? "work that waits for a collective"
+                                                           : "work under way");
     kLog.info("{} has waited {} s for room on the device{}", tenant.who(), waited.count(), why);
-}
-
-std::shared_ptr<Tenant> Residency::who_leaves(const Gate *but, bool &others, bool &stuck) {
-    struct Candidate {
-        std::shared_ptr<Tenant> tenant;
-        Seat *seat;
-    };
-    const std::scoped_lock lock(lock_);
-    const auto now = Clock::now();
-    std::vector<Candidate> candidates;
-    for (auto &[gate, seat] : seats_)
-        if (auto tenant = gate == but ? nullptr : seat.tenant.lock(); tenant != nullptr) {
-            others = others || tenant->on_device() != 0;
-            if (tenant->on_device() != 0 && !tenant->ending())
-                candidates.push_back({.tenant = std::move(tenant), .seat = &seat});
-        }
-    // Who has not asked for memory leaves first, then who was the last to ask: they need theirs last.
-    const auto place = [this](const Candidate &one) {
-        std::size_t at = requests_.size();
-        for (std::size_t index = 0; index < requests_.size(); ++index)
-            if (requests_[index]->gate == one.seat->gate)
-                at = index;
-        return at;
-    };
-    std::ranges::stable_sort(candidates, [&](const Candidate &left, const Candidate &right) {
-        const auto left_at = place(left);
-        const auto right_at = place(right);
-        if (left_at != right_at)
-            return left_at > right_at;
-        return left.seat->turn < right.seat->turn;
-    });
-    for (const auto &[tenant, seat] : candidates) {
-        if (can_leave(tenant, *seat, now))
-            return tenant;
-        stuck = stuck || tenant->waits_on_device();
-    }
-    return nullptr;
 }
 
 } // namespace singularity::proxyd

@@ -59,11 +59,16 @@ class Gate {
   public:
     // Whether the session has its turn. What has entered leaves.
     [[nodiscard]] bool enter() {
-        entered_.fetch_add(1);
-        if (open_.load())
-            return true;
-        leave();
-        return false;
+        for (;;) {
+            entered_.fetch_add(1);
+            const auto state = state_.load();
+            if (state == State::open) [[likely]]
+                return true;
+            leave();
+            if (state == State::shut)
+                return false;
+            std::this_thread::yield(); // no longer than it takes to ask for the state of some streams
+        }
     }
     void leave() { left_.fetch_add(1); }
     // The one that asks is the only one inside.
@@ -72,7 +77,7 @@ class Gate {
         return entered_.load() == left + 1;
     }
     // The session has lost its turn and nobody is inside.
-    [[nodiscard]] bool is_shut() const { return !open_.load() && empty(); }
+    [[nodiscard]] bool is_shut() const { return state_.load() == State::shut && empty(); }
     // Waits for other ranks, having left.
     void wait_for_others(bool begins) { waits_.store(begins); }
     // Whoever waits for the session's turn need not any more; whoever has lost it is counted all the same.
@@ -81,6 +86,11 @@ class Gate {
 
   private:
     friend class Residency;
+    enum class State : std::uint8_t {
+        open,
+        looked_at, // nobody enters while it is asked what the session does
+        shut,
+    };
     // Who enters after this was asked has found it open.
     [[nodiscard]] bool empty() const {
         const auto left = left_.load();
@@ -89,7 +99,7 @@ class Gate {
 
     std::atomic<std::uint64_t> entered_ = 0;
     std::atomic<std::uint64_t> left_ = 0;
-    std::atomic<bool> open_ = true;
+    std::atomic<State> state_ = State::open;
     std::atomic<bool> waits_ = false;
     std::atomic<bool> ended_ = false;
 };
@@ -101,7 +111,9 @@ class Residency {
         std::uint64_t device_bytes = 0;            // of the device
         std::chrono::milliseconds quantum{10'000}; // of a turn that has no end of its own
         std::chrono::milliseconds idle{2};         // who has done nothing for so long has nothing to do
-        std::chrono::milliseconds patience{200};   // until memory of the host has to do
+        std::chrono::milliseconds patience{200}; // until memory of the host has to do, where others wait for
+                                                 // who asks
+        std::chrono::milliseconds longest{60'000}; // and until it has to do in any case
     };
     explicit Residency(Rules rules) : rules_(rules) {}
     Residency(const Residency &) = delete;
@@ -146,31 +158,47 @@ class Residency {
     [[nodiscard]] Counts counts();
 
   private:
+    // What the thread that serves knows of a session; nobody else uses it.
+    struct Look {
+        Clock::time_point turn = Clock::now();     // its begin
+        Clock::time_point seen = turn;             // idle since then, as far as it was looked at
+        Clock::time_point over;                    // when its turn was over, its work was not
+        std::uint64_t entered = ~std::uint64_t{0}; // when it was looked at
+        bool leaves = false;                       // its turn is over
+        bool away = false;                         // it has left, or some of it: it asks before it goes on
+    };
     struct Seat {
         std::weak_ptr<Tenant> tenant;
         Gate *gate = nullptr;
-        Clock::time_point turn;                    // its begin
-        Clock::time_point seen;                    // idle since then, as far as it was looked at
-        std::uint64_t entered = ~std::uint64_t{0}; // when it was looked at
+        std::shared_ptr<Look> look;
         unsigned requests = 0;
-        bool leaves = false; // its turn is over, its work is not
     };
     struct Request {
         Gate *gate = nullptr;
         Attempt attempt;
         CUresult result = CUDA_ERROR_NOT_READY;
         bool done = false;
+        bool dropped = false; // nobody waits for it any more
     };
     void run();
-    void serve(Request &request);
-    [[nodiscard]] std::shared_ptr<Tenant> tenant_of(const Gate *gate);
-    // Who can leave now, its gate closed; nullptr: nobody. others: whether anybody could later; stuck:
-    // whether one of them waits on the device.
-    [[nodiscard]] std::shared_ptr<Tenant> who_leaves(const Gate *but, bool &others, bool &stuck);
-    [[nodiscard]] bool can_leave(const std::shared_ptr<Tenant> &tenant, Seat &seat, Clock::time_point now);
+    void serve(Request &request, const Tenant &asks);
+    struct Candidate {
+        std::shared_ptr<Tenant> tenant;
+        Gate *gate;
+        std::shared_ptr<Look> look;
+        std::size_t place; // among those who have asked
+        bool waits;        // for other ranks, or for a turn
+    };
+    // Who asks, as long as anybody waits for the answer.
+    [[nodiscard]] std::shared_ptr<Tenant> tenant_of(const Request &request);
+    // The others that have memory on the device; who needs it last comes first.
+    [[nodiscard]] std::vector<Candidate> candidates(const Gate *but);
+    // Whether it can leave now; then its gate is shut.
+    [[nodiscard]] bool can_leave(Candidate &one);
     void complain(const Tenant &tenant, const Gate *gate, std::chrono::seconds waited);
-    [[nodiscard]] Clock::duration idle() const;    // lock_ is held
-    [[nodiscard]] Clock::duration quantum() const; // lock_ is held
+    void met(Request &request, Clock::time_point begin, Clock::duration moving, bool on_host);
+    [[nodiscard]] Clock::duration idle() const;
+    [[nodiscard]] Clock::duration quantum() const;
 
     Rules rules_;
     std::atomic<bool> crowded_ = false;
@@ -181,7 +209,9 @@ class Residency {
     std::map<const Gate *, Seat> seats_;
     std::deque<std::shared_ptr<Request>> requests_;
     Counts counts_;
-    Clock::duration last_{}; // how long the last request took to be met, moving
+    Clock::duration last_{}; // how long the last request took to be met, moving; of the thread that serves
+    std::shared_ptr<std::atomic<bool>> gone_ =
+        std::make_shared<std::atomic<bool>>(false); // this, by that thread
     std::thread thread_;
     bool stopping_ = false;
 };

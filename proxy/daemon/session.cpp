@@ -193,6 +193,7 @@ void Session::close_down() {
 // contexts use.
 void Session::give_back() {
     slabs_.close(); // whoever moves them has ended before their contexts do
+    const auto asked = no_questions({});
     relax_capture_mode();
     communicators_.abort_all("has ended");
     communicators_.forget_words();
@@ -234,6 +235,7 @@ void Session::give_back() {
             unmap_host(range);
             break;
         }
+    slabs_.drop_all(); // one that was asked for as the session ended
     if (residency_ != nullptr)
         residency_->leave(gate_);
     const std::scoped_lock lock(slice_lock_);

@@ -147,6 +147,10 @@ class Session final : public Tenant, public std::enable_shared_from_this<Session
     [[nodiscard]] bool settled() const { return settled_; }
     [[nodiscard]] ParkedStreams &parked() { return parked_; }
     [[nodiscard]] Slabs &slabs() { return slabs_; }
+    // A stream is about to be destroyed; what is in it goes on.
+    void leave_over(std::uint64_t stream);
+    // Whoever destroys a context, or all of them, holds it: nobody asks about them meanwhile.
+    [[nodiscard]] std::unique_lock<std::mutex> no_questions(std::optional<std::uint64_t> context);
     // Bytes that other sessions have on the device.
     [[nodiscard]] std::uint64_t taken_by_others() const {
         return residency_ == nullptr ? 0 : residency_->taken() - std::min(residency_->taken(), on_device());
@@ -293,6 +297,12 @@ class Session final : public Tenant, public std::enable_shared_from_this<Session
     Gate gate_;
     Slabs slabs_;
     ParkedStreams parked_;
+    std::mutex asked_; // about contexts and streams; who destroys contexts has it
+    struct Leftover {
+        std::uint64_t context = 0;
+        CUevent event = nullptr;
+    };
+    std::vector<Leftover> leftovers_; // of streams that were destroyed with work in them
     bool settled_ = false;
     bool never_settles_ = false; // on the device is what ends only when the program goes on
     Blobs blobs_;

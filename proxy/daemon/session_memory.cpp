@@ -50,8 +50,8 @@ CUresult Session::map_slab(const Range &slab) {
         const auto back = bring_in(on_host);
         return back == CUDA_SUCCESS ? slabs_.map(slab.address, slab.size, slab.context, on_host) : back;
     });
-    if (asked != CUDA_SUCCESS && !enter())
-        gate_.enter_in_vain();
+    if (asked != CUDA_SUCCESS)
+        static_cast<void>(enter());
     return asked == CUDA_ERROR_NOT_READY ? CUDA_ERROR_OUT_OF_MEMORY : asked;
 }
 

@@ -49,8 +49,15 @@ CUresult Session::bring_in(bool on_host) {
 
 bool Session::quiet() {
     const auto &calls = driver();
-    if (captures() || calls.cuStreamQuery == nullptr)
+    const std::unique_lock asked(asked_, std::try_to_lock);
+    if (!asked || captures() || calls.cuStreamQuery == nullptr)
         return false;
+    for (; !leftovers_.empty(); leftovers_.pop_back()) {
+        make_current_for(leftovers_.back().context);
+        if (calls.cuEventQuery(leftovers_.back().event) == CUDA_ERROR_NOT_READY)
+            return false;
+        static_cast<void>(calls.cuEventDestroy_v2(leftovers_.back().event));
+    }
     const auto idle = [&](std::uint64_t context, CUstream stream) {
         make_current_for(context);
         return calls.cuStreamQuery(stream) != CUDA_ERROR_NOT_READY;
@@ -65,9 +72,35 @@ bool Session::quiet() {
     return true;
 }
 
+void Session::leave_over(std::uint64_t stream) {
+    const auto &calls = driver();
+    const auto real = objects_.real(driver_api::kHandleStream, stream);
+    if (residency_ == nullptr || !real || *real == 0 || capturing(std::bit_cast<CUstream>(*real)) ||
+        calls.cuStreamQuery == nullptr || calls.cuEventCreate == nullptr || calls.cuEventQuery == nullptr ||
+        calls.cuEventRecord == nullptr || calls.cuEventDestroy_v2 == nullptr ||
+        calls.cuStreamQuery(std::bit_cast<CUstream>(*real)) != CUDA_ERROR_NOT_READY)
+        return;
+    CUevent event = nullptr;
+    if (calls.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        return;
+    if (calls.cuEventRecord(event, std::bit_cast<CUstream>(*real)) != CUDA_SUCCESS) {
+        static_cast<void>(calls.cuEventDestroy_v2(event));
+        return;
+    }
+    const std::scoped_lock lock(asked_);
+    leftovers_.push_back({.context = objects_.context_of(stream), .event = event});
+}
+
+std::unique_lock<std::mutex> Session::no_questions(std::optional<std::uint64_t> context) {
+    std::unique_lock lock(asked_);
+    std::erase_if(leftovers_, [&](const Leftover &one) { return !context || one.context == *context; });
+    return lock;
+}
+
 CUresult Session::send_out() {
     const auto result = slabs_.send_out();
-    if (result != CUDA_SUCCESS)
+    // Where there is no room, nothing has moved. A context that has failed will not work with it again.
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
         end(fmt::format("its memory cannot be moved to memory of the host: {}",
                         result_name(driver(), result)),
             false);
@@ -96,9 +129,18 @@ bool Session::settle_for_collective() {
 
 // The ring's thread, without its turn: meanwhile others have the device.
 void Session::wait_for_collectives() {
+    const auto given_up = [this] { return ending() || channel_->interrupted(); };
     gate_.wait_for_others(true);
     residency_->look();
-    communicators_.backlog().wait_for_all([this] { return ending() || channel_->interrupted(); });
+    while (!communicators_.backlog().wait_for_all(given_up, kToSettle) && !given_up()) {
+        kLog.warning(
+            "{}: collectives have not been completed in {} s; what the others lack may be a later call "
+            "of this program",
+            who(), kToSettle.count());
+        parked_.forget_alone();
+        if (parked_.count(communicators_.backlog()) == 0)
+            break;
+    }
     gate_.wait_for_others(false);
 }
 
@@ -110,6 +152,8 @@ bool Session::may_overtake(std::uint32_t id, std::span<const std::byte> message)
         return true;
     case CallOrder::Kind::collectives: // what the parked ones lack may be among them
         return parked_.waits_only_for(order.stream, order.communicator);
+    case CallOrder::Kind::streams:
+        return parked_.all_alone();
     case CallOrder::Kind::marks:
         if (!parked_.all_alone())
             return false;
@@ -117,8 +161,8 @@ bool Session::may_overtake(std::uint32_t id, std::span<const std::byte> message)
         return true;
     case CallOrder::Kind::its_stream:
         return parked_.all_alone() && !parked_.has(order.stream);
-    case CallOrder::Kind::event: // a parked stream does nothing with memory, whatever it waits for
-        return parked_.all_alone() && (parked_.has(order.stream) || !parked_.comes_after(order.event));
+    case CallOrder::Kind::event:
+        return parked_.all_alone() && !parked_.comes_after(order.event, order.stream);
     case CallOrder::Kind::everything:
         break;
     }
@@ -130,10 +174,11 @@ void Session::await_turn(std::optional<Turn> &turn, std::uint32_t id, std::span<
     if (parked_.count(communicators_.backlog()) != 0 && !may_overtake(id, message))
         wait_for_collectives();
     turn.emplace(*this);
-    settled_ = *turn && id == std::to_underlying(protocol::IssueCollectives::kId) && crowded() &&
-               settle_for_collective();
-    if (settled_)
-        contexts_changed(); // looking at all of them has changed the current one
+    settled_ = false;
+    if (!*turn || id != std::to_underlying(protocol::IssueCollectives::kId) || !crowded())
+        return;
+    settled_ = settle_for_collective();
+    contexts_changed(); // looking at all of them has changed the current one
 }
 
 } // namespace singularity::proxyd

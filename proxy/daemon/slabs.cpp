@@ -75,14 +75,21 @@ CUresult Slabs::map(std::uint64_t address, std::uint64_t size, std::uint64_t con
     return CUDA_SUCCESS;
 }
 
+// Without the lock: the driver may wait for work that waits for a collective, which uses what is here.
 void Slabs::unmap(std::uint64_t address, std::uint64_t size) {
-    const std::scoped_lock lock(lock_);
-    for (auto at = chunks_.lower_bound(address); at != chunks_.end() && at->first - address < size;) {
-        drop(at->first, at->second);
-        bytes_.fetch_sub(at->second.size);
-        at = chunks_.erase(at);
+    Chunks gone;
+    {
+        const std::scoped_lock lock(lock_);
+        for (auto at = chunks_.lower_bound(address); at != chunks_.end() && at->first - address < size;)
+            gone.insert(chunks_.extract(at++));
+    }
+    for (auto &[at, chunk] : gone) {
+        drop(at, chunk);
+        bytes_.fetch_sub(chunk.size);
     }
 }
+
+void Slabs::drop_all() { unmap(0, UINT64_MAX); }
 
 void Slabs::close() {
     const std::scoped_lock lock(lock_);
@@ -132,6 +139,7 @@ CUresult Slabs::take_out(std::uint64_t address, Chunk &chunk) {
 }
 
 CUresult Slabs::put_in(std::uint64_t address, Chunk &chunk, bool on_host) {
+    enter_(chunk.context); // whoever was looked at before may have none any more
     if (const auto result = make(address, chunk, on_host); result != CUDA_SUCCESS)
         return result;
     const auto result = copy(address, chunk, true);

@@ -61,6 +61,7 @@ class Slabs {
     void unmap(std::uint64_t address, std::uint64_t size);
     // Nothing is mapped or moved any more.
     void close();
+    void drop_all();
     // What a context has stays where it is, since the context is being destroyed, or may move again.
     void keep(std::uint64_t context, bool stays);
 

@@ -129,6 +129,7 @@ class Tar {
             progress();
         }
     }
+    [[nodiscard]] bool heard_all() const { return said_.size() < kMostWords; }
     [[nodiscard]] std::vector<std::string> said() const {
         std::vector<std::string> out;
         std::istringstream lines(said_);
@@ -276,6 +277,13 @@ Expected<void> save_local(const node::Spec &spec, std::uint64_t quota, int image
             return exceeded(path, quota);
         if (!is_good(*status, kSomeDiffer))
             return failure("save", path, reason(*tar, *status));
+        // What its owner cannot read is told. Anything else, and what was not heard, would be lost in
+        // silence.
+        if (!tar->heard_all())
+            return failure("save", path, "too much of it cannot be read");
+        for (const auto &line : tar->said())
+            if (!line.ends_with("Permission denied"))
+                return failure("save", path, line);
         for (const auto &line : tar->said())
             notice(fmt::format("{}: not all of it could be saved: {}", path, line));
         const auto size = size_of(archive.get());

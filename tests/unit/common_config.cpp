@@ -120,7 +120,10 @@ std::vector<Bad> bad_inputs() {
          {"c.yaml:2: local_directories.paths: expected directories of which none is in another",
           "found /tmp and /tmp/x"}},
         {"local_directories:\n  paths: /tmp:/tmp/\n", {"c.yaml:2: local_directories.paths"}},
-        {"local_directories:\n  paths: /var/..\n", {"c.yaml:2: local_directories.paths", "nor the root"}},
+        {"local_directories:\n  paths: /var/..\n", {"c.yaml:2: local_directories.paths", "found /var/.."}},
+        {"local_directories:\n  paths: /var//tmp\n", {"c.yaml:2: local_directories.paths", "without //"}},
+        {"local_directories:\n  base: /scratch/.jobs\n  paths: /scratch:/tmp\n",
+         {"none of them above local_directories.base (/scratch/.jobs)", "found /scratch"}},
         {"elastic:\n  min_gpus: 8\n  max_gpus: 4\n",
          {"c.yaml:3: elastic.max_gpus: expected at least elastic.min_gpus, which is 8, found 4"}},
         {"elastic:\n  max_gpus: 4\n  min_gpus: 8\n",
@@ -334,7 +337,7 @@ void every_key_can_be_set(void ** /*state*/) {
              "    check_after: 0s\n"
              "    hide_unsavable: false\n"
              "files: {largest_copy_mib: 0, all_copies_mib: 1048576, keep_aside: true}\n"
-             "local_directories: {paths: \"/tmp:/var/tmp/\", base: /disk/local, quota_gib: 0}\n"
+             "local_directories: {paths: \"/tmp:/var/tmp\", base: /disk/local, quota_gib: 0}\n"
              "premium: {guarantee_percent: 100, moves_per_hour: 0, least_run: 24h}\n"
              "standard: {guarantee_percent: 50, moves_per_hour: 60, least_run: 0s}\n"
              "basic: {guarantee_percent: 50, moves_per_hour: 1, least_run: 2s}\n"
@@ -358,7 +361,7 @@ void every_key_can_be_set(void ** /*state*/) {
                         .check_after = 0s,
                         .hide_unsavable = false};
     expected.files = {.largest_copy_mib = 0, .all_copies_mib = 1048576, .keep_aside = true};
-    expected.local_directories = {.paths = {"/tmp", "/var/tmp/"}, .base = "/disk/local", .quota_gib = 0};
+    expected.local_directories = {.paths = {"/tmp", "/var/tmp"}, .base = "/disk/local", .quota_gib = 0};
     expected.slurmctld = {.decide = false, .verify_interval = 5min, .verify_sample = 256};
     expected.premium = {.guarantee_percent = 100, .moves_per_hour = 0, .least_run = 24h};
     expected.standard = {.guarantee_percent = 50, .moves_per_hour = 60, .least_run = 0s};

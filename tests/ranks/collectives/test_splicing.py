@@ -18,7 +18,7 @@ from test_barrier import image_proxy
 
 MEMORY = "64M"
 SMALLEST = "16M"  # of the software GPU: eight ranks with two slabs of 2 MiB each do not fit
-TURN = re.compile(r"has its turn after \d+ ms; (\d+) MiB have been moved out so far")
+TURN = re.compile(r"a turn begins after \d+ ms; (\d+) MiB have been moved out so far")
 TRAININGS = ("train_data", "train_tensor", "train_combined", "train_overlapped", "train_tested")
 
 

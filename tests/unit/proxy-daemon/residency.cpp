@@ -3,7 +3,10 @@
 // all its memory, and everybody gets a turn.
 #include "residency.hpp"
 
+#include "backlog.hpp"
+#include "call_order.hpp"
 #include "cmocka.hpp"
+#include "parked_streams.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -296,6 +299,62 @@ void whoever_is_inside_has_everything(void ** /*state*/) {
     assert_true(residency->counts().moved != 0);
 }
 
+// --- streams that wait for collectives
+
+constexpr std::uint64_t kFirst = 11, kSecond = 12; // streams
+constexpr std::uint64_t kMine = 21, kOther = 22;   // communicators, and their names in the backlog
+constexpr std::uint64_t kEvent = 31;
+
+void calls_know_what_they_come_after(void ** /*state*/) {
+    Backlog backlog;
+    ParkedStreams parked;
+    assert_int_equal(parked.count(backlog), 0);
+    backlog.issued(kMine, 1);
+    parked.add({.stream = kFirst, .communicator = kMine, .member = kMine, .group = 1, .alone = true});
+    assert_int_equal(parked.count(backlog), 1);
+    assert_true(parked.has(kFirst) && !parked.has(kSecond) && parked.all_alone());
+    // An event of it holds up every other stream, until it is recorded elsewhere.
+    parked.record(kEvent, kFirst);
+    assert_true(parked.comes_after(kEvent, kSecond));
+    assert_false(parked.comes_after(kEvent, kFirst));
+    parked.record(kEvent, kSecond);
+    assert_false(parked.comes_after(kEvent, kFirst));
+    parked.record(kEvent, kFirst);
+    // The same communicator's next group is behind it anyway; another one's would not be.
+    assert_true(parked.waits_only_for(kFirst, kMine));
+    assert_false(parked.waits_only_for(kFirst, kOther));
+    assert_true(parked.waits_only_for(kSecond, kOther));
+    // Two events of two streams: each knows its own.
+    backlog.issued(kOther, 1);
+    parked.add({.stream = kSecond, .communicator = kOther, .member = kOther, .group = 1, .alone = true});
+    assert_true(parked.comes_after(kEvent, kSecond));
+    backlog.completed(kMine, 1);
+    assert_int_equal(parked.count(backlog), 1);
+    assert_false(parked.comes_after(kEvent, kSecond));
+    backlog.completed(kOther, 1);
+    assert_int_equal(parked.count(backlog), 0);
+}
+
+void a_blocking_stream_holds_up_all(void ** /*state*/) {
+    Backlog backlog;
+    ParkedStreams parked;
+    backlog.issued(kMine, 1);
+    parked.add({.stream = kFirst, .communicator = kMine, .member = kMine, .group = 1, .alone = false});
+    assert_int_equal(parked.count(backlog), 1);
+    assert_false(parked.all_alone());
+    assert_false(parked.waits_only_for(kSecond, kOther));
+    assert_true(parked.waits_only_for(kSecond, kMine));
+    parked.forget_alone();
+    assert_int_equal(parked.count(backlog), 1);
+}
+
+void unknown_calls_come_after_everything(void ** /*state*/) {
+    for (const std::uint32_t id : {0U, 1U, 599U, 4711U, 0xffffffffU})
+        assert_true(order_of(id, {}).kind == CallOrder::Kind::everything ||
+                    order_of(id, {}).kind == CallOrder::Kind::nothing ||
+                    order_of(id, {}).kind == CallOrder::Kind::streams);
+}
+
 } // namespace
 
 int main() {
@@ -308,6 +367,9 @@ int main() {
         cmocka_unit_test(more_than_there_is_is_refused),
         cmocka_unit_test(who_ends_waits_no_longer),
         cmocka_unit_test(whoever_is_inside_has_everything),
+        cmocka_unit_test(calls_know_what_they_come_after),
+        cmocka_unit_test(a_blocking_stream_holds_up_all),
+        cmocka_unit_test(unknown_calls_come_after_everything),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
