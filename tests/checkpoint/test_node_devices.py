@@ -113,7 +113,7 @@ def test_devices_share_proxies(agent, sizes):
 
 
 def test_devices_that_do_not_fit():
-    """Two virtual devices with 320 MB in use each, on real ones with 512 MB: both on one is refused, and nothing is lost."""
+    """Two virtual devices with 320 MB in use each, on a real one with 512 MB: they take turns, and nothing is lost."""
     agent = saved_nodes.Agent(SINGULARITY_SOFTGPU_MEMORY="512M")
     try:
         program = saved_nodes.foreground(agent, "run", "--devices", "2", "--backend", "software", "--", "python3", "-c", HOLD)
@@ -121,11 +121,8 @@ def test_devices_that_do_not_fit():
         node = next(iter(agent.nodes()))
         agent.ok("checkpoint", node)
         program.communicate(timeout=PATIENCE)
-        refused = agent.ctl("restore", "--devices", "1", node, user=USER)
-        assert refused.returncode == 1
-        assert "CUDA_ERROR_OUT_OF_MEMORY: the memory of all that share this device does not fit on it" in refused.stderr
-        virtualnode.wait_for(lambda: not agent.leftovers(), "nothing to be left")
-        program = saved_nodes.foreground(agent, "restore", "--devices", "2", node)
+        program = saved_nodes.foreground(agent, "restore", "--devices", "1", node)
         assert program.communicate("\n", timeout=PATIENCE)[0] == "41\n42\n"
+        virtualnode.wait_for(lambda: not agent.leftovers(), "nothing to be left")
     finally:
         agent.close()
