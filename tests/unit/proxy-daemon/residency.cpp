@@ -6,16 +6,22 @@
 #include "backlog.hpp"
 #include "call_order.hpp"
 #include "cmocka.hpp"
+#include "driver_api/messages.hpp"
 #include "parked_streams.hpp"
+#include "proxy/protocol/ids.hpp"
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace singularity;
@@ -348,11 +354,41 @@ void a_blocking_stream_holds_up_all(void ** /*state*/) {
     assert_int_equal(parked.count(backlog), 1);
 }
 
-void unknown_calls_come_after_everything(void ** /*state*/) {
-    for (const std::uint32_t id : {0U, 1U, 599U, 4711U, 0xffffffffU})
-        assert_true(order_of(id, {}).kind == CallOrder::Kind::everything ||
-                    order_of(id, {}).kind == CallOrder::Kind::nothing ||
-                    order_of(id, {}).kind == CallOrder::Kind::streams);
+template <class Request>
+CallOrder order_of_request(const Request &request) {
+    std::array<std::byte, 256> storage{};
+    const auto size = driver_api::encode(request, storage);
+    assert_true(size.has_value());
+    return order_of(std::to_underlying(request.api), std::span(storage).first(*size));
+}
+
+void calls_say_what_they_come_after(void ** /*state*/) {
+    driver_api::StreamWaitEventRequest waits;
+    waits.hStream = kFirst;
+    waits.hEvent = kEvent;
+    const auto event = order_of_request(waits);
+    assert_true(event.kind == CallOrder::Kind::event && event.stream == kFirst && event.event == kEvent);
+    driver_api::EventRecordRequest records;
+    records.hStream = kSecond;
+    records.hEvent = kEvent;
+    const auto mark = order_of_request(records);
+    assert_true(mark.kind == CallOrder::Kind::marks && mark.stream == kSecond && mark.event == kEvent);
+    driver_api::GraphLaunchRequest launches;
+    launches.hStream = kFirst;
+    const auto work = order_of_request(launches);
+    assert_true(work.kind == CallOrder::Kind::its_stream && work.stream == kFirst);
+    driver_api::StreamSynchronizeRequest synchronizes;
+    synchronizes.hStream = kFirst;
+    assert_true(order_of_request(synchronizes).kind == CallOrder::Kind::streams);
+    // What is not known, is broken or ends a stream comes after all that streams wait for.
+    driver_api::StreamDestroyV2Request destroys;
+    destroys.hStream = kFirst;
+    assert_true(order_of_request(destroys).kind == CallOrder::Kind::everything);
+    assert_true(order_of(std::to_underlying(driver_api::ApiId::kStreamWaitEvent), {}).kind ==
+                CallOrder::Kind::everything);
+    assert_true(order_of(std::to_underlying(protocol::Id::launch_kernel), {}).kind ==
+                CallOrder::Kind::everything);
+    assert_true(order_of(0xffffffff, {}).kind == CallOrder::Kind::everything);
 }
 
 } // namespace
@@ -369,7 +405,7 @@ int main() {
         cmocka_unit_test(whoever_is_inside_has_everything),
         cmocka_unit_test(calls_know_what_they_come_after),
         cmocka_unit_test(a_blocking_stream_holds_up_all),
-        cmocka_unit_test(unknown_calls_come_after_everything),
+        cmocka_unit_test(calls_say_what_they_come_after),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
