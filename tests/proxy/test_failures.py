@@ -16,6 +16,7 @@ import time
 import pytest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench"))
+import on_device  # noqa: E402
 import proxied  # noqa: E402
 from proxy import Proxy  # noqa: E402
 
@@ -78,8 +79,7 @@ def free(proxy):
 
 
 def free_on_device(proxy):
-    line = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "on_device.py")]
-    return int(subprocess.run(line, env=proxy.environment(), capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.split()[1])
+    return on_device.free(proxy.environment())
 
 
 def test_a_killed_client_leaves_nothing(proxy):

@@ -6,7 +6,6 @@ import os
 import random
 import re
 import subprocess
-import sys
 import time
 
 import pytest
@@ -15,6 +14,8 @@ import ranked
 import test_barrier
 from ranked import proxied
 from test_barrier import image_proxy
+
+import on_device  # noqa: E402  beside image_proxy
 
 MEMORY = "64M"
 SMALLEST = "16M"  # of the software GPU: eight ranks with two slabs of 2 MiB each do not fit
@@ -37,12 +38,6 @@ class Shared:
         with open(self.log, encoding="utf-8") as file:
             found = TURN.findall(file.read())
         return len(found), int(found[-1]) if found else 0
-
-
-def on_device(place):
-    """Bytes that are free there."""
-    line = [sys.executable, os.path.join(ranked.HERE, "..", "..", "proxy", "on_device.py")]
-    return int(subprocess.run(line, env=place.environment(), capture_output=True, text=True, check=True, timeout=60).stdout.split()[1])
 
 
 def lines(output):
@@ -129,7 +124,7 @@ def test_a_killed_rank_leaves_its_room_to_the_others(tmp_path):
     chance = random.Random(test_barrier.SEED)
     with image_proxy.Place(options=("--turn=20", "--log-level=debug"), variables={"SINGULARITY_SOFTGPU_MEMORY": MEMORY}) as place:
         place.start_all()
-        empty = on_device(place)
+        empty = on_device.free(place.environment())
         for _ in range(3):
             with contextlib.ExitStack() as stack:
                 ranks = [stack.enter_context(image_proxy.running([program, "alone", "80", "12"], place.environment())) for _ in range(3)]
@@ -140,8 +135,8 @@ def test_a_killed_rank_leaves_its_room_to_the_others(tmp_path):
                     assert status == 0, errors
                     assert output.decode().splitlines() == wanted
         deadline = time.monotonic() + image_proxy.PATIENCE
-        while on_device(place) != empty and time.monotonic() < deadline:
+        while on_device.free(place.environment()) != empty and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert on_device(place) == empty
+        assert on_device.free(place.environment()) == empty
         assert TURN.search(place.log())
     print(f"seed {test_barrier.SEED}")
