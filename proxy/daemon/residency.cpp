@@ -163,6 +163,7 @@ void Residency::serve(Request &request, const Tenant &asks) {
     auto said = begin;
     std::shared_ptr<Tenant> leaving;
     Clock::duration moving{};
+    bool told = false;
     for (bool on_host = false;;) {
         if (tenant_of(request) == nullptr || asks.ending()) {
             request.result = CUDA_ERROR_NOT_READY;
@@ -179,7 +180,9 @@ void Residency::serve(Request &request, const Tenant &asks) {
         if (leaving != nullptr && !leaving->ending() && leaving->on_device() != 0) {
             const auto bytes = leaving->on_device();
             const auto from = Clock::now();
-            static_cast<void>(leaving->send_out());
+            if (leaving->send_out() == CUDA_ERROR_OUT_OF_MEMORY && !std::exchange(told, true))
+                kLog.warning("{}: there is no memory of the host that its memory could be moved to",
+                             leaving->who());
             moving += Clock::now() - from;
             const auto moved = bytes - std::min(bytes, leaving->on_device());
             {
