@@ -37,6 +37,7 @@ constexpr Duration kEvery{0s, 8760h};
 constexpr Duration kEveryLeast{1s, 24h};
 constexpr Duration kLookEvery{0s, 1h};
 constexpr Duration kCheckAfter{0s, 24h};
+constexpr Duration kGpuTurn{100ms, 1h};
 
 constexpr Integer kPercent{0, 100};
 // Of Slurm's 32 bits half is above what a job has without any factor.
@@ -66,6 +67,7 @@ constexpr std::tuple kKeys{
     Key{"elastic.look_every",         kLookEvery,           1min,              [](auto &c) -> auto & { return c.elastic.look_every; }},
     Key{"elastic.check_after",        kCheckAfter,          20s,               [](auto &c) -> auto & { return c.elastic.check_after; }},
     Key{"elastic.hide_unsavable",     Boolean{},            true,              [](auto &c) -> auto & { return c.elastic.hide_unsavable; }},
+    Key{"elastic.gpu_turn",           kGpuTurn,             10s,               [](auto &c) -> auto & { return c.elastic.gpu_turn; }},
     Key{"files.largest_copy_mib",     kCopies,              16,                [](auto &c) -> auto & { return c.files.largest_copy_mib; }},
     Key{"files.all_copies_mib",       kCopies,              256,               [](auto &c) -> auto & { return c.files.all_copies_mib; }},
     Key{"files.keep_aside",           Boolean{},            false,             [](auto &c) -> auto & { return c.files.keep_aside; }},

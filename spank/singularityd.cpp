@@ -57,6 +57,7 @@ int serve(agent::ServerOptions options) {
     agent::budgets() = agent::Budgets(settings->per_user);
     options.places.libraries.nccl = settings->agents.nccl;
     options.elastic = settings->elastic;
+    options.places.gpu_turn = settings->elastic.gpu_turn;
     options.local = settings->local_directories;
     auto server = agent::Server::open(std::move(options));
     if (!server)

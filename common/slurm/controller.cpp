@@ -5,6 +5,7 @@
 #include "common/program_output.hpp"
 #include "common/slurm/gres.hpp"
 #include "common/slurm/job_fate.hpp"
+#include "common/slurm/memory.hpp"
 #include "common/slurm/topology.hpp"
 
 #include <algorithm>
@@ -161,6 +162,16 @@ constexpr std::array<std::uint32_t, 24> kLimitsOfSize{WAIT_QOS_GRP_CPU,
                                                       WAIT_ASSOC_MAX_MEM_PER_NODE,
                                                       WAIT_ASSOC_MAX_GRES_PER_NODE};
 
+// Of one that waits only where the number of its nodes is known.
+HostMemory memory_of(const slurm_job_info_t &record, bool runs) {
+    HostMemory out{.all = 0, .per_gpu = memory_per_gpu(text_or_empty(record.mem_per_tres))};
+    if (runs)
+        out.all = memory_in_tres(text_or_empty(record.tres_alloc_str));
+    else if (record.max_nodes == record.num_nodes)
+        out.all = memory_in_tres(text_or_empty(record.tres_req_str));
+    return out;
+}
+
 Waiting waiting_of(const slurm_job_info_t &record) {
     if (std::ranges::find(kLimitsOfSize, record.state_reason) != kLimitsOfSize.end())
         return Waiting::kForSize;
@@ -217,7 +228,8 @@ Job job_of(const slurm_job_info_t &record) {
                                    .per_node = text_or_empty(record.tres_per_node),
                                    .per_socket = text_or_empty(record.tres_per_socket),
                                    .per_task = text_or_empty(record.tres_per_task),
-                                   .nodes = record.num_nodes}}};
+                                   .nodes = record.num_nodes},
+                          .memory = memory_of(record, runs)}};
 }
 
 Node node_of(const node_info_t &record) {

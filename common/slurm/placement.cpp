@@ -40,6 +40,8 @@ constexpr std::string_view kWait = "wait";
 Expected<void> resize(Change &change, const Wishes &own, const Note &note, std::uint32_t gpus) {
     if (auto checked = check_size(gpus, note); !checked)
         return checked;
+    if (auto checked = check_memory(gpus, note, own.memory); !checked)
+        return checked;
     auto wish = with_gpus(own.gpus, gpus);
     if (!wish)
         return propagate(wish);

@@ -291,6 +291,7 @@ Expected<void> ImageService::write(Job &job, std::vector<Held> &held, Answer &an
         return done;
     answer.clients = held.size();
     answer.bytes = writer.bytes();
+    answer.device_bytes = back_end_.identity().total_memory;
     return {};
 }
 

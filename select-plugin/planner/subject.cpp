@@ -2,6 +2,7 @@
 #include "subject.hpp"
 
 #include "common/slurm/gres.hpp"
+#include "common/slurm/memory.hpp"
 #include "common/slurm/note.hpp"
 
 #include <algorithm>
@@ -105,9 +106,11 @@ std::vector<policy::Size> sizes_of(const slurm::Job &job, const Speeds &speeds, 
         if (!present && (gpus < within.least || gpus > within.most))
             continue;
         const bool ends = gpus == within.least || gpus == within.most;
-        const bool faster =
-            present || ends || ranks_on_the_busiest(ranks, gpus) < ranks_on_the_busiest(ranks, gpus - 1);
+        const bool faster = present || ends || out.empty() ||
+                            ranks_on_the_busiest(ranks, gpus) < ranks_on_the_busiest(ranks, gpus - 1);
         const auto block = present ? own_block : block_of(job, gpus);
+        if (!present && !slurm::check_memory(gpus, note, job.wishes.memory))
+            continue;
         if (!present && (!faster || block == 0 || !slurm::with_gpus(job.wishes.gpus, gpus)))
             continue;
         const auto speed = speed_of(ranks, gpus, last);

@@ -195,6 +195,8 @@ struct ImageReport {
     std::string node;
     std::string checkpoint; // id
     std::uint64_t devices_bytes = 0;
+    std::uint64_t memory_bytes = 0; // that were in use on devices; only of a checkpoint
+    std::uint64_t device_bytes = 0; // that the smallest of these has; 0: there is none, or nobody knows
     std::uint64_t host_bytes = 0;
     std::uint64_t stored_bytes = 0; // new in the store, compressed
     std::uint64_t processes = 0;
@@ -202,10 +204,14 @@ struct ImageReport {
     std::uint64_t total_us = 0;
     std::vector<std::string> notices; // lines for the user: of a restore, the files that are not as they were
     static void fields(auto &self, auto &visit) {
-        visit(self.node, self.checkpoint, self.devices_bytes, self.host_bytes, self.stored_bytes,
-              self.processes, self.pause_us, self.total_us, self.notices);
+        visit(self.node, self.checkpoint, self.devices_bytes, self.memory_bytes, self.device_bytes,
+              self.host_bytes, self.stored_bytes, self.processes, self.pause_us, self.total_us, self.notices);
     }
 };
+// 0: one of them is not known.
+[[nodiscard]] constexpr std::uint64_t smaller_device(std::uint64_t one, std::uint64_t other) {
+    return one == 0 || (other != 0 && other < one) ? other : one;
+}
 struct Imaged {
     static constexpr auto kType = Message::imaged;
     ImageReport report;

@@ -23,6 +23,16 @@ constexpr const char *kNumberOfScript = "4294967291"; // SLURM_BATCH_SCRIPT of s
 Work work_of(bool periodic) { return periodic ? Work::periodic : Work::asked; }
 
 double mebibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+// What its ranks have on devices, what one device has, and what its programs have, in MiB: by it is known on
+// how few GPUs the job still fits.
+std::string memory_word(const ImageReport &report) {
+    constexpr unsigned kOfMebibyte = 20; // bits
+    return report.device_bytes == 0
+               ? std::string("memory=")
+               : fmt::format("memory={}:{}:{}", report.memory_bytes >> kOfMebibyte,
+                             report.device_bytes >> kOfMebibyte, report.host_bytes >> kOfMebibyte);
+}
 double seconds(std::uint64_t microseconds) { return static_cast<double>(microseconds) / 1e6; }
 
 } // namespace
@@ -161,7 +171,8 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
               record_.name(), outcome->checkpoint, mebibytes(outcome->host_bytes),
               mebibytes(outcome->devices_bytes), mebibytes(outcome->stored_bytes), seconds(outcome->total_us),
               seconds(outcome->pause_us));
-    note({"unsavable=", "checkpoints=+1", fmt::format("saved={}", std::time(nullptr)), work_done()});
+    note({"unsavable=", "checkpoints=+1", fmt::format("saved={}", std::time(nullptr)), work_done(),
+          memory_word(*outcome)});
     answer_comment(fmt::format("saved as {}", outcome->checkpoint));
     // What the next agent finds is a job that is still to be looked after as a saved one.
     if (!go_on && !record_.step().empty()) {

@@ -157,6 +157,7 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
     record.set_identity(wish.identity);
     record.set_of_script(wish.of_script);
     record.set_elastic(wish.elastic);
+    record.set_gpus(wish.gpus);
     record.set_store(wish.store);
     record.set_ranks(wish.ranks);
     // Those of a step of Slurm's are where its tasks are.

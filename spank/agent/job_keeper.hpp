@@ -62,6 +62,7 @@ class JobKeeper : private HostAsker {
         std::string identity;
         bool of_script = false;
         std::string elastic;
+        std::string gpus; // as JobRecord has it
         std::string store;
     };
     [[nodiscard]] Expected<std::shared_ptr<Job>> run(Wish wish);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "job_plan.hpp"
 
+#include "common/exec.hpp"
 #include "common/text.hpp"
+#include "gpu_view.hpp"
 #include "network/plan.hpp"
 #include "node/record.hpp"
 #include "peers/handshake.hpp"
@@ -178,6 +180,52 @@ Expected<void> place_nodes(JobNodes &nodes, const std::vector<Offer> &offers, st
         if (auto shared = share_devices(on[at], offers[at], job); !shared)
             return shared;
     return {};
+}
+
+void give_requested_devices(JobNodes &nodes, std::string_view gpus) {
+    const auto view = spank::gpu_view_of(gpus);
+    std::uint64_t all = 0;
+    for (const auto &node : nodes)
+        all += node.devices();
+    const std::uint64_t ranks = rank_count(nodes);
+    if (!view || view->requested <= view->now || all != view->now || ranks == 0)
+        return;
+    std::uint64_t before = 0;
+    for (auto &node : nodes) {
+        const auto until = before + static_cast<std::uint64_t>(node.ranks_size());
+        const auto share = view->per_task != 0
+                               ? view->per_task * (until - before)
+                               : view->requested * until / ranks - view->requested * before / ranks;
+        before = until;
+        // More than a node can have it would have on several hosts, and there is one.
+        if (node.devices() == 0 || share <= node.devices() || share > node::kDeviceLimit)
+            continue;
+        node.set_proxies(node.devices());
+        node.set_devices(static_cast<std::uint32_t>(share));
+    }
+}
+
+void tell_devices(std::vector<std::string> &environment, std::uint32_t devices, std::uint32_t local) {
+    const auto numbers = [](std::uint64_t first, std::uint64_t count) {
+        std::string out;
+        for (auto at = first; at < first + count; ++at)
+            out += fmt::format("{}{}", at == first ? "" : ",", at);
+        return out;
+    };
+    const auto view = spank::gpu_view_of(value_of(environment, spank::kGpuViewVariable).value_or(""));
+    const std::uint64_t own = view ? view->per_task : 0;
+    const bool is_bound = own != 0 && own * (local + std::uint64_t{1}) <= devices;
+    const auto visible = is_bound ? numbers(own * local, own) : numbers(0, devices);
+    const auto all = numbers(0, devices);
+    const auto count = std::to_string(devices);
+    for (const auto &[name, value] :
+         {std::pair<std::string_view, std::string_view>("CUDA_VISIBLE_DEVICES", visible),
+          {"GPU_DEVICE_ORDINAL", visible},
+          {"SLURM_JOB_GPUS", all},
+          {"SLURM_STEP_GPUS", all},
+          {"SLURM_GPUS_ON_NODE", count}})
+        if (value_of(environment, name))
+            set_value(environment, name, value);
 }
 
 bool is_same_program(const StepProgram &one, const StepProgram &other) {

@@ -246,6 +246,8 @@ void JobSave::store() {
             sums_.host_bytes += reply.host_bytes();
             sums_.stored_bytes += reply.stored_bytes();
             sums_.devices_bytes += reply.devices_bytes();
+            sums_.memory_bytes += reply.memory_bytes();
+            sums_.device_bytes = smaller_device(sums_.device_bytes, reply.device_bytes());
             sums_.pause_us = std::max(sums_.pause_us, reply.pause_us());
             return Expected<void>();
         },
@@ -294,6 +296,8 @@ void JobSave::finished(ImageReport report) {
     report.host_bytes = sums_.host_bytes;
     report.stored_bytes += sums_.stored_bytes;
     report.devices_bytes = sums_.devices_bytes;
+    report.memory_bytes = sums_.memory_bytes;
+    report.device_bytes = sums_.device_bytes;
     report.pause_us = sums_.pause_us;
     if (!plan_.go_on)
         return end(report);

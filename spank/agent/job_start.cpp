@@ -158,6 +158,8 @@ void Job::connect() {
     if (!record_.restore().empty() && !record_.step().empty())
         if (auto placed = place_restored(); !placed)
             return end(placed.error().message());
+    if (record_.restore().empty())
+        give_requested_devices(*record_.mutable_nodes(), record_.gpus());
     for (auto &node : *record_.mutable_nodes())
         node.set_host_address(addresses_[node.host()]);
     if (auto placed = place_ranks(); !placed)

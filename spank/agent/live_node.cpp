@@ -52,7 +52,7 @@ void Asker::refuse(const Error &error) const {
     tell(Failed{.doing = error.doing, .on = error.on, .why = error.why, .code = error.code});
 }
 
-Expected<LiveNode> LiveNode::make(node::MakePlan plan, std::optional<Meeting> meeting,
+Expected<LiveNode> LiveNode::make(node::MakePlan plan, ProxyShare share, std::optional<Meeting> meeting,
                                   const Surroundings &surroundings, Asker asker) {
     node::Record record;
     record.spec = plan.spec;
@@ -60,9 +60,10 @@ Expected<LiveNode> LiveNode::make(node::MakePlan plan, std::optional<Meeting> me
     LiveNode out(plan.room, std::move(record), surroundings);
     const auto devices = plan.spec.devices;
     out.plan_ = std::move(plan);
-    auto begun = devices != 0 ? out.start_proxies(out.plan_->cgroups, {.count = devices, .first = 0},
-                                                  std::move(meeting))
-                              : out.begin_making();
+    if (share.count == 0)
+        share.count = devices;
+    auto begun =
+        devices != 0 ? out.start_proxies(out.plan_->cgroups, share, std::move(meeting)) : out.begin_making();
     if (!begun)
         return propagate(begun);
     out.maker_ = std::move(asker);
@@ -77,9 +78,12 @@ Expected<void> LiveNode::start_proxies(const std::string &cgroups, ProxyShare sh
                                    .room = room_,
                                    .cgroups = cgroups,
                                    .share = share,
+                                   .turn = surroundings_->gpu_turn,
                                    .meeting = std::move(meeting)});
     if (!proxies)
         return propagate(proxies);
+    if (auto linked = room_.link_devices(record_.spec.devices, share.count); !linked)
+        return linked;
     // Before any of them runs: the next agent must find them.
     record_.proxies = proxies->identities();
     if (auto written = room_.write(record_); !written)

@@ -62,7 +62,8 @@ class LiveNode {
 
     // A new one. `asker` hears when it runs, or why it does not.
     // meeting: of its proxies with those of other nodes.
-    [[nodiscard]] static Expected<LiveNode> make(node::MakePlan plan, std::optional<Meeting> meeting,
+    [[nodiscard]] static Expected<LiveNode> make(node::MakePlan plan, ProxyShare share,
+                                                 std::optional<Meeting> meeting,
                                                  const Surroundings &surroundings, Asker asker);
     // One that an earlier agent has made, by its record.
     [[nodiscard]] static Expected<LiveNode> adopt(node::Room room, const Surroundings &surroundings);

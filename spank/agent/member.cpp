@@ -331,7 +331,8 @@ void Member::make_nodes(const Answer &answer) {
     for (const auto *const one : own) {
         if (record_.connect().checkpoint().empty())
             nodes_->make_node(
-                spec_of(*one), record_.prepare().cgroups(), meeting_of(*one),
+                spec_of(*one), record_.prepare().cgroups(),
+                {.count = one->proxies(), .first = one->first_device()}, meeting_of(*one),
                 asker_for<Created>([self = shared_from_this(), one, all](Expected<Created> created) {
                     if (!created)
                         return all(propagate(created));
@@ -433,8 +434,12 @@ void Member::start(const wire::StartJob &request, const Answer &answer) {
 }
 
 Expected<Step::Brought> Member::what_to_start(const wire::JobNode &one, std::uint32_t local) {
-    if (step_)
-        return step_->take(one.ranks(static_cast<int>(local)));
+    if (step_) {
+        auto brought = step_->take(one.ranks(static_cast<int>(local)));
+        if (brought && one.proxies() != 0)
+            tell_devices(brought->program.environment, one.devices(), local);
+        return brought;
+    }
     return Step::Brought{.program = program_of(record_.start(), record_.connect(), one, local),
                          .descriptors = {},
                          .memory = {}};

@@ -28,9 +28,9 @@ namespace singularity::agent {
 class NodeKeeper {
   public:
     virtual ~NodeKeeper() = default;
-    // An empty list of cgroups: the agent's own.
-    virtual void make_node(node::Spec spec, std::string cgroups, std::optional<Meeting> meeting,
-                           const Asker &asker) = 0;
+    // An empty list of cgroups: the agent's own. share.count 0: a proxy for each of its devices.
+    virtual void make_node(node::Spec spec, std::string cgroups, ProxyShare share,
+                           std::optional<Meeting> meeting, const Asker &asker) = 0;
     // From a checkpoint of the node's job. on_found: hears what its job had kept with it, before it lives,
     // and has the streams that its tasks get; an error ends the attempt. The answer: Imaged.
     struct Restoring {

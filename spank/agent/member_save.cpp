@@ -45,6 +45,8 @@ void add(wire::SavedJob &to, const std::string &packet) {
         to.set_host_bytes(to.host_bytes() + part->report.host_bytes);
         to.set_stored_bytes(to.stored_bytes() + part->report.stored_bytes);
         to.set_devices_bytes(to.devices_bytes() + part->report.devices_bytes);
+        to.set_memory_bytes(to.memory_bytes() + part->report.memory_bytes);
+        to.set_device_bytes(smaller_device(to.device_bytes(), part->report.device_bytes));
         to.set_pause_us(std::max(to.pause_us(), part->report.pause_us));
     }
 }

@@ -179,6 +179,8 @@ Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const D
                                        meeting.rendezvous,
                                        "--job-key-fd",
                                        std::to_string(kJobKey)};
+    if (plan.turn != std::chrono::milliseconds::zero())
+        arguments.insert(arguments.end(), {"--turn", std::to_string(plan.turn.count())});
     if (!plan.libraries.nccl.empty())
         arguments.insert(arguments.end(), {"--nccl", plan.libraries.nccl});
     if (number == 0 && meeting.socket)

@@ -13,6 +13,7 @@
 #include "surroundings.hpp"
 #include "task_log.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -37,7 +38,8 @@ struct ProxyPlan {
     node::Room room;     // prepared
     std::string cgroups; // /proc/PID/cgroup of who asks
     ProxyShare share;
-    std::optional<Meeting> meeting; // with those of other nodes of a job; else they meet each other
+    std::chrono::milliseconds turn{}; // as Surroundings has it
+    std::optional<Meeting> meeting;   // with those of other nodes of a job; else they meet each other
 };
 
 // Nothing blocks: step() is called when one of the descriptors that watch() names is readable.

@@ -129,7 +129,7 @@ class Server : private NodeKeeper {
     void create(const std::shared_ptr<Client> &client, Create request, const Asker &asker);
     [[nodiscard]] Expected<void> room_for_one_more(bool for_root, const node::Spec &spec) const;
     // A node of which is known that it may be made.
-    void make_checked(node::Spec spec, std::string cgroups, std::optional<Meeting> meeting,
+    void make_checked(node::Spec spec, std::string cgroups, ProxyShare share, std::optional<Meeting> meeting,
                       const std::shared_ptr<Client> &owner, const Asker &asker);
     void list(const std::shared_ptr<Client> &client, const Asker &asker) const;
     void checkpoint(const Client &client, const Checkpoint &request, const Asker &asker);
@@ -139,7 +139,7 @@ class Server : private NodeKeeper {
     // server_jobs.cpp
     [[nodiscard]] Expected<void> open_jobs();
     void adopt_jobs();
-    void make_node(node::Spec spec, std::string cgroups, std::optional<Meeting> meeting,
+    void make_node(node::Spec spec, std::string cgroups, ProxyShare share, std::optional<Meeting> meeting,
                    const Asker &asker) override;
     void restore_node(Restoring restoring, const Asker &asker) override;
     [[nodiscard]] LiveNode *find_node(const std::string &name) override;

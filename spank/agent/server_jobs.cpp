@@ -52,7 +52,7 @@ void Server::adopt_jobs() {
             job_ties_[name] = {.owner = {}, .patience = Deadline::after(kJobTiePatience)};
 }
 
-void Server::make_node(node::Spec spec, std::string cgroups, std::optional<Meeting> meeting,
+void Server::make_node(node::Spec spec, std::string cgroups, ProxyShare share, std::optional<Meeting> meeting,
                        const Asker &asker) {
     if (cgroups.empty()) {
         auto own = proc::read("/proc/self/cgroup");
@@ -62,7 +62,7 @@ void Server::make_node(node::Spec spec, std::string cgroups, std::optional<Meeti
     }
     if (auto room = room_for_one_more(spec.uid == 0, spec); !room)
         return asker.refuse(room.error());
-    make_checked(std::move(spec), std::move(cgroups), std::move(meeting), {}, asker);
+    make_checked(std::move(spec), std::move(cgroups), share, std::move(meeting), {}, asker);
 }
 
 LiveNode *Server::look_at_node(const std::string &name) {
@@ -117,6 +117,7 @@ void Server::run_job(const std::shared_ptr<Client> &client, RunJob request, cons
                            .identity = {},
                            .of_script = false,
                            .elastic = {},
+                           .gpus = {},
                            .store = {}});
     if (!job)
         return asker.refuse(job.error());

@@ -154,11 +154,12 @@ void Server::create(const std::shared_ptr<Client> &client, Create request, const
         return asker.refuse(cgroups.error());
     if (auto may = client->sender.may_run_here(options_.agents.run_without_slurm, *cgroups); !may)
         return asker.refuse(may.error());
-    make_checked(std::move(spec), std::move(*cgroups), {}, client, asker);
+    make_checked(std::move(spec), std::move(*cgroups), {}, {}, client, asker);
 }
 
-void Server::make_checked(node::Spec spec, std::string cgroups, std::optional<Meeting> meeting,
-                          const std::shared_ptr<Client> &owner, const Asker &asker) {
+void Server::make_checked(node::Spec spec, std::string cgroups, ProxyShare share,
+                          std::optional<Meeting> meeting, const std::shared_ptr<Client> &owner,
+                          const Asker &asker) {
     if (auto checked = node::check_spec(spec); !checked)
         return asker.refuse(checked.error());
     if (nodes_.contains(spec.name))
@@ -177,7 +178,7 @@ void Server::make_checked(node::Spec spec, std::string cgroups, std::optional<Me
                               .cgroups = std::move(cgroups),
                               .hide_unsavable = options_.elastic.hide_unsavable};
     auto prepared = plan.room.prepare(spec);
-    auto made = prepared ? LiveNode::make(plan, std::move(meeting), options_.places, asker)
+    auto made = prepared ? LiveNode::make(plan, share, std::move(meeting), options_.places, asker)
                          : Expected<LiveNode>(std::unexpected(prepared.error()));
     if (!made) {
         if (auto removed = plan.room.remove(); !removed)

@@ -191,6 +191,7 @@ JobKeeper::Wish wish_of(const Step &step) {
             .identity = plan.identity,
             .of_script = plan.of_script,
             .elastic = step.elastic(),
+            .gpus = step.gpus(),
             .store = plan.store};
 }
 

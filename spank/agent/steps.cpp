@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "steps.hpp"
 
+#include "common/exec.hpp"
 #include "common/text.hpp"
+#include "gpu_view.hpp"
 
 #include <algorithm>
 #include <csignal>
@@ -199,20 +201,21 @@ std::vector<std::string> Step::arguments() const {
                                                            : first->second.brought->program.arguments;
 }
 
-std::string Step::elastic() const {
-    constexpr std::string_view kVariable = "SINGULARITY_ELASTIC=";
-    constexpr std::size_t kLongest = 32;
+std::string Step::variable(std::string_view name) const {
+    constexpr std::size_t kLongest = 64;
     const auto first = tasks_.begin();
     if (first == tasks_.end() || !first->second.brought)
         return {};
-    for (const auto &entry : first->second.brought->program.environment)
-        if (const auto value = std::string_view(entry).substr(std::min(entry.size(), kVariable.size()));
-            entry.starts_with(kVariable) && value.size() <= kLongest &&
-            std::ranges::all_of(
-                value, [](char c) { return c == '-' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z'); }))
-            return std::string(value);
-    return {};
+    const auto value = value_of(first->second.brought->program.environment, name);
+    const auto is_plain = [](char c) {
+        return c == '-' || c == ':' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z');
+    };
+    return value && value->size() <= kLongest && std::ranges::all_of(*value, is_plain) ? std::string(*value)
+                                                                                       : std::string();
 }
+
+std::string Step::elastic() const { return variable("SINGULARITY_ELASTIC"); }
+std::string Step::gpus() const { return variable(spank::kGpuViewVariable); }
 
 std::map<std::uint32_t, std::uint32_t> pair_ranks(const std::vector<std::uint32_t> &ranks,
                                                   const std::vector<std::uint32_t> &tasks) {

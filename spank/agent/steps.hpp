@@ -111,6 +111,8 @@ class Step {
     [[nodiscard]] std::vector<std::string> arguments() const;
     // Between how many GPUs, as the SPANK plugin tells that program: "2-8"; or empty.
     [[nodiscard]] std::string elastic() const;
+    // What the wrapper of a batch script tells it of the job's GPUs (spank/gpu_view.hpp); or empty.
+    [[nodiscard]] std::string gpus() const;
 
     // Slurm has told it to end (SIGTERM): the step's coordinator decides what becomes of that.
     void told_to_end(std::uint32_t task);
@@ -153,6 +155,8 @@ class Step {
         std::optional<Brought> brought;
         std::vector<std::uint32_t> ranks;
     };
+    // Of the environment of the first of its programs here; empty: it has none, or one that is not plain.
+    [[nodiscard]] std::string variable(std::string_view name) const;
     [[nodiscard]] Task *task_of(std::uint32_t rank);
     void tell(Task &task) const;
     // When all of its ranks have ended: how.

@@ -2,6 +2,7 @@
 // Where the agent's parts and its nodes' files lie.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 
 namespace singularity::agent {
@@ -27,6 +28,8 @@ struct Surroundings {
     Libraries libraries;
     std::filesystem::path state;   // the nodes' rooms
     std::filesystem::path staging; // images of nodes on their way to and from the store; root's alone
+    // elastic.gpu_turn of singularity.yaml; 0: as device proxies have it by themselves
+    std::chrono::milliseconds gpu_turn{};
 };
 
 } // namespace singularity::agent

@@ -202,6 +202,18 @@ Expected<void> Room::prepare(const Spec &spec) const {
     return write_file(hosts(), hosts_text(spec), 0644);
 }
 
+Expected<void> Room::link_devices(std::uint32_t devices, std::uint32_t proxies) const {
+    auto shown = open_file(this->devices(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    if (!shown)
+        return propagate(shown);
+    for (std::uint32_t device = proxies; device < devices; ++device)
+        if (symlinkat(device_socket(device % proxies).c_str(), shown->get(), device_socket(device).c_str()) !=
+                0 &&
+            errno != EEXIST)
+            return std::unexpected(errno_error("make", (this->devices() / device_socket(device)).native()));
+    return {};
+}
+
 Expected<void> Room::write(const Record &record) const {
     return write_file(path_ / "record", encoded(record), 0600);
 }

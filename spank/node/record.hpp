@@ -138,6 +138,9 @@ class Room {
 
     // Makes the directories and files that a node sees, new or, before a restore, again.
     [[nodiscard]] Expected<void> prepare(const Spec &spec) const;
+    // Names for those devices that have no proxy, and so no socket, of their own: DEVICE modulo PROXIES is
+    // theirs.
+    [[nodiscard]] Expected<void> link_devices(std::uint32_t devices, std::uint32_t proxies) const;
     [[nodiscard]] Expected<void> write(const Record &record) const;
     [[nodiscard]] Expected<Record> read() const;
     [[nodiscard]] Expected<void> remove() const;

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "status.hpp"
 
+#include "common/slurm/memory.hpp"
 #include "common/slurm/note.hpp"
 #include "common/text.hpp"
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <iterator>
+#include <optional>
+#include <set>
 #include <string_view>
 
 #include <fmt/chrono.h>
@@ -76,6 +80,23 @@ Row row_of(const Job &job) {
     return row;
 }
 
+// What its ranks have on devices, and what sharing GPUs would cost: at its size now, and at its MIN.
+std::optional<std::string> memory_line(const Note &note, const Job &job) {
+    const auto footprint = footprint_of(note);
+    if (!footprint)
+        return std::nullopt;
+    auto out = fmt::format("{} on devices of {}, {} of programs", in_gibibytes(footprint->devices),
+                           in_gibibytes(footprint->device), in_gibibytes(footprint->host));
+    const auto range = note.get("elastic");
+    std::uint64_t least = 0;
+    std::from_chars(range.data(), range.data() + range.size(), least);
+    for (const auto gpus : std::set<std::uint64_t>{job.gpus.value_or(0), least})
+        if (const auto away = away_on(*footprint, gpus); away != 0)
+            out += fmt::format("; with {} {} {} of it in memory of the hosts", gpus,
+                               gpus == 1 ? "GPU" : "GPUs", in_gibibytes(away));
+    return out;
+}
+
 } // namespace
 
 std::string table(std::span<const Job> jobs, std::time_t now) {
@@ -123,6 +144,8 @@ std::string in_full(const Job &job, std::time_t now) {
                                        : fmt::format(", went on {}", ago(row.note.number("resumed"), now))));
     line("checkpoints", fmt::format("{}, the last {}", row.note.number("checkpoints").value_or(0),
                                     ago(row.note.number("saved"), now)));
+    if (const auto memory = memory_line(row.note, job))
+        line("memory", *memory);
     if (!row.note.get("unsavable").empty())
         line("unsavable", "it could not be saved when that was tried last: its output says why. The planner "
                           "leaves it alone");

@@ -2,6 +2,7 @@
 #include "allocation.hpp"
 
 #include "environment.hpp"
+#include "gpu_view.hpp"
 
 #include <algorithm>
 #include <array>
@@ -139,6 +140,14 @@ Value tasks_of_node(std::string_view text, const Allocation &job) {
     return !each || *each * job.nodes >= job.tasks ? Value(text) : std::nullopt;
 }
 
+Value view(std::string_view text, const Allocation &job) {
+    auto known = spank::gpu_view_of(text);
+    if (!known || job.gpus > std::numeric_limits<std::uint32_t>::max())
+        return std::nullopt;
+    known->now = static_cast<std::uint32_t>(job.gpus);
+    return to_string(*known);
+}
+
 struct Rule {
     std::string_view variable;
     bool about_gpus;
@@ -154,13 +163,50 @@ constexpr std::array kRules{
     Rule{"SLURM_TRES_PER_TASK", true, tres_of_task},
     Rule{"SLURM_TRES_BIND", true, binding},
     Rule{"SLURM_GPU_BIND", true, binding},
+    Rule{spank::kGpuViewVariable, true, view},
     Rule{"SLURM_NTASKS_PER_NODE", false, tasks_of_node},
     Rule{"SLURM_CPUS_PER_TASK", false, cpus_of_task},
 };
 
+// "gres/gpu=1" of "cpu=2,gres/gpu=1"; 0: none.
+Number gpus_in_tres(std::string_view text) {
+    for (const auto part : parts_of(text))
+        if (part.starts_with("gres/gpu"))
+            return count_in(part).value_or(0);
+    return 0;
+}
+
 constexpr std::string_view kOvercommit = "SLURM_OVERCOMMIT";
 
 } // namespace
+
+Change requested_gpus(const std::vector<std::string> &environment) {
+    const auto value = [&](std::string_view name) { return value_of(environment, name).value_or(""); };
+    const auto number = [&](std::string_view name) { return count_in_text(value(name)).value_or(0); };
+    const auto gpus = [&](std::string_view name) { return count_in(value(name)).value_or(0); };
+    const auto tasks = number("SLURM_NTASKS");
+    const auto tasks_of_node = number("SLURM_NTASKS_PER_NODE");
+    // Of which there may be fewer now than it was submitted for.
+    const auto nodes = tasks_of_node != 0 && tasks != 0 ? (tasks + tasks_of_node - 1) / tasks_of_node
+                                                        : number("SLURM_JOB_NUM_NODES");
+    const auto tasks_of_gpu = number("SLURM_NTASKS_PER_GPU");
+    auto each = gpus("SLURM_GPUS_PER_TASK");
+    if (each == 0)
+        each = gpus_in_tres(value("SLURM_TRES_PER_TASK"));
+    auto all = gpus("SLURM_GPUS");
+    if (all == 0)
+        all = gpus("SLURM_GPUS_PER_NODE") * nodes;
+    if (all == 0)
+        all = each * tasks;
+    if (all == 0 && tasks_of_gpu != 0)
+        all = (tasks + tasks_of_gpu - 1) / tasks_of_gpu;
+    if (all == 0 || std::max(all, each) > std::numeric_limits<std::uint32_t>::max())
+        return {.name = spank::kGpuViewVariable, .value = std::nullopt};
+    const auto known = static_cast<std::uint32_t>(all);
+    return {.name = spank::kGpuViewVariable,
+            .value = to_string(spank::GpuView{
+                .requested = known, .now = known, .per_task = static_cast<std::uint32_t>(each)})};
+}
 
 bool asks_for_gpus(const std::vector<std::string> &environment) {
     return std::ranges::any_of(kRules, [&](const Rule &rule) {

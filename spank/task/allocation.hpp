@@ -16,6 +16,10 @@ struct Change {
     friend bool operator==(const Change &, const Change &) = default;
 };
 
+// How many GPUs sbatch was asked for, of all nodes and for each task; gone where the environment does not
+// tell, also one that came from the job in which sbatch was called. How many the job has is not known yet.
+[[nodiscard]] Change requested_gpus(const std::vector<std::string> &environment);
+
 // Whether anything in it is a question of how many GPUs the job has.
 [[nodiscard]] bool asks_for_gpus(const std::vector<std::string> &environment);
 

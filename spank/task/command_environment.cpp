@@ -5,12 +5,9 @@
 #include "allocation.hpp"
 #include "environment.hpp"
 
-#include <algorithm>
 #include <array>
 #include <optional>
 #include <string_view>
-
-#include <fmt/format.h>
 
 namespace singularity::task {
 
@@ -52,40 +49,23 @@ constexpr std::array<std::string_view, 32> kOfRun{"SLURM_CPUS_ON_NODE",
 
 constexpr std::string_view kRestarts = "SLURM_RESTART_COUNT";
 
-void set(std::vector<std::string> &environment, std::string_view name,
-         std::optional<std::string_view> value) {
-    const auto found = std::ranges::find_if(environment, [&](std::string_view entry) {
-        return entry.starts_with(name) && entry.substr(name.size()).starts_with('=');
-    });
-    if (!value) {
-        if (found != environment.end())
-            environment.erase(found);
-        return;
-    }
-    auto entry = fmt::format("{}={}", name, *value);
-    if (found == environment.end())
-        environment.push_back(std::move(entry));
-    else
-        *found = std::move(entry);
-}
-
 } // namespace
 
 void adapt_environment(std::vector<std::string> &environment, const std::vector<std::string> &own, bool moved,
                        std::uint32_t gpus) {
     for (const auto *const name : agent::kDeviceVariables)
-        set(environment, name, std::nullopt);
+        set_value(environment, name, std::nullopt);
     if (!moved)
         return;
     // What the script has taken away stays away.
     for (const auto name : kOfRun)
         if (value_of(environment, name))
-            set(environment, name, value_of(own, name));
-    set(environment, kRestarts, value_of(own, kRestarts)); // which the first run has not
+            set_value(environment, name, value_of(own, name));
+    set_value(environment, kRestarts, value_of(own, kRestarts)); // which the first run has not
     if (asks_for_gpus(environment) && gpus == 0)
         return;
     for (const auto &change : fit_to_allocation(environment, gpus))
-        set(environment, change.name, change.value);
+        set_value(environment, change.name, change.value);
 }
 
 } // namespace singularity::task

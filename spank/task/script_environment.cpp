@@ -42,6 +42,14 @@ Expected<std::uint32_t> gpus_of_job() {
     return *gpus;
 }
 
+Expected<void> make(const Change &change) {
+    if (!change.value)
+        unsetenv(change.name.c_str());
+    else if (setenv(change.name.c_str(), change.value->c_str(), 1) != 0)
+        return std::unexpected(errno_error("set", change.name));
+    return {};
+}
+
 } // namespace
 
 Expected<std::uint32_t> fit_environment() {
@@ -49,18 +57,19 @@ Expected<std::uint32_t> fit_environment() {
     for (char **entry = environ; *entry != nullptr; ++entry)
         environment.emplace_back(*entry);
     std::uint32_t gpus = 0;
+    const auto requested = requested_gpus(environment);
+    if (auto changed = make(requested); !changed)
+        return propagate(changed);
+    set_value(environment, requested.name, requested.value);
     if (asks_for_gpus(environment)) {
         auto found = gpus_of_job();
         if (!found)
             return propagate(found);
         gpus = *found;
     }
-    for (const auto &change : fit_to_allocation(environment, gpus)) {
-        if (!change.value)
-            unsetenv(change.name.c_str());
-        else if (setenv(change.name.c_str(), change.value->c_str(), 1) != 0)
-            return std::unexpected(errno_error("set", change.name));
-    }
+    for (const auto &change : fit_to_allocation(environment, gpus))
+        if (auto changed = make(change); !changed)
+            return propagate(changed);
     return gpus;
 }
 

@@ -5,6 +5,7 @@
 #include "log.hpp"
 #include "proxy/control/control.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -124,18 +125,7 @@ std::string Devices::file(std::uint32_t proxy) { return fmt::format("device-{}.s
 Expected<void> Devices::hide() const { return move_sockets(room_, proxies(), true); }
 Expected<void> Devices::show() const { return move_sockets(room_, proxies(), false); }
 
-Expected<void> Devices::link() const {
-    auto shown = directory(room_.devices());
-    if (!shown)
-        return propagate(shown);
-    for (std::uint32_t device = proxies(); device < devices(); ++device)
-        if (symlinkat(node::device_socket(proxy_of(device)).c_str(), shown->get(),
-                      node::device_socket(device).c_str()) != 0 &&
-            errno != EEXIST)
-            return std::unexpected(
-                errno_error("make", (room_.devices() / node::device_socket(device)).native()));
-    return {};
-}
+Expected<void> Devices::link() const { return room_.link_devices(devices(), proxies()); }
 
 Expected<void> Devices::prepare(int into, AgentLink &agent, const Deadline &deadline) const {
     auto control = directory(room_.control());
@@ -181,11 +171,12 @@ Expected<proxy_control::NodeBarrier> Devices::stop_ranks(AgentLink &agent) const
     return std::move(*barrier);
 }
 
-Expected<std::uint64_t> Devices::save(int into, AgentLink &agent, const Deadline &deadline) const {
+Expected<Devices::Saved> Devices::save(int into, AgentLink &agent, const Deadline &deadline) const {
     auto control = directory(room_.control());
     if (!control)
         return propagate(control);
     ProxyBytes bytes(proxies());
+    std::vector<proxy_control::Answer> answers(proxies());
     agent.progress(kSaving);
     auto saved = for_all(proxies(), [&](std::uint32_t proxy) -> Expected<void> {
         const UniqueFd stream(openat(into, file(proxy).c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
@@ -197,12 +188,18 @@ Expected<std::uint64_t> Devices::save(int into, AgentLink &agent, const Deadline
         auto answer = proxy_control::save(control_socket(*control, proxy), stream.get(), options, deadline);
         if (!answer)
             return std::unexpected(of_proxy(std::move(answer.error()), proxy, record_));
-        bytes.now(proxy, answer->bytes);
+        answers[proxy] = *answer;
         return {};
     });
     if (!saved)
         return propagate(saved);
-    return bytes.sum();
+    Saved out{.bytes = 0, .memory = 0, .device = answers.front().device_bytes};
+    for (const auto &answer : answers) {
+        out.bytes += answer.bytes;
+        out.memory += answer.memory_bytes;
+        out.device = std::min(out.device, answer.device_bytes);
+    }
+    return out;
 }
 
 Expected<void> Devices::resume(const Deadline &deadline) const {

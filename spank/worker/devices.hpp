@@ -45,7 +45,12 @@ class Devices {
     [[nodiscard]] Expected<proxy_control::NodeBarrier> stop_ranks(AgentLink &agent) const;
     // All proxies at once, each to its file in the directory `into`; their clients have let go of them, or
     // after an error some of them.
-    [[nodiscard]] Expected<std::uint64_t> save(int into, AgentLink &agent, const Deadline &deadline) const;
+    struct Saved {
+        std::uint64_t bytes = 0;  // of images
+        std::uint64_t memory = 0; // bytes of device memory in use
+        std::uint64_t device = 0; // bytes that the smallest of the devices has
+    };
+    [[nodiscard]] Expected<Saved> save(int into, AgentLink &agent, const Deadline &deadline) const;
     // Clients that have let go may come back to what they had.
     [[nodiscard]] Expected<void> resume(const Deadline &deadline) const;
     // From the store, to proxies that are new.

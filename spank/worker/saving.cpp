@@ -134,7 +134,9 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
         auto saved = devices_.save(staging_->directory(), agent_, Deadline::after(kDevicesPatience));
         if (!saved)
             return propagate(saved);
-        report.devices_bytes = *saved;
+        report.devices_bytes = saved->bytes;
+        report.memory_bytes = saved->memory;
+        report.device_bytes = saved->device;
     }
     auto outside = outside_of(job_.record);
     if (!outside)

@@ -24,6 +24,16 @@ srun --ntasks=8 bash -c 'echo task $SLURM_PROCID'
 """
 
 
+# What each task is told of its GPUs, by Slurm and by the driver.
+TELL = """
+import ctypes, os
+cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+assert cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
+names = ("SLURM_LOCALID", "CUDA_VISIBLE_DEVICES", "SLURM_GPUS_ON_NODE")
+print("sees", *(os.environ[name] for name in names), count.value, flush=True)
+"""
+
+
 @pytest.fixture(scope="module")
 def cluster(release):
     with elastic_up(release, "elastic:\n  check_after: 1s\n", nodes=2, accounting=True, conf=TIME_TO_SAVE) as made:
@@ -75,6 +85,9 @@ def test_a_training_on_fewer_and_more_gpus(cluster):
         resize(cluster, job, f"TresPerJob=gres/gpu:{gpus}")
         wait_more_steps(cluster, job)
         assert f"gres/gpu={gpus}" in cluster.job(job)["AllocTRES"].split(",")
+    memory = [int(number) for number in cluster.job(job)["memory"].split(":")]
+    assert len(memory) == 3 and all(memory), memory
+    assert re.search(r"^memory: +\S+ GiB on devices of \S+ GiB, \S+ GiB of programs$", cluster.slurm("singularityctl", "status", str(job)), re.MULTILINE)
     before, after_one, after_two = done
     assert before == (0, None) and 0 < after_one[0] < after_two[0] and after_one[1] == after_two[1], done
     cluster.wait_job(job, seconds=PATIENCE)
@@ -85,6 +98,53 @@ def test_a_training_on_fewer_and_more_gpus(cluster):
     wait_for(lambda: sum(checks(cluster, "clear").values()) > sum(looked_at.values()), PATIENCE, "a node to have been looked at")
     assert not any("singularity-task: " in output(cluster, one) for one in (job, undisturbed)), output(cluster, job)
     assert results(output(cluster, job)) == results(output(cluster, undisturbed))
+
+
+ASKS = f"""#!/bin/bash
+export MASTER_ADDR=$(hostname)
+cat > /shared/tell.py <<'EOF'
+{TELL}EOF
+srun --ntasks=4 /usr/bin/python3 /shared/tell.py
+srun --ntasks=1 --gpus=1 --exact /usr/bin/python3 /shared/tell.py
+"""
+
+
+def told(cluster, job):
+    return sorted(re.findall("^sees .*", output(cluster, job), re.MULTILINE))
+
+
+@pytest.mark.parametrize("options, small", [
+    (["--gpus=4"], ["TresPerJob=gres/gpu:2"]), (["--gpus-per-task=1"], ["TresPerTask=", "TresPerJob=gres/gpu:2"]),
+    (["--gpus-per-node=4", "--ntasks-per-node=4"], ["TresPerNode=gres/gpu:2"])])
+def test_a_job_that_begins_small_sees_what_it_has_asked_for(cluster, options, small):
+    """As if it had begun at full size; but a step that asks for one GPU."""
+    seen = []
+    for update in ([], small):
+        job = submit(cluster, "-N1", "-w", "n1", "--ntasks=4", "--hold", *options, script=ASKS)
+        if update:
+            cluster.slurm("scontrol", "update", f"JobId={job}", *update)
+        cluster.slurm("scontrol", "release", str(job))
+        cluster.wait_job(job, seconds=PATIENCE)
+        seen.append(told(cluster, job))
+    assert len(seen[0]) == 5 and seen[0] == seen[1]
+
+
+def test_a_training_that_begins_small_and_grows(cluster):
+    """On one GPU, then on four: all of them work, and the bits are the same."""
+    training = ASKS + f"srun --ntasks=8 --overcommit {os.path.join(BUILD, 'workloads', 'train_data')} 500\n"
+    job = submit(cluster, "-N1", "-w", "n1", "--ntasks=4", "--gpus=4", "--hold", script=training)
+    cluster.slurm("scontrol", "update", f"JobId={job}", "TresPerJob=gres/gpu:1")
+    cluster.slurm("scontrol", "release", str(job))
+    wait_more_steps(cluster, job)
+    resize(cluster, job, "TresPerJob=gres/gpu:4")
+    wait_more_steps(cluster, job, 5)
+    listed = cluster.host("n1").run(["ps", "-eo", "args"]).stdout.splitlines()
+    proxies = [line for line in listed if "singularity-proxyd --driver" in line]
+    assert len(proxies) == 4, listed
+    cluster.wait_job(job, seconds=PATIENCE)
+    undisturbed = submit(cluster, "-N1", "-w", "n1", "--ntasks=4", "--gpus=4", script=training)
+    cluster.wait_job(undisturbed, seconds=PATIENCE)
+    assert results(output(cluster, job)) == results(output(cluster, undisturbed)) and "PASSED" in output(cluster, job)
 
 
 def test_a_training_that_asks_slurm_before_each_step(cluster):

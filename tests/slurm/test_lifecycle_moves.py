@@ -130,6 +130,10 @@ def test_jobs_are_resized(cluster, options, elastic):
     wait_gpus(cluster, job, 4, 2)
     refused = ctl(cluster, "resize", job, "--gpus=5")
     assert refused.returncode == 1 and f"--singularity-elastic={elastic}" in refused.stderr
+    # By its last checkpoint, what its ranks have on devices would not fit into memory of its hosts.
+    cluster.slurm("scontrol", "update", f"JobId={job}", f"AdminComment=singularity: elastic=1-4 ranks={RANKS} memory=4000000:1100000:10")
+    refused = ctl(cluster, "resize", job, "--gpus=1")
+    assert refused.returncode == 1 and "3906.2 GiB on devices of 1074.2 GiB each" in refused.stderr, refused.stderr
     end(cluster, job)
 
 

@@ -11,6 +11,6 @@ target_compile_definitions(common_tests PRIVATE
     SINGULARITY_EXAMPLE_CONFIGURATION="${PROJECT_SOURCE_DIR}/slurm-conf/singularity.yaml")
 if(TARGET singularity_slurm_jobs)
     singularity_unit_tests(common_slurm USES singularity_slurm_jobs LABELS release
-        SOURCES ${CMAKE_CURRENT_LIST_DIR}/common_slurm_job_fate.cpp ${CMAKE_CURRENT_LIST_DIR}/common_slurm_verbs.cpp)
+        SOURCES ${CMAKE_CURRENT_LIST_DIR}/common_slurm_job_fate.cpp ${CMAKE_CURRENT_LIST_DIR}/common_slurm_memory.cpp ${CMAKE_CURRENT_LIST_DIR}/common_slurm_verbs.cpp)
     target_include_directories(common_slurm_tests SYSTEM PRIVATE ${SLURM_INCLUDE_DIR})
 endif()

@@ -156,7 +156,8 @@ std::vector<Bad> bad_inputs() {
         // sections
         {"elastic: true\n",
          {"c.yaml:1: elastic: expected a section with the keys enabled, min_gpus, max_gpus, "
-          "checkpoint_every, checkpoint_every_least, look_every, check_after, hide_unsavable, found "
+          "checkpoint_every, checkpoint_every_least, look_every, check_after, hide_unsavable, gpu_turn, "
+          "found "
           "'true'"}},
         {"elastic: ''\n", {"c.yaml:1: elastic: expected a section", "found the string ''"}},
         {"elastic:\n  - enabled: true\n", {"c.yaml:1: elastic: expected a section", "found a list"}},
@@ -278,6 +279,7 @@ void defaults_are_those_documented(void ** /*state*/) {
     assert_true(config.elastic.checkpoint_every_least == 5min);
     assert_true(config.elastic.look_every == 1min);
     assert_true(config.elastic.check_after == 20s);
+    assert_true(config.elastic.gpu_turn == 10s);
     assert_true(config.elastic.hide_unsavable);
     assert_true(
         (config.files == Config::Files{.largest_copy_mib = 16, .all_copies_mib = 256, .keep_aside = false}));
@@ -336,6 +338,7 @@ void every_key_can_be_set(void ** /*state*/) {
              "    look_every: 0s\n"
              "    check_after: 0s\n"
              "    hide_unsavable: false\n"
+             "    gpu_turn: 100ms\n"
              "files: {largest_copy_mib: 0, all_copies_mib: 1048576, keep_aside: true}\n"
              "local_directories: {paths: \"/tmp:/var/tmp\", base: /disk/local, quota_gib: 0}\n"
              "premium: {guarantee_percent: 100, moves_per_hour: 0, least_run: 24h}\n"
@@ -359,7 +362,8 @@ void every_key_can_be_set(void ** /*state*/) {
                         .checkpoint_every_least = 24h,
                         .look_every = 0s,
                         .check_after = 0s,
-                        .hide_unsavable = false};
+                        .hide_unsavable = false,
+                        .gpu_turn = 100ms};
     expected.files = {.largest_copy_mib = 0, .all_copies_mib = 1048576, .keep_aside = true};
     expected.local_directories = {.paths = {"/tmp", "/var/tmp"}, .base = "/disk/local", .quota_gib = 0};
     expected.slurmctld = {.decide = false, .verify_interval = 5min, .verify_sample = 256};

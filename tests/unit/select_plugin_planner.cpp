@@ -77,6 +77,12 @@ void sizes_at_which_jobs_run(void **) {
     // What it has is a size, also one that nobody would choose.
     expect_equal(sizes(running(1, "gres/gpu:8", "singularity: elastic=2-8", {{"n1", 3}, {"n2", 3}})),
                  "2/1:25 3/1:33 6/1:50 8/1:100");
+    // What its ranks have does not fit into memory of the hosts with 1 GPU, nor with 2.
+    auto full = pending(1, "gres/gpu:8", "singularity: elastic=1-8 memory=655360:81920:1024 ranks=8");
+    full.wishes.memory.all = 262144;
+    expect_equal(sizes(full), "5/1:50 8/1:100");
+    full.wishes.memory.all = 1048576;
+    expect_equal(sizes(full), "1/1:12 2/1:25 3/1:33 4/1:50 8/1:100");
     // Of the site's own AdminComment nothing is known.
     expect_equal(sizes(pending(1, "gres/gpu:8", "project elastic=2-8")), "8/1:100");
     const auto many = sizes_of(pending(1, "gres/gpu:1000", "singularity: elastic=1-1000 ranks=1000000"));

@@ -12,6 +12,7 @@ namespace {
 using singularity::task::asks_for_gpus;
 using singularity::task::fit_to_allocation;
 using singularity::task::gpus_in;
+using singularity::task::requested_gpus;
 using singularity::test::expect_equal;
 
 using Environment = std::vector<std::string>;
@@ -77,6 +78,40 @@ void fewer_cpus_than_tasks(void **) {
         "SLURM_GPUS=4");
 }
 
+std::string requested(const Environment &environment) {
+    const auto found = requested_gpus(environment);
+    return found.name + (found.value ? "=" + *found.value : " gone");
+}
+
+// Nodes and tasks of a job that was made smaller before it began are those that it has now.
+void what_was_requested(void **) {
+    expect_equal(requested({"SLURM_GPUS=8", "SLURM_NTASKS=4"}), "SLURM_SINGULARITY_GPUS=8:8:0");
+    expect_equal(requested({"SLURM_GPUS=a100:6,v100:2"}), "SLURM_SINGULARITY_GPUS=8:8:0");
+    expect_equal(requested({"SLURM_GPUS_PER_NODE=4", "SLURM_JOB_NUM_NODES=2"}),
+                 "SLURM_SINGULARITY_GPUS=8:8:0");
+    expect_equal(requested({"SLURM_GPUS_PER_NODE=4", "SLURM_JOB_NUM_NODES=1", "SLURM_NTASKS=8",
+                            "SLURM_NTASKS_PER_NODE=4"}),
+                 "SLURM_SINGULARITY_GPUS=8:8:0");
+    expect_equal(requested({"SLURM_GPUS_PER_TASK=2", "SLURM_NTASKS=4"}), "SLURM_SINGULARITY_GPUS=8:8:2");
+    expect_equal(requested({"SLURM_TRES_PER_TASK=cpu=2,gres/gpu=1", "SLURM_NTASKS=4"}),
+                 "SLURM_SINGULARITY_GPUS=4:4:1");
+    expect_equal(requested({"SLURM_NTASKS_PER_GPU=2", "SLURM_NTASKS=4"}), "SLURM_SINGULARITY_GPUS=2:2:0");
+    for (const Environment &nothing : {Environment{"SLURM_NTASKS=4"},
+                                       {"SLURM_GPUS=many"},
+                                       {"SLURM_GPUS=0"},
+                                       {"SLURM_GPUS_PER_TASK=1"},
+                                       {"SLURM_GPUS_PER_NODE=4294967295", "SLURM_JOB_NUM_NODES=4294967295"},
+                                       {"SLURM_NTASKS_PER_GPU=0", "SLURM_NTASKS=4"},
+                                       {"SLURM_SINGULARITY_GPUS=8:2:0"}}) // of another job
+        expect_equal(requested(nothing), "SLURM_SINGULARITY_GPUS gone");
+    expect_equal(requested({"SLURM_GPUS=2", "SLURM_SINGULARITY_GPUS=8:2:0"}), "SLURM_SINGULARITY_GPUS=2:2:0");
+    expect_equal(changes(on("1", "8", {"SLURM_SINGULARITY_GPUS=8:8:1", "SLURM_NTASKS=8"}), 2),
+                 "SLURM_SINGULARITY_GPUS=8:2:1");
+    expect_equal(changes(on("1", "8", {"SLURM_SINGULARITY_GPUS=8:2:1", "SLURM_NTASKS=8"}), 2), "");
+    expect_equal(changes(on("1", "8", {"SLURM_SINGULARITY_GPUS=8", "SLURM_NTASKS=8"}), 2),
+                 "SLURM_SINGULARITY_GPUS gone");
+}
+
 void what_is_not_understood_stays(void **) {
     expect_equal(changes({"SLURM_GPUS=8"}, 4), "");
     expect_equal(changes(on("1", "four", {"SLURM_GPUS=8"}), 4), "");
@@ -103,6 +138,7 @@ int main() {
         cmocka_unit_test(gpus_of_nodes),
         cmocka_unit_test(gpus_of_tasks),
         cmocka_unit_test(fewer_cpus_than_tasks),
+        cmocka_unit_test(what_was_requested),
         cmocka_unit_test(what_is_not_understood_stays),
         cmocka_unit_test(slurmctld_is_asked_where_it_matters),
     };

@@ -6,6 +6,7 @@
 #include "network/plan.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -114,6 +115,63 @@ void test_nodes_find_hosts_of_another_shape(void ** /*state*/) {
     assert_false(place_nodes(one, {offer("a", 0, 1)}, "j").has_value());
 }
 
+bool has(const std::vector<std::string> &entries, const std::string &entry) {
+    return std::ranges::count(entries, entry) == 1;
+}
+
+// Nodes of so many ranks each, with the devices that their hosts have for them; what they get.
+void expect_given(const std::vector<std::uint32_t> &ranks, const std::vector<std::uint32_t> &devices,
+                  std::string_view gpus, const std::vector<std::array<std::uint32_t, 2>> &expected) {
+    JobNodes nodes;
+    for (std::size_t at = 0; at < ranks.size(); ++at) {
+        auto *const node = nodes.Add();
+        node->set_devices(devices[at]);
+        for (std::uint32_t rank = 0; rank < ranks[at]; ++rank)
+            node->add_ranks(rank); // only how many matters
+    }
+    give_requested_devices(nodes, gpus);
+    for (std::size_t at = 0; at < ranks.size(); ++at) {
+        assert_int_equal(nodes[static_cast<int>(at)].devices(), expected[at][0]);
+        assert_int_equal(nodes[static_cast<int>(at)].proxies(), expected[at][1]);
+    }
+}
+
+void test_a_job_that_begins_small_has_all_devices(void ** /*state*/) {
+    expect_given({8}, {2}, "8:2:0", {{8, 2}});
+    expect_given({8}, {2}, "8:2:1", {{8, 2}});
+    expect_given({1}, {1}, "4:1:0", {{4, 1}}); // a batch script, or torchrun
+    expect_given({4, 4}, {1, 1}, "8:2:0", {{4, 1}, {4, 1}});
+    expect_given({2, 1}, {1, 1}, "7:2:0", {{4, 1}, {3, 1}});
+    expect_given({2, 1}, {1, 1}, "6:2:2", {{4, 1}, {2, 1}});
+    expect_given({3, 1}, {1, 2}, "4:3:0", {{3, 1}, {2, 0}}); // where there are more they stay
+    expect_given({128}, {8}, "128:8:0", {{8, 0}});           // more than one node can have
+    expect_given({4}, {2}, "8:2:4294967295", {{2, 0}});
+    // At full size, of a step that has not all of the job's, and where nobody knows.
+    expect_given({8}, {8}, "8:8:0", {{8, 0}});
+    expect_given({8}, {1}, "8:2:0", {{1, 0}});
+    expect_given({8}, {16}, "8:16:0", {{16, 0}});
+    for (const char *unknown : {"", "8", "8:2", "8:2:0:", "8:2:x", ":2:0", "8:2:4294967296"})
+        expect_given({8}, {2}, unknown, {{2, 0}});
+    expect_given({8}, {0}, "8:0:0", {{0, 0}});
+}
+
+void test_what_tasks_are_told_of_all_devices(void ** /*state*/) {
+    const std::vector<std::string> told{"CUDA_VISIBLE_DEVICES=0,1", "SLURM_STEP_GPUS=4,5",
+                                        "SLURM_GPUS_ON_NODE=2", "SLURM_GPUS=2"};
+    auto all = told;
+    tell_devices(all, 4, 3);
+    assert_true(all == std::vector<std::string>({"CUDA_VISIBLE_DEVICES=0,1,2,3", "SLURM_STEP_GPUS=0,1,2,3",
+                                                 "SLURM_GPUS_ON_NODE=4", "SLURM_GPUS=2"}));
+    auto bound = told;
+    bound.emplace_back("SLURM_SINGULARITY_GPUS=8:2:2");
+    tell_devices(bound, 8, 3);
+    assert_true(has(bound, "CUDA_VISIBLE_DEVICES=6,7"));
+    assert_true(has(bound, "SLURM_GPUS_ON_NODE=8"));
+    auto wrong = bound;
+    tell_devices(wrong, 4, 3); // there are none for it alone
+    assert_true(has(wrong, "CUDA_VISIBLE_DEVICES=0,1,2,3"));
+}
+
 void test_programs_are_the_same_but_for_hosts(void ** /*state*/) {
     const StepProgram before{.arguments = {"train", "--master=n1:29500", "x"}, .hosts = {"n1", "n2"}};
     assert_true(is_same_program(before, before));
@@ -183,10 +241,6 @@ void test_nodes_of_another_agent_are_checked(void ** /*state*/) {
         while (connect.nodes().size() < 300)
             *connect.add_nodes() = connect.nodes(0);
     }));
-}
-
-bool has(const std::vector<std::string> &entries, const std::string &entry) {
-    return std::ranges::count(entries, entry) == 1;
 }
 
 void test_what_ranks_are_told(void ** /*state*/) {
@@ -312,6 +366,8 @@ int main() {
         cmocka_unit_test(test_nodes_are_numbered_in_the_order_of_their_hosts),
         cmocka_unit_test(test_ranks_are_on_one_node_each),
         cmocka_unit_test(test_nodes_find_hosts_of_another_shape),
+        cmocka_unit_test(test_a_job_that_begins_small_has_all_devices),
+        cmocka_unit_test(test_what_tasks_are_told_of_all_devices),
         cmocka_unit_test(test_programs_are_the_same_but_for_hosts),
         cmocka_unit_test(test_nodes_of_another_agent_are_checked),
         cmocka_unit_test(test_what_ranks_are_told),

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// For execve(2). Nothing but the C++ library: singularity-init, which links none of this, includes it.
+// Arguments and environment of programs, for execve(2). Nothing but the C++ library: singularity-init, which
+// links none of this, includes it.
 #pragma once
 
+#include <algorithm>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace singularity {
@@ -16,6 +21,35 @@ namespace singularity {
         out.push_back(text.data());
     out.push_back(nullptr);
     return out;
+}
+
+// Nothing where the environment (NAME=value each) does not have the name.
+[[nodiscard]] inline std::optional<std::string_view> value_of(const std::vector<std::string> &environment,
+                                                              std::string_view name) {
+    for (const std::string_view entry : environment)
+        if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=')
+            return entry.substr(name.size() + 1);
+    return std::nullopt;
+}
+
+// value: nothing, and the name goes.
+inline void set_value(std::vector<std::string> &environment, std::string_view name,
+                      std::optional<std::string_view> value) {
+    const auto found = std::ranges::find_if(environment, [&](std::string_view entry) {
+        return entry.starts_with(name) && entry.substr(name.size()).starts_with('=');
+    });
+    if (!value) {
+        if (found != environment.end())
+            environment.erase(found);
+        return;
+    }
+    std::string entry(name);
+    entry += '=';
+    entry += *value;
+    if (found == environment.end())
+        environment.push_back(std::move(entry));
+    else
+        *found = std::move(entry);
 }
 
 } // namespace singularity

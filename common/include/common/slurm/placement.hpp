@@ -5,6 +5,7 @@
 
 #include "common/error.hpp"
 #include "common/slurm/gres.hpp"
+#include "common/slurm/memory.hpp"
 #include "common/slurm/note.hpp"
 #include "common/slurm/verb.hpp"
 
@@ -32,6 +33,7 @@ struct Wishes {
     std::string required_nodes;
     std::string excluded_nodes;
     GpuWish gpus;
+    HostMemory memory = {};
 };
 
 // What singularity-planner has decided for the job, as "plan" of its note: "wait", "4" GPUs, or "4@n1,n2".

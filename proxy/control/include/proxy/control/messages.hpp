@@ -9,7 +9,7 @@
 
 namespace singularity::proxy_control {
 
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 
 enum class Operation : std::uint32_t { // NOLINT(performance-enum-size): as on the wire
     save = 1,                          // all clients' images to the descriptor
@@ -69,6 +69,7 @@ struct Answer {
     std::uint64_t clients = 0;       // images
     std::uint64_t calls = 0;         // that make the objects anew
     std::uint64_t memory_bytes = 0;  // of device memory in use
+    std::uint64_t device_bytes = 0;  // that the device has
     std::uint64_t content_bytes = 0; // of it not zero
     std::uint64_t code_bytes = 0;    // of module images
     std::uint64_t pause_us = 0;      // from the first client's stop to the last one's resume or detachment
