@@ -56,7 +56,7 @@ Expected<void> CollectiveMover::get_ready() {
 
 // The memory of a session that takes turns is wherever it is just now. It is used piece by piece, each at
 // once, since it may leave afterwards.
-Expected<void> CollectiveMover::use(std::uint64_t memory, std::size_t size, const char *doing,
+Expected<void> CollectiveMover::use(std::uint64_t memory, std::size_t size, Slabs::Use how, const char *doing,
                                     const std::function<CUresult(const Slabs::Piece &)> &copy) {
     if (auto ready = get_ready(); !ready)
         return ready;
@@ -69,7 +69,7 @@ Expected<void> CollectiveMover::use(std::uint64_t memory, std::size_t size, cons
     }
     if (result != CUDA_SUCCESS)
         return check(result, doing, memory, size);
-    return session_.slabs().use(memory, size, [&](const Slabs::Piece &piece) {
+    return session_.slabs().use(memory, size, how, [&](const Slabs::Piece &piece) {
         auto done = copy(piece);
         if (done == CUDA_SUCCESS && piece.host == nullptr)
             done = driver_.cuStreamSynchronize(stream_);
@@ -84,7 +84,7 @@ Expected<void> CollectiveMover::fetch(std::uint64_t from, std::span<std::byte> t
         return {};
     }
     if (session_.crowded())
-        return use(from, to.size(), "read", [&](const Slabs::Piece &piece) {
+        return use(from, to.size(), Slabs::Use::reads, "read", [&](const Slabs::Piece &piece) {
             const auto place = to.subspan(piece.offset, piece.size);
             if (piece.host == nullptr)
                 return driver_.cuMemcpyDtoHAsync_v2(place.data(), piece.address, piece.size, stream_);
@@ -104,7 +104,7 @@ Expected<void> CollectiveMover::deliver(std::span<const std::byte> from, std::ui
         return {};
     }
     if (session_.crowded())
-        return use(to, from.size(), "write", [&](const Slabs::Piece &piece) {
+        return use(to, from.size(), Slabs::Use::writes, "write", [&](const Slabs::Piece &piece) {
             const auto data = from.subspan(piece.offset, piece.size);
             if (piece.host == nullptr)
                 return driver_.cuMemcpyHtoDAsync_v2(piece.address, data.data(), piece.size, stream_);
@@ -135,7 +135,7 @@ Expected<void> CollectiveMover::fetch(std::uint64_t from, std::uint64_t to, std:
     done_.on_device += size;
     const auto *host = session_.addresses().host(from, size);
     if (host == nullptr && session_.crowded())
-        return use(from, size, "stage",
+        return use(from, size, Slabs::Use::reads, "stage",
                    [&](const Slabs::Piece &piece) { return copy_at_once(piece, to + piece.offset, true); });
     return check(host != nullptr ? driver_.cuMemcpyHtoDAsync_v2(to, host, size, stream_)
                                  : driver_.cuMemcpyDtoDAsync_v2(to, from, size, stream_),
@@ -149,7 +149,7 @@ Expected<void> CollectiveMover::deliver(std::uint64_t from, std::uint64_t to, st
     done_.on_device += size;
     auto *host = session_.addresses().host(to, size);
     if (host == nullptr && session_.crowded())
-        return use(to, size, "write", [&](const Slabs::Piece &piece) {
+        return use(to, size, Slabs::Use::writes, "write", [&](const Slabs::Piece &piece) {
             return copy_at_once(piece, from + piece.offset, false);
         });
     return check(host != nullptr ? driver_.cuMemcpyDtoHAsync_v2(host, from, size, stream_)

@@ -57,7 +57,8 @@ class CollectiveMover final : public collectives::Mover, public collectives::Dev
 
   private:
     [[nodiscard]] Expected<void> get_ready();
-    [[nodiscard]] Expected<void> use(std::uint64_t memory, std::size_t size, const char *doing,
+    [[nodiscard]] Expected<void> use(std::uint64_t memory, std::size_t size, Slabs::Use how,
+                                     const char *doing,
                                      const std::function<CUresult(const Slabs::Piece &)> &copy);
     [[nodiscard]] CUresult copy_at_once(const Slabs::Piece &piece, std::uint64_t stage, bool from_piece);
     [[nodiscard]] Expected<void> check(CUresult result, const char *doing, std::uint64_t address,

@@ -2,6 +2,7 @@
 #include "communicators.hpp"
 
 #include "collective_mover.hpp"
+#include "digest_kernel.hpp"
 #include "log.hpp"
 #include "nccl_link.hpp"
 #include "proxy/collectives/operation.hpp"
@@ -64,9 +65,31 @@ std::shared_ptr<const ReductionKernels> Communicators::kernels_of(std::uint64_t 
     return known->second;
 }
 
+// As kernels_of(). Without it nothing is known of what memory contains.
+void Communicators::load_digest(std::uint64_t context) {
+    if (!session_.objects().real(driver_api::kHandleContext, context))
+        return;
+    const std::scoped_lock lock(kernels_lock_);
+    const auto [known, fresh] = digests_.try_emplace(context);
+    if (!fresh)
+        return;
+    if (auto loaded = DigestKernel::load(session_.driver()))
+        known->second = std::move(*loaded);
+    else
+        kLog.warning("{}: what ranks have in common is moved as often as they have it: {}", session_.who(),
+                     loaded.error().message());
+}
+
+std::shared_ptr<const DigestKernel> Communicators::digest_in(std::uint64_t context) {
+    const std::scoped_lock lock(kernels_lock_);
+    const auto known = digests_.find(context);
+    return known == digests_.end() ? nullptr : known->second;
+}
+
 Communicators::Prepared Communicators::prepare(std::uint64_t context) {
     if (parts_.engine == nullptr)
         return {};
+    load_digest(context);
     return {.kernels = kernels_of(context), .words = words_of(context)};
 }
 
@@ -469,6 +492,7 @@ void Communicators::end_those_of(std::uint64_t context, const Deadline &deadline
             links.push_back(std::move(one->link));
     const std::scoped_lock kernels(kernels_lock_);
     kernels_.erase(context);
+    digests_.erase(context);
 }
 
 void Communicators::forget_words() {
@@ -486,6 +510,7 @@ void Communicators::forget_words() {
     words_.clear();
     const std::scoped_lock kernels(kernels_lock_);
     kernels_.clear();
+    digests_.clear();
 }
 
 } // namespace singularity::proxyd

@@ -32,6 +32,7 @@ namespace singularity::proxyd {
 class CollectiveMover;
 class NcclLink;
 struct NcclLibrary;
+class DigestKernel;
 class ReductionKernels;
 class Session;
 class WaitWords;
@@ -95,6 +96,9 @@ class Communicators {
     // Contexts are about to be destroyed: no word is written any more.
     void forget_words();
 
+    // Of a context, if it has had a communicator; nullptr: none. Any thread.
+    [[nodiscard]] std::shared_ptr<const DigestKernel> digest_in(std::uint64_t context);
+
   private:
     struct One {
         std::uint64_t id = 0; // of all that there have been
@@ -128,12 +132,13 @@ class Communicators {
     [[nodiscard]] Prepared prepare(std::uint64_t context);
     [[nodiscard]] CUresult add(const Descriptor &descriptor, Prepared prepared, std::string &text,
                                std::shared_ptr<One> &one);
-    // Of a context, the current one; nullptr: it has none.
+    // Of a context, the current one, loaded if need be; nullptr: it has none.
     [[nodiscard]] std::shared_ptr<const ReductionKernels> kernels_of(std::uint64_t context);
     void start(const std::shared_ptr<One> &one);
     void reap(); // with the lock held: those that are over and have no thread
     [[nodiscard]] bool is_alone(CUstream stream) const;
     [[nodiscard]] const char *not_reached(const protocol::CollectiveOperation &operation, const One &one);
+    void load_digest(std::uint64_t context); // the current one
     [[nodiscard]] std::shared_ptr<WaitWords> words_of(std::uint64_t context);
 
     Session &session_;
@@ -148,6 +153,7 @@ class Communicators {
     std::map<std::uint64_t, std::shared_ptr<WaitWords>> words_; // by context
     std::mutex kernels_lock_;
     std::map<std::uint64_t, std::shared_ptr<const ReductionKernels>> kernels_; // by context
+    std::map<std::uint64_t, std::shared_ptr<const DigestKernel>> digests_;     // as well
     std::mutex tickets_lock_;
     std::unordered_map<Ticket *, std::unique_ptr<Ticket>> tickets_;
 };

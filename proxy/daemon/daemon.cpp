@@ -51,8 +51,8 @@ Daemon::Daemon(const Options &options, const BackEnd &back_end, DeviceOutput *ou
     : options_(options), back_end_(back_end), collectives_(std::move(collectives)),
       residency_(std::make_shared<Residency>(
           Residency::Rules{.device_bytes = back_end.identity().total_memory, .quantum = options.turn})),
-      output_(output), listener_(std::move(listener)), windows_(std::move(windows)),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      contents_(std::make_shared<Contents>(back_end, options.share_content)), output_(output),
+      listener_(std::move(listener)), windows_(std::move(windows)), epoll_(epoll_create1(EPOLL_CLOEXEC)),
       closed_(std::make_shared<UniqueFd>(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
       last_client_(std::chrono::steady_clock::now()) {
     sigset_t ends{};
@@ -278,7 +278,7 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
         place_for(welcome.session, guest.peer, *window, hello.client, hello.devices), back_end_, output_,
         std::move(*end), std::move(guest.link), tell_closed());
     session->communicators().use(collectives_);
-    session->take_turns(residency_);
+    session->take_turns(residency_, contents_);
     session->start();
     sessions_.emplace(fd, std::move(session));
     return std::nullopt;
@@ -426,7 +426,7 @@ Expected<std::shared_ptr<Session>> Daemon::make(const channel::ClientKey &client
         std::make_shared<Session>(place_for(next_number_++, {}, window, client, devices), back_end_, output_,
                                   std::move(*end), std::move(*link), tell_closed());
     session->communicators().use(collectives_);
-    session->take_turns(residency_);
+    session->take_turns(residency_, contents_);
     return session;
 }
 

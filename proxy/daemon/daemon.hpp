@@ -87,6 +87,7 @@ class Daemon final : public SessionKeeper {
     const BackEnd &back_end_;
     CollectiveParts collectives_;
     std::shared_ptr<Residency> residency_; // sessions may outlive the daemon
+    std::shared_ptr<Contents> contents_;   // as well
     DeviceOutput *output_;
     Listener listener_;
     // While a guest is heard no hold() begins: what becomes of the guest is one of its sessions, or comes

@@ -46,39 +46,41 @@ Expected<void> DeviceCopier::result(CUresult result, const char *doing, std::uin
 }
 
 Expected<void> DeviceCopier::read(std::uint64_t address, std::span<std::byte> bytes) {
-    return slabs_.use(address, bytes.size(), [&](const Slabs::Piece &piece) -> Expected<void> {
-        const auto to = bytes.subspan(piece.offset, piece.size);
-        if (piece.host != nullptr) {
-            std::ranges::copy(std::span(piece.host, piece.size), to.begin());
-            return {};
-        }
-        auto done = driver_.cuMemcpyDtoHAsync_v2(to.data(), piece.address, piece.size, nullptr);
-        if (done == CUDA_SUCCESS)
-            done = driver_.cuStreamSynchronize(nullptr);
-        return result(done, "read", piece.address, piece.size);
-    });
+    return slabs_.use(
+        address, bytes.size(), Slabs::Use::reads, [&](const Slabs::Piece &piece) -> Expected<void> {
+            const auto to = bytes.subspan(piece.offset, piece.size);
+            if (piece.host != nullptr) {
+                std::ranges::copy(std::span(piece.host, piece.size), to.begin());
+                return {};
+            }
+            auto done = driver_.cuMemcpyDtoHAsync_v2(to.data(), piece.address, piece.size, nullptr);
+            if (done == CUDA_SUCCESS)
+                done = driver_.cuStreamSynchronize(nullptr);
+            return result(done, "read", piece.address, piece.size);
+        });
 }
 
 Expected<void> DeviceCopier::write(std::uint64_t address, std::span<const std::byte> bytes) {
     get_ready();
-    return slabs_.use(address, bytes.size(), [&](const Slabs::Piece &piece) -> Expected<void> {
-        const auto from = bytes.subspan(piece.offset, piece.size);
-        if (piece.host != nullptr) {
-            std::ranges::copy(from, piece.host);
-            return {};
-        }
-        std::ranges::copy(from, piece_.begin());
-        auto done = driver_.cuMemcpyHtoDAsync_v2(piece.address, piece_.data(), piece.size, nullptr);
-        if (done == CUDA_SUCCESS)
-            done = driver_.cuStreamSynchronize(nullptr);
-        return result(done, "write", piece.address, piece.size);
-    });
+    return slabs_.use(
+        address, bytes.size(), Slabs::Use::writes, [&](const Slabs::Piece &piece) -> Expected<void> {
+            const auto from = bytes.subspan(piece.offset, piece.size);
+            if (piece.host != nullptr) {
+                std::ranges::copy(from, piece.host);
+                return {};
+            }
+            std::ranges::copy(from, piece_.begin());
+            auto done = driver_.cuMemcpyHtoDAsync_v2(piece.address, piece_.data(), piece.size, nullptr);
+            if (done == CUDA_SUCCESS)
+                done = driver_.cuStreamSynchronize(nullptr);
+            return result(done, "write", piece.address, piece.size);
+        });
 }
 
 Expected<void> DeviceCopier::zero(std::uint64_t address, std::uint64_t size) {
     if (driver_.cuMemsetD8Async == nullptr)
         return failure("clear", "device memory", "the driver has no cuMemsetD8Async", ENOSYS);
-    return slabs_.use(address, size, [&](const Slabs::Piece &piece) -> Expected<void> {
+    return slabs_.use(address, size, Slabs::Use::writes, [&](const Slabs::Piece &piece) -> Expected<void> {
         if (piece.host != nullptr) {
             std::ranges::fill(std::span(piece.host, piece.size), std::byte{0});
             return {};

@@ -42,15 +42,9 @@ class Transit final : public collectives::DeviceMemory {
 
 } // namespace
 
-CUresult map_memory(const BackEnd &back_end, std::uint64_t address, std::uint64_t size, bool on_host) {
+CUresult map_left(const BackEnd &back_end, std::uint64_t address, std::uint64_t size,
+                  CUmemGenericAllocationHandle memory) {
     const auto &calls = back_end.driver();
-    CUmemAllocationProp properties{};
-    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = on_host ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = on_host ? 0 : back_end.device();
-    CUmemGenericAllocationHandle memory{};
-    if (const auto result = calls.cuMemCreate(&memory, size, &properties, 0); result != CUDA_SUCCESS)
-        return result;
     CUmemAccessDesc access{};
     access.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = back_end.device()};
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -60,9 +54,18 @@ CUresult map_memory(const BackEnd &back_end, std::uint64_t address, std::uint64_
         if (result != CUDA_SUCCESS)
             static_cast<void>(calls.cuMemUnmap(address, size));
     }
-    // The mapping keeps the memory.
     static_cast<void>(calls.cuMemRelease(memory));
     return result;
+}
+
+CUresult map_memory(const BackEnd &back_end, std::uint64_t address, std::uint64_t size, bool on_host) {
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = on_host ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = on_host ? 0 : back_end.device();
+    CUmemGenericAllocationHandle memory{};
+    const auto result = back_end.driver().cuMemCreate(&memory, size, &properties, 0);
+    return result == CUDA_SUCCESS ? map_left(back_end, address, size, memory) : result;
 }
 
 Expected<std::shared_ptr<const collectives::DeviceMemory>> StagingDevice::stage(std::size_t size) {

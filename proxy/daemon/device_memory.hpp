@@ -15,6 +15,9 @@ namespace singularity::proxyd {
 // the device reaches; CUDA_ERROR_NOT_SUPPORTED where it cannot.
 [[nodiscard]] CUresult map_memory(const BackEnd &back_end, std::uint64_t address, std::uint64_t size,
                                   bool on_host = false);
+// Maps memory that there is; the mapping keeps it, and the handle is gone, also after an error.
+[[nodiscard]] CUresult map_left(const BackEnd &back_end, std::uint64_t address, std::uint64_t size,
+                                CUmemGenericAllocationHandle memory);
 
 // What ranks of this proxy stage for collectives among each other. It is no session's: no image has it, and
 // it goes when the communicator does.

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-# cmake -DPTX=file -DOUTPUT=file.cpp -P embed_ptx.cmake: the PTX as kReductionsPtx (reduction_kernels.hpp).
+# cmake -DPTX=file -DOUTPUT=file.cpp -DVARIABLE=kName -DHEADER=file.hpp -P embed_ptx.cmake: the PTX as what the header
+# declares.
 file(READ "${PTX}" hex HEX)
 string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
-file(WRITE "${OUTPUT}" "#include \"reduction_kernels.hpp\"
+file(WRITE "${OUTPUT}" "#include \"${HEADER}\"
 namespace {
-constexpr char kBytes[] = {${bytes}0};
+constexpr char ${VARIABLE}Bytes[] = {${bytes}0};
 }
-const std::string_view singularity::proxyd::kReductionsPtx(kBytes, sizeof(kBytes) - 1);
+const std::string_view singularity::proxyd::${VARIABLE}(${VARIABLE}Bytes, sizeof(${VARIABLE}Bytes) - 1);
 ")

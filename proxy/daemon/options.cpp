@@ -166,6 +166,14 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
                    "memory of all does not fit on it; at least four times as long as changing takes")
         ->check(CLI::Range(1U, 86'400'000U))
         ->capture_default_str();
+    const std::map<std::string, Contents::Look> looks{{"auto", Contents::Look::when_it_pays},
+                                                      {"always", Contents::Look::always},
+                                                      {"never", Contents::Look::never}};
+    app.add_option("--share-content", options.share_content,
+                   "where ranks take turns, whether what several of them have in common is moved once: "
+                   "always, never, or "
+                   "auto: as long as finding out saves more time than it costs")
+        ->transform(CLI::CheckedTransformer(looks).description(""));
     app.add_option("--idle-exit", idle_exit,
                    "end when there has been no client for so many seconds; 0: never")
         ->capture_default_str();

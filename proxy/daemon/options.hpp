@@ -4,6 +4,7 @@
 
 #include "common/error.hpp"
 #include "common/log.hpp"
+#include "contents.hpp"
 #include "proxy/channel/layout.hpp"
 #include "proxy/channel/packet.hpp"
 
@@ -46,7 +47,8 @@ struct Options {
     std::filesystem::path nccl;             // links this device to others'; empty: nothing does
     std::optional<int> rendezvous_fd;       // this proxy serves it
     std::chrono::milliseconds turn{10'000}; // of a rank that never waits, where ranks take turns
-    std::chrono::seconds idle_exit{0};      // 0: never
+    Contents::Look share_content = Contents::Look::when_it_pays; // of ranks that take turns
+    std::chrono::seconds idle_exit{0};                           // 0: never
     bool die_with_parent = false;
     log::Level log_level = log::Level::kInfo;
     std::filesystem::path log_file; // empty: stderr

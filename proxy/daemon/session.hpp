@@ -83,7 +83,7 @@ class Session final : public Tenant, public std::enable_shared_from_this<Session
 
     // --- for the daemon's main thread
     // Before anything else: whoever shares the device with others takes turns with them.
-    void take_turns(std::shared_ptr<Residency> residency);
+    void take_turns(std::shared_ptr<Residency> residency, std::shared_ptr<Contents> contents);
     void start();
     // A packet of the client's; an error is a broken rule.
     [[nodiscard]] Expected<void> deliver(channel::Packet packet);

@@ -22,9 +22,10 @@ constexpr std::chrono::microseconds kLookAtDevice{20};
 
 } // namespace
 
-void Session::take_turns(std::shared_ptr<Residency> residency) {
+void Session::take_turns(std::shared_ptr<Residency> residency, std::shared_ptr<Contents> contents) {
     residency_ = std::move(residency);
-    slabs_.use_rules(residency_);
+    slabs_.use_rules(residency_, std::move(contents),
+                     [this](std::uint64_t context) { return communicators_.digest_in(context); });
     residency_->join(shared_from_this(), gate_);
 }
 

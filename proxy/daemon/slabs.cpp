@@ -2,31 +2,61 @@
 #include "slabs.hpp"
 
 #include "device_memory.hpp"
+#include "digest_kernel.hpp"
 #include "log.hpp"
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <iterator>
 #include <utility>
 
-#include <sys/mman.h>
-
 namespace singularity::proxyd {
 
-std::unique_ptr<HostCopy> HostCopy::make(std::uint64_t size) {
-    void *memory =
-        mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
-        return nullptr;
-    static_cast<void>(madvise(memory, size, MADV_HUGEPAGE)); // fewer faults; without it, more
-    return std::unique_ptr<HostCopy>(new HostCopy({static_cast<std::byte *>(memory), size}));
-}
+namespace {
 
-HostCopy::~HostCopy() { munmap(bytes_.data(), bytes_.size()); }
+// A stream for as long as something is done in it. The context's own may wait for what is still to come.
+class OwnStream {
+  public:
+    explicit OwnStream(const driver_api::Backend &driver) : driver_(driver) {
+        if (driver.cuStreamCreate != nullptr && driver.cuStreamDestroy_v2 != nullptr)
+            result_ = driver.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING);
+    }
+    OwnStream(const OwnStream &) = delete;
+    OwnStream &operator=(const OwnStream &) = delete;
+    OwnStream(OwnStream &&) = delete;
+    OwnStream &operator=(OwnStream &&) = delete;
+    ~OwnStream() {
+        if (result_ == CUDA_SUCCESS)
+            static_cast<void>(driver_.cuStreamDestroy_v2(stream_)); // what is in it has ended
+    }
+    [[nodiscard]] CUresult result() const { return result_; }
+    [[nodiscard]] CUstream get() const { return stream_; }
 
+  private:
+    const driver_api::Backend &driver_;
+    CUstream stream_ = nullptr;
+    CUresult result_ = CUDA_ERROR_NOT_SUPPORTED;
+};
+
+} // namespace
+
+// What somebody else has left there may only become a chunk that is filled as a whole.
 CUresult Slabs::make(std::uint64_t address, Chunk &chunk, bool on_host) {
-    if (!on_host && residency_ != nullptr && !residency_->take(chunk.size, chunk.host != nullptr))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!on_host && chunk.host != nullptr && contents_ != nullptr)
+        if (const auto left = contents_->take(chunk.size, std::nullopt)) {
+            const auto result = map_left(back_end_, address, chunk.size, *left);
+            if (result == CUDA_SUCCESS)
+                on_device_.fetch_add(chunk.size);
+            else
+                residency_->give_back(chunk.size);
+            return result;
+        }
+    if (!on_host && residency_ != nullptr && !residency_->take(chunk.size, chunk.host != nullptr)) {
+        release_left();
+        if (!residency_->take(chunk.size, chunk.host != nullptr))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     const auto result = map_memory(back_end_, address, chunk.size, on_host);
     if (result != CUDA_SUCCESS) {
         if (!on_host && residency_ != nullptr)
@@ -37,6 +67,11 @@ CUresult Slabs::make(std::uint64_t address, Chunk &chunk, bool on_host) {
     if (!on_host)
         on_device_.fetch_add(chunk.size);
     return CUDA_SUCCESS;
+}
+
+void Slabs::release_left() {
+    if (contents_ != nullptr)
+        residency_->give_back(contents_->release());
 }
 
 void Slabs::drop(std::uint64_t address, Chunk &chunk) {
@@ -89,7 +124,10 @@ void Slabs::unmap(std::uint64_t address, std::uint64_t size) {
     }
 }
 
-void Slabs::drop_all() { unmap(0, UINT64_MAX); }
+void Slabs::drop_all() {
+    unmap(0, UINT64_MAX);
+    release_left();
+}
 
 void Slabs::close() {
     const std::scoped_lock lock(lock_);
@@ -103,38 +141,78 @@ void Slabs::keep(std::uint64_t context, bool stays) {
             chunk.stays = stays;
 }
 
-// On a stream of its own: the context's may wait for what is still to come.
-CUresult Slabs::copy(std::uint64_t address, Chunk &chunk, bool in) {
+CUresult Slabs::copy(std::uint64_t address, const Chunk &chunk, HostCopy &host, bool in) {
     const auto &driver = back_end_.driver();
-    if (driver.cuStreamCreate == nullptr || driver.cuStreamDestroy_v2 == nullptr)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    const auto begin = Contents::Clock::now();
     enter_(chunk.context);
-    CUstream stream = nullptr;
-    auto result = driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    const OwnStream stream(driver);
+    auto result = stream.result();
     if (result != CUDA_SUCCESS)
         return result;
-    auto *const host = chunk.host->bytes().data();
-    result = in ? driver.cuMemcpyHtoDAsync_v2(address, host, chunk.size, stream)
-                : driver.cuMemcpyDtoHAsync_v2(host, address, chunk.size, stream);
+    auto *const bytes = host.bytes().data();
+    result = in ? driver.cuMemcpyHtoDAsync_v2(address, bytes, chunk.size, stream.get())
+                : driver.cuMemcpyDtoHAsync_v2(bytes, address, chunk.size, stream.get());
     if (result == CUDA_SUCCESS)
-        result = driver.cuStreamSynchronize(stream);
-    const auto ended = driver.cuStreamDestroy_v2(stream);
-    return result == CUDA_SUCCESS ? ended : result;
+        result = driver.cuStreamSynchronize(stream.get());
+    if (result == CUDA_SUCCESS && contents_ != nullptr)
+        contents_->copied(chunk.size, Contents::Clock::now() - begin);
+    return result;
+}
+
+// Of a chunk on the device, which nobody's work touches. Nothing: it is not worth the time, or cannot be.
+std::optional<Digest> Slabs::look_at(std::uint64_t address, const Chunk &chunk) {
+    if (contents_ == nullptr || chunk.lent || !contents_->looks())
+        return std::nullopt;
+    const auto kernel = kernel_(chunk.context);
+    if (kernel == nullptr)
+        return std::nullopt;
+    const auto begin = Contents::Clock::now();
+    enter_(chunk.context);
+    const OwnStream stream(back_end_.driver());
+    Digest digest;
+    if (stream.result() != CUDA_SUCCESS ||
+        kernel->digest(stream.get(), address, chunk.size, digest) != CUDA_SUCCESS)
+        return std::nullopt; // what is wrong shows when it is copied
+    contents_->looked(chunk.size, Contents::Clock::now() - begin);
+    return digest;
+}
+
+// Of the chunk there is a copy: its memory stays for who needs the same, or any, until there is no room for
+// it. Without a context: within one the driver may wait for all of its work, parked streams among it.
+void Slabs::leave(std::uint64_t address, Chunk &chunk) {
+    const auto &driver = back_end_.driver();
+    enter_(0);
+    CUmemGenericAllocationHandle memory{};
+    if (contents_ == nullptr || chunk.lent || driver.cuMemRetainAllocationHandle == nullptr ||
+        driver.cuMemRetainAllocationHandle(&memory, std::bit_cast<void *>(address)) != CUDA_SUCCESS)
+        return drop(address, chunk);
+    on_device_.fetch_sub(chunk.size);
+    if (const auto result = driver.cuMemUnmap(address, chunk.size); result != CUDA_SUCCESS) {
+        kLog.warning("cuMemUnmap of a slab: {}", result_name(driver, result));
+        static_cast<void>(driver.cuMemRelease(memory)); // it is still ours, and so nobody else's
+        residency_->give_back(chunk.size);
+        return;
+    }
+    contents_->leave({.memory = memory, .size = chunk.size, .content = chunk.content});
 }
 
 CUresult Slabs::take_out(std::uint64_t address, Chunk &chunk) {
-    auto host = HostCopy::make(chunk.size);
-    if (host == nullptr)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    const auto content = look_at(address, chunk);
+    auto host = content ? contents_->copy_of(*content, chunk.size) : nullptr;
+    if (host != nullptr) {
+        contents_->spared(chunk.size);
+    } else {
+        host = HostCopy::make(chunk.size);
+        if (host == nullptr)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        if (const auto result = copy(address, chunk, *host, false); result != CUDA_SUCCESS)
+            return result;
+        if (content)
+            contents_->add(*content, host);
+    }
+    chunk.content = content;
+    leave(address, chunk);
     chunk.host = std::move(host);
-    const auto result = copy(address, chunk, false);
-    auto kept = std::exchange(chunk.host, nullptr);
-    if (result != CUDA_SUCCESS)
-        return result;
-    // Without a context: within one the driver may wait for all of its work, parked streams among it.
-    enter_(0);
-    drop(address, chunk);
-    chunk.host = std::move(kept);
     return CUDA_SUCCESS;
 }
 
@@ -142,13 +220,35 @@ CUresult Slabs::put_in(std::uint64_t address, Chunk &chunk, bool on_host) {
     enter_(chunk.context); // whoever was looked at before may have none any more
     if (const auto result = make(address, chunk, on_host); result != CUDA_SUCCESS)
         return result;
-    const auto result = copy(address, chunk, true);
-    auto kept = std::exchange(chunk.host, nullptr);
-    if (result == CUDA_SUCCESS)
+    const auto kept = std::exchange(chunk.host, nullptr);
+    if (const auto result = copy(address, chunk, *kept, true); result != CUDA_SUCCESS) {
+        drop(address, chunk);
+        chunk.host = kept;
         return result;
-    drop(address, chunk);
-    chunk.host = std::move(kept);
-    return result;
+    }
+    chunk.content.reset(); // it may change from now on
+    return CUDA_SUCCESS;
+}
+
+// What others have left with the very content that a chunk of ours has.
+CUresult Slabs::take_what_is_there() {
+    for (auto &[address, chunk] : chunks_) {
+        if (chunk.host == nullptr || chunk.stays || !chunk.content)
+            continue;
+        const auto left = contents_->take(chunk.size, chunk.content);
+        if (!left)
+            continue;
+        enter_(chunk.context);
+        if (const auto result = map_left(back_end_, address, chunk.size, *left); result != CUDA_SUCCESS) {
+            residency_->give_back(chunk.size);
+            return result;
+        }
+        on_device_.fetch_add(chunk.size);
+        contents_->spared(chunk.size);
+        chunk.host.reset();
+        chunk.content.reset();
+    }
+    return CUDA_SUCCESS;
 }
 
 // What was lent memory of the host goes to the device by way of a copy: its addresses are the same.
@@ -156,6 +256,9 @@ CUresult Slabs::bring_in(bool on_host, const std::function<bool()> &is_quiet) {
     const std::scoped_lock lock(lock_);
     const bool some_lent = std::ranges::any_of(chunks_, [](const auto &entry) { return entry.second.lent; });
     const bool takes_back = some_lent && !on_host && is_quiet();
+    if (contents_ != nullptr && !closed_)
+        if (const auto result = take_what_is_there(); result != CUDA_SUCCESS)
+            return result;
     for (auto &[address, chunk] : chunks_) {
         if (closed_ || chunk.stays)
             continue;
@@ -173,6 +276,15 @@ CUresult Slabs::bring_in(bool on_host, const std::function<bool()> &is_quiet) {
         if (result != CUDA_SUCCESS)
             return result;
     }
+    release_left();
+    if (contents_ != nullptr) {
+        constexpr unsigned kOfMebibyte = 20;
+        const auto counts = contents_->counts();
+        kLog.debug("of what has moved so far {} MiB were copied and {} MiB were there already; the content "
+                   "of {} MiB "
+                   "was found out",
+                   counts.copied >> kOfMebibyte, counts.spared >> kOfMebibyte, counts.looked >> kOfMebibyte);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -184,7 +296,22 @@ CUresult Slabs::send_out() {
     return CUDA_SUCCESS;
 }
 
-Expected<void> Slabs::use(std::uint64_t address, std::uint64_t size,
+// Others may have the copy, too, or find it.
+bool Slabs::make_own(Chunk &chunk) {
+    if (!chunk.content)
+        return true;
+    contents_->forget(*std::exchange(chunk.content, std::nullopt), *chunk.host);
+    if (chunk.host.use_count() == 1)
+        return true;
+    auto own = HostCopy::make(chunk.size);
+    if (own == nullptr)
+        return false;
+    std::ranges::copy(chunk.host->bytes(), own->bytes().begin());
+    chunk.host = std::move(own);
+    return true;
+}
+
+Expected<void> Slabs::use(std::uint64_t address, std::uint64_t size, Use how,
                           const std::function<Expected<void>(const Piece &)> &what) {
     const std::scoped_lock lock(lock_);
     for (std::uint64_t done = 0; done < size;) {
@@ -197,6 +324,9 @@ Expected<void> Slabs::use(std::uint64_t address, std::uint64_t size,
             const auto at = piece.address - chunk->first;
             if (at < chunk->second.size) {
                 piece.size = std::min(piece.size, chunk->second.size - at);
+                if (chunk->second.host != nullptr && how == Use::writes && !make_own(chunk->second))
+                    return failure("write", "memory of a rank that is not on the device",
+                                   "there is no memory of the host for it", ENOMEM);
                 if (chunk->second.host != nullptr)
                     piece.host = chunk->second.host->bytes().data() + at;
             }

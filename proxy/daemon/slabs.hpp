@@ -5,6 +5,7 @@
 
 #include "back_end.hpp"
 #include "common/error.hpp"
+#include "contents.hpp"
 #include "driver_api/backend.hpp"
 #include "residency.hpp"
 
@@ -15,26 +16,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <span>
+#include <optional>
 
 namespace singularity::proxyd {
 
-// Memory of this process, given back with it.
-class HostCopy {
-  public:
-    // Nothing: there is no such memory.
-    [[nodiscard]] static std::unique_ptr<HostCopy> make(std::uint64_t size);
-    ~HostCopy();
-    HostCopy(const HostCopy &) = delete;
-    HostCopy &operator=(const HostCopy &) = delete;
-    HostCopy(HostCopy &&) = delete;
-    HostCopy &operator=(HostCopy &&) = delete;
-    [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
-
-  private:
-    explicit HostCopy(std::span<std::byte> bytes) : bytes_(bytes) {}
-    std::span<std::byte> bytes_;
-};
+class DigestKernel;
 
 // Any thread. A chunk is moved, or used by way of use(), by one at a time.
 class Slabs {
@@ -51,8 +37,14 @@ class Slabs {
     Slabs &operator=(Slabs &&) = delete;
     ~Slabs() = default;
 
-    // Before anything else; nullptr: the driver alone decides what fits, and nothing is moved.
-    void use_rules(std::shared_ptr<Residency> residency) { residency_ = std::move(residency); }
+    // Before anything else; without, the driver alone decides what fits, and nothing is moved. kernel: of a
+    // context, the one that it has; nullptr: none.
+    using Kernel = std::function<std::shared_ptr<const DigestKernel>(std::uint64_t context)>;
+    void use_rules(std::shared_ptr<Residency> residency, std::shared_ptr<Contents> contents, Kernel kernel) {
+        residency_ = std::move(residency);
+        contents_ = std::move(contents);
+        kernel_ = std::move(kernel);
+    }
 
     // Multiples of the allocation granularity, in addresses that are reserved. context: whose it is.
     [[nodiscard]] CUresult map(std::uint64_t address, std::uint64_t size, std::uint64_t context,
@@ -76,14 +68,15 @@ class Slabs {
     [[nodiscard]] CUresult send_out();
 
     // Calls what(piece) for memory, piece by piece in order; nothing moves meanwhile. Memory that is in no
-    // slab is on the device.
+    // slab is on the device. writes: what() may change it.
     struct Piece {
         std::uint64_t address = 0; // on the device
         std::byte *host = nullptr; // nullptr: it is there
         std::uint64_t offset = 0;
         std::uint64_t size = 0;
     };
-    [[nodiscard]] Expected<void> use(std::uint64_t address, std::uint64_t size,
+    enum class Use : std::uint8_t { reads, writes };
+    [[nodiscard]] Expected<void> use(std::uint64_t address, std::uint64_t size, Use how,
                                      const std::function<Expected<void>(const Piece &)> &what);
 
   private:
@@ -92,7 +85,8 @@ class Slabs {
         std::uint64_t context = 0;
         bool lent = false; // mapped, in memory of the host
         bool stays = false;
-        std::unique_ptr<HostCopy> host; // nullptr: it is mapped
+        std::shared_ptr<HostCopy> host; // nullptr: it is mapped
+        std::optional<Digest> content;  // of that, as far as it is known
     };
     using Chunks = std::map<std::uint64_t, Chunk>; // by address
     // With the lock held.
@@ -100,11 +94,18 @@ class Slabs {
     [[nodiscard]] CUresult take_out(std::uint64_t address, Chunk &chunk);
     [[nodiscard]] CUresult put_in(std::uint64_t address, Chunk &chunk, bool on_host);
     void drop(std::uint64_t address, Chunk &chunk);
-    [[nodiscard]] CUresult copy(std::uint64_t address, Chunk &chunk, bool in);
+    [[nodiscard]] std::optional<Digest> look_at(std::uint64_t address, const Chunk &chunk);
+    void leave(std::uint64_t address, Chunk &chunk);
+    [[nodiscard]] CUresult take_what_is_there();
+    [[nodiscard]] bool make_own(Chunk &chunk);
+    void release_left();
+    [[nodiscard]] CUresult copy(std::uint64_t address, const Chunk &chunk, HostCopy &host, bool in);
 
     const BackEnd &back_end_;
     Enter enter_;
     std::shared_ptr<Residency> residency_;
+    std::shared_ptr<Contents> contents_; // wherever there is a residency
+    Kernel kernel_;
     std::atomic<std::uint64_t> bytes_ = 0;
     std::atomic<std::uint64_t> on_device_ = 0;
     std::mutex lock_;

@@ -41,11 +41,13 @@ if(NOT SINGULARITY_SANITIZE MATCHES "address|thread")
 endif()
 
 if(TARGET singularity_softgpu)
-    singularity_unit_test(proxy_daemon_reduction_kernels SOURCES ${proxyd_tests}/reduction_kernels.cpp
-        USES singularity_proxyd_parts singularity_collectives singularity_driver_api singularity_common LINKS singularity_fmt)
-    target_include_directories(proxy_daemon_reduction_kernels PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)
-    target_compile_definitions(proxy_daemon_reduction_kernels PRIVATE SINGULARITY_SOFTGPU="$<TARGET_FILE:singularity_softgpu>")
-    add_dependencies(proxy_daemon_reduction_kernels singularity_softgpu)
+    foreach(subject IN ITEMS contents reduction_kernels)
+        singularity_unit_test(proxy_daemon_${subject} SOURCES ${proxyd_tests}/${subject}.cpp
+            USES singularity_proxyd_parts singularity_collectives singularity_driver_api singularity_common LINKS singularity_fmt)
+        target_include_directories(proxy_daemon_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)
+        target_compile_definitions(proxy_daemon_${subject} PRIVATE SINGULARITY_SOFTGPU="$<TARGET_FILE:singularity_softgpu>")
+        add_dependencies(proxy_daemon_${subject} singularity_softgpu)
+    endforeach()
 endif()
 
 # A client that writes anything, and device images of any content: see fuzz.cmake.

@@ -6,6 +6,7 @@
 //   reduce   each step reduces a part of each buffer, on a stream of its own, while the next one is computed
 //   alone    no rank ever waits for another, nor for its device before the end
 //   differ   as reduce; each rank has another share of its device, up to PERCENT
+//   alike    as reduce; all ranks have the same in their buffers, as replicas do
 //   graph    as reduce; what a step computes is a graph
 //   pool     as reduce; the buffers come from the stream-ordered allocator, two of them anew in each step
 //   greedy   allocates until there is no more, which is at PERCENT or above
@@ -41,10 +42,15 @@ struct Rank {
     cudaGraphExec_t graph = nullptr;
 };
 
+// What makes a rank's memory another than the others'.
+std::size_t own(const Rank &rank) {
+    return rank.mode == "alike" ? 0 : static_cast<std::size_t>(rank.world.rank);
+}
+
 void change(const Rank &rank, std::size_t buffer) {
     const auto threads = static_cast<unsigned>((rank.count + stride - 1) / stride);
     change<<<(threads + 127) / 128, 128, 0, rank.compute>>>(
-        rank.memory[buffer], rank.count, static_cast<std::uint32_t>(rank.world.rank * 7 + buffer),
+        rank.memory[buffer], rank.count, static_cast<std::uint32_t>(own(rank) * 7 + buffer),
         rank.sums + buffer * reduced);
     CHECK(cudaGetLastError());
 }
@@ -66,7 +72,7 @@ std::uint32_t *allocate(const Rank &rank, std::size_t buffer) {
         CHECK(cudaMallocAsync(&out, bytes, rank.compute));
     else
         CHECK(cudaMalloc(&out, bytes));
-    CHECK(cudaMemsetAsync(out, static_cast<int>(rank.world.rank * 16 + buffer), bytes, rank.compute));
+    CHECK(cudaMemsetAsync(out, static_cast<int>(own(rank) * 16 + buffer), bytes, rank.compute));
     return out;
 }
 

@@ -20,6 +20,7 @@ import on_device  # noqa: E402  beside image_proxy
 MEMORY = "64M"
 SMALLEST = "16M"  # of the software GPU: eight ranks with two slabs of 2 MiB each do not fit
 TURN = re.compile(r"a turn begins after \d+ ms; (\d+) MiB have been moved out so far")
+COPIED = re.compile(r"of what has moved so far (\d+) MiB were copied and (\d+) MiB were there already; the content of (\d+) MiB was found out")
 TRAININGS = ("train_data", "train_tensor", "train_combined", "train_overlapped", "train_tested")
 
 
@@ -38,6 +39,11 @@ class Shared:
         with open(self.log, encoding="utf-8") as file:
             found = TURN.findall(file.read())
         return len(found), int(found[-1]) if found else 0
+
+    def copied(self):
+        """MiB that were copied, that were there already, and whose content was found out."""
+        with open(self.log, encoding="utf-8") as file:
+            return [int(number) for number in COPIED.findall(file.read())[-1]]
 
 
 def lines(output):
@@ -70,6 +76,23 @@ def test_a_rank_leaves_once_in_a_step(tmp_path):
         counted[steps] = shared.turns()[0]
     # Four collectives in each step; on a slow machine a turn is now and then shorter than a step.
     assert counted[10] - counted[2] <= 2 * 4 * 8, counted
+
+
+def test_what_replicas_have_in_common_is_copied_once(tmp_path):
+    """Half of what leaves the device has been copied by others, and half of what comes is still there."""
+    program = ranked.built("filling_ranks")
+    arguments = (4, 1, program, "alike", "60", "6")
+    alone = ranked.finished(ranked.command(4, 4, program, *arguments[3:], SINGULARITY_SOFTGPU_MEMORY=MEMORY))
+    shares = {}
+    for how in ("always", "never"):
+        shared = Shared(tmp_path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(shared.log)
+        assert lines(shared.run(*arguments, options=(f"--share-content={how}",))) == lines(alone)
+        copied, there, found = shared.copied()
+        assert bool(there) == bool(found) == (how == "always")
+        shares[how] = copied / (copied + there)
+    assert shares["never"] == 1 and shares["always"] < 0.8, shares
 
 
 @pytest.mark.parametrize("name", TRAININGS)
