@@ -71,7 +71,10 @@ Expected<void> check_memory(std::uint64_t gpus, const Note &note, const HostMemo
     if (!footprint || all == 0 || (memory.per_gpu == 0 && all < footprint->host))
         return {};
     const auto away = away_on(*footprint, gpus);
-    if (away == 0 || footprint->host + away <= all)
+    // What has been larger already is no reason, whatever is thought of it: replicas need less than is
+    // counted here.
+    const auto now = note.number("gpus").value_or(0);
+    if (away == 0 || footprint->host + away <= all || (now != 0 && away <= away_on(*footprint, now)))
         return {};
     return failure(
         "resize", "the job",

@@ -40,8 +40,6 @@ constexpr std::string_view kWait = "wait";
 Expected<void> resize(Change &change, const Wishes &own, const Note &note, std::uint32_t gpus) {
     if (auto checked = check_size(gpus, note); !checked)
         return checked;
-    if (auto checked = check_memory(gpus, note, own.memory); !checked)
-        return checked;
     auto wish = with_gpus(own.gpus, gpus);
     if (!wish)
         return propagate(wish);
@@ -98,9 +96,13 @@ Expected<Placement> place(const std::optional<Verb> &verb, const Wishes &wishes,
             fmt::format("{}{}{}", own.excluded_nodes, own.excluded_nodes.empty() ? "" : ",", left);
         note.set(kPlaced, fmt::format("{}{}", kExcluded, own.excluded_nodes));
     } else if (verb && verb->kind == Verb::Kind::kResize) {
+        if (auto fits = check_memory(verb->gpus, note, own.memory); !fits)
+            return propagate(fits);
         if (auto resized = resize(change, own, note, verb->gpus); !resized)
             return propagate(resized);
-    } else if (decision && !decision->waits) {
+        // A checkpoint since then may have told that it does not fit; then it stays as it is, and is planned
+        // anew.
+    } else if (decision && !decision->waits && check_memory(decision->gpus, note, own.memory)) {
         if (auto resized = resize(change, own, note, decision->gpus); !resized)
             return propagate(resized);
         if (!decision->nodes.empty())

@@ -65,23 +65,26 @@ std::shared_ptr<const ReductionKernels> Communicators::kernels_of(std::uint64_t 
     return known->second;
 }
 
-// As kernels_of(). Without it nothing is known of what memory contains.
+// Once for each context, as kernels_of(). Without it nothing is known of what memory contains. Without the
+// lock: whoever moves memory asks for it, and must not wait for a driver that compiles.
 void Communicators::load_digest(std::uint64_t context) {
     if (!session_.objects().real(driver_api::kHandleContext, context))
         return;
-    const std::scoped_lock lock(kernels_lock_);
-    const auto [known, fresh] = digests_.try_emplace(context);
-    if (!fresh)
-        return;
-    if (auto loaded = DigestKernel::load(session_.driver()))
-        known->second = std::move(*loaded);
-    else
+    {
+        const std::scoped_lock lock(digests_lock_);
+        if (digests_.contains(context))
+            return;
+    }
+    auto loaded = DigestKernel::load(session_.driver());
+    if (!loaded)
         kLog.warning("{}: what ranks have in common is moved as often as they have it: {}", session_.who(),
                      loaded.error().message());
+    const std::scoped_lock lock(digests_lock_);
+    digests_.try_emplace(context, loaded ? std::move(*loaded) : nullptr);
 }
 
 std::shared_ptr<const DigestKernel> Communicators::digest_in(std::uint64_t context) {
-    const std::scoped_lock lock(kernels_lock_);
+    const std::scoped_lock lock(digests_lock_);
     const auto known = digests_.find(context);
     return known == digests_.end() ? nullptr : known->second;
 }
@@ -492,6 +495,7 @@ void Communicators::end_those_of(std::uint64_t context, const Deadline &deadline
             links.push_back(std::move(one->link));
     const std::scoped_lock kernels(kernels_lock_);
     kernels_.erase(context);
+    const std::scoped_lock digests(digests_lock_);
     digests_.erase(context);
 }
 
@@ -510,6 +514,7 @@ void Communicators::forget_words() {
     words_.clear();
     const std::scoped_lock kernels(kernels_lock_);
     kernels_.clear();
+    const std::scoped_lock digests(digests_lock_);
     digests_.clear();
 }
 

@@ -153,7 +153,8 @@ class Communicators {
     std::map<std::uint64_t, std::shared_ptr<WaitWords>> words_; // by context
     std::mutex kernels_lock_;
     std::map<std::uint64_t, std::shared_ptr<const ReductionKernels>> kernels_; // by context
-    std::map<std::uint64_t, std::shared_ptr<const DigestKernel>> digests_;     // as well
+    std::mutex digests_lock_;
+    std::map<std::uint64_t, std::shared_ptr<const DigestKernel>> digests_; // by context
     std::mutex tickets_lock_;
     std::unordered_map<Ticket *, std::unique_ptr<Ticket>> tickets_;
 };

@@ -81,33 +81,27 @@ std::uint64_t Contents::release() {
     return bytes;
 }
 
-double Contents::Rate::of(std::uint64_t count) const {
-    return bytes == 0 ? 0
-                      : std::chrono::duration<double>(took).count() * static_cast<double>(count) /
-                            static_cast<double>(bytes);
-}
-
 bool Contents::looks() {
     if (look_ != Look::when_it_pays)
         return look_ == Look::always;
     const std::scoped_lock lock(lock_);
     ++asked_;
-    return counts_.looked < kEnoughBytes || copying_.of(counts_.spared) >= looking_.of(counts_.looked) ||
-           asked_ % kOneOf == 0;
+    // What was not copied would have taken as long for each byte as what was.
+    const auto saved = std::chrono::duration<double>(counts_.copying) * static_cast<double>(counts_.spared) /
+                       static_cast<double>(std::max<std::uint64_t>(counts_.copied, 1));
+    return counts_.looked < kEnoughBytes || saved >= counts_.looking || asked_ % kOneOf == 0;
 }
 
 void Contents::looked(std::uint64_t bytes, Clock::duration took) {
     const std::scoped_lock lock(lock_);
     counts_.looked += bytes;
-    looking_.bytes += bytes;
-    looking_.took += took;
+    counts_.looking += took;
 }
 
 void Contents::copied(std::uint64_t bytes, Clock::duration took) {
     const std::scoped_lock lock(lock_);
     counts_.copied += bytes;
-    copying_.bytes += bytes;
-    copying_.took += took;
+    counts_.copying += took;
 }
 
 void Contents::spared(std::uint64_t bytes) {

@@ -85,6 +85,8 @@ class Contents {
         std::uint64_t copied = 0; // bytes, out or in
         std::uint64_t spared = 0; // bytes that were not, since they were there
         std::uint64_t looked = 0; // bytes whose content was found out
+        Clock::duration copying{};
+        Clock::duration looking{};
     };
     [[nodiscard]] Counts counts();
 
@@ -94,11 +96,6 @@ class Contents {
         std::uint64_t size = 0;
         friend auto operator<=>(const Key &, const Key &) = default;
     };
-    struct Rate {
-        std::uint64_t bytes = 0;
-        Clock::duration took{};
-        [[nodiscard]] double of(std::uint64_t count) const; // seconds
-    };
 
     const BackEnd &back_end_;
     Look look_;
@@ -106,8 +103,6 @@ class Contents {
     std::map<Key, std::weak_ptr<HostCopy>> copies_;
     std::vector<Left> left_;
     Counts counts_;
-    Rate looking_;
-    Rate copying_;
     std::uint64_t asked_ = 0; // looks()
 };
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <chrono>
 #include <iterator>
 #include <utility>
 
@@ -52,11 +53,19 @@ CUresult Slabs::make(std::uint64_t address, Chunk &chunk, bool on_host) {
                 residency_->give_back(chunk.size);
             return result;
         }
-    if (!on_host && residency_ != nullptr && !residency_->take(chunk.size, chunk.host != nullptr)) {
-        release_left();
-        if (!residency_->take(chunk.size, chunk.host != nullptr))
-            return CUDA_ERROR_OUT_OF_MEMORY;
+    auto result = make_new(address, chunk, on_host);
+    // What others have left is of another size. What is asked for anew comes after all has been brought in,
+    // and so after nothing is left.
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && !on_host && chunk.host != nullptr && release_left()) {
+        enter_(chunk.context);
+        result = make_new(address, chunk, on_host);
     }
+    return result;
+}
+
+CUresult Slabs::make_new(std::uint64_t address, Chunk &chunk, bool on_host) {
+    if (!on_host && residency_ != nullptr && !residency_->take(chunk.size, chunk.host != nullptr))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     const auto result = map_memory(back_end_, address, chunk.size, on_host);
     if (result != CUDA_SUCCESS) {
         if (!on_host && residency_ != nullptr)
@@ -69,9 +78,15 @@ CUresult Slabs::make(std::uint64_t address, Chunk &chunk, bool on_host) {
     return CUDA_SUCCESS;
 }
 
-void Slabs::release_left() {
-    if (contents_ != nullptr)
-        residency_->give_back(contents_->release());
+// Whether there was any. Without a context: within one the driver may wait for all of its work, parked
+// streams among it.
+bool Slabs::release_left() {
+    if (contents_ == nullptr)
+        return false;
+    enter_(0);
+    const auto bytes = contents_->release();
+    residency_->give_back(bytes);
+    return bytes != 0;
 }
 
 void Slabs::drop(std::uint64_t address, Chunk &chunk) {
@@ -126,7 +141,7 @@ void Slabs::unmap(std::uint64_t address, std::uint64_t size) {
 
 void Slabs::drop_all() {
     unmap(0, UINT64_MAX);
-    release_left();
+    static_cast<void>(release_left());
 }
 
 void Slabs::close() {
@@ -263,7 +278,11 @@ CUresult Slabs::bring_in(bool on_host, const std::function<bool()> &is_quiet) {
         if (closed_ || chunk.stays)
             continue;
         if (chunk.lent && takes_back) {
-            if (residency_ != nullptr && residency_->taken() + chunk.size > residency_->device_bytes())
+            const auto fits = [&] {
+                return residency_ == nullptr ||
+                       residency_->taken() + chunk.size <= residency_->device_bytes();
+            };
+            if (!fits() && (!release_left() || !fits()))
                 return CUDA_ERROR_OUT_OF_MEMORY;
             if (const auto result = take_out(address, chunk); result != CUDA_SUCCESS)
                 return result;
@@ -276,14 +295,18 @@ CUresult Slabs::bring_in(bool on_host, const std::function<bool()> &is_quiet) {
         if (result != CUDA_SUCCESS)
             return result;
     }
-    release_left();
+    static_cast<void>(release_left());
     if (contents_ != nullptr) {
         constexpr unsigned kOfMebibyte = 20;
         const auto counts = contents_->counts();
-        kLog.debug("of what has moved so far {} MiB were copied and {} MiB were there already; the content "
-                   "of {} MiB "
-                   "was found out",
-                   counts.copied >> kOfMebibyte, counts.spared >> kOfMebibyte, counts.looked >> kOfMebibyte);
+        const auto milliseconds = [](Contents::Clock::duration took) {
+            return std::chrono::duration_cast<std::chrono::milliseconds>(took).count();
+        };
+        kLog.debug("of what has moved so far {} MiB were copied in {} ms and {} MiB were there already; the "
+                   "content of {} "
+                   "MiB was found out in {} ms",
+                   counts.copied >> kOfMebibyte, milliseconds(counts.copying), counts.spared >> kOfMebibyte,
+                   counts.looked >> kOfMebibyte, milliseconds(counts.looking));
     }
     return CUDA_SUCCESS;
 }
@@ -298,16 +321,16 @@ CUresult Slabs::send_out() {
 
 // Others may have the copy, too, or find it.
 bool Slabs::make_own(Chunk &chunk) {
-    if (!chunk.content)
-        return true;
-    contents_->forget(*std::exchange(chunk.content, std::nullopt), *chunk.host);
-    if (chunk.host.use_count() == 1)
-        return true;
-    auto own = HostCopy::make(chunk.size);
-    if (own == nullptr)
-        return false;
-    std::ranges::copy(chunk.host->bytes(), own->bytes().begin());
-    chunk.host = std::move(own);
+    if (chunk.content)
+        contents_->forget(*chunk.content, *chunk.host);
+    if (chunk.host.use_count() != 1) {
+        auto own = HostCopy::make(chunk.size);
+        if (own == nullptr)
+            return false;
+        std::ranges::copy(chunk.host->bytes(), own->bytes().begin());
+        chunk.host = std::move(own);
+    }
+    chunk.content.reset();
     return true;
 }
 

@@ -93,12 +93,13 @@ class Slabs {
     [[nodiscard]] CUresult make(std::uint64_t address, Chunk &chunk, bool on_host);
     [[nodiscard]] CUresult take_out(std::uint64_t address, Chunk &chunk);
     [[nodiscard]] CUresult put_in(std::uint64_t address, Chunk &chunk, bool on_host);
+    [[nodiscard]] CUresult make_new(std::uint64_t address, Chunk &chunk, bool on_host);
     void drop(std::uint64_t address, Chunk &chunk);
     [[nodiscard]] std::optional<Digest> look_at(std::uint64_t address, const Chunk &chunk);
     void leave(std::uint64_t address, Chunk &chunk);
     [[nodiscard]] CUresult take_what_is_there();
     [[nodiscard]] bool make_own(Chunk &chunk);
-    void release_left();
+    [[nodiscard]] bool release_left();
     [[nodiscard]] CUresult copy(std::uint64_t address, const Chunk &chunk, HostCopy &host, bool in);
 
     const BackEnd &back_end_;

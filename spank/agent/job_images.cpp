@@ -171,8 +171,10 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
               record_.name(), outcome->checkpoint, mebibytes(outcome->host_bytes),
               mebibytes(outcome->devices_bytes), mebibytes(outcome->stored_bytes), seconds(outcome->total_us),
               seconds(outcome->pause_us));
-    note({"unsavable=", "checkpoints=+1", fmt::format("saved={}", std::time(nullptr)), work_done(),
-          memory_word(*outcome)});
+    note({"unsavable=", "checkpoints=+1", fmt::format("saved={}", std::time(nullptr)), work_done()});
+    // A script's own devices say nothing of its steps'.
+    if (!is_script(record_.step()))
+        note({memory_word(*outcome)});
     answer_comment(fmt::format("saved as {}", outcome->checkpoint));
     // What the next agent finds is a job that is still to be looked after as a saved one.
     if (!go_on && !record_.step().empty()) {

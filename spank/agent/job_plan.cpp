@@ -182,7 +182,7 @@ Expected<void> place_nodes(JobNodes &nodes, const std::vector<Offer> &offers, st
     return {};
 }
 
-void give_requested_devices(JobNodes &nodes, std::string_view gpus) {
+void give_requested_devices(JobNodes &nodes, std::string_view gpus, bool script) {
     const auto view = spank::gpu_view_of(gpus);
     std::uint64_t all = 0;
     for (const auto &node : nodes)
@@ -193,7 +193,7 @@ void give_requested_devices(JobNodes &nodes, std::string_view gpus) {
     std::uint64_t before = 0;
     for (auto &node : nodes) {
         const auto until = before + static_cast<std::uint64_t>(node.ranks_size());
-        const auto share = view->per_task != 0
+        const auto share = view->per_task != 0 && !script
                                ? view->per_task * (until - before)
                                : view->requested * until / ranks - view->requested * before / ranks;
         before = until;
@@ -205,7 +205,8 @@ void give_requested_devices(JobNodes &nodes, std::string_view gpus) {
     }
 }
 
-void tell_devices(std::vector<std::string> &environment, std::uint32_t devices, std::uint32_t local) {
+void tell_devices(std::vector<std::string> &environment, std::uint32_t devices, std::uint32_t local,
+                  bool script) {
     const auto numbers = [](std::uint64_t first, std::uint64_t count) {
         std::string out;
         for (auto at = first; at < first + count; ++at)
@@ -213,7 +214,7 @@ void tell_devices(std::vector<std::string> &environment, std::uint32_t devices, 
         return out;
     };
     const auto view = spank::gpu_view_of(value_of(environment, spank::kGpuViewVariable).value_or(""));
-    const std::uint64_t own = view ? view->per_task : 0;
+    const std::uint64_t own = view && !script ? view->per_task : 0;
     const bool is_bound = own != 0 && own * (local + std::uint64_t{1}) <= devices;
     const auto visible = is_bound ? numbers(own * local, own) : numbers(0, devices);
     const auto all = numbers(0, devices);

@@ -52,9 +52,11 @@ struct Offer {
                                          std::string_view job);
 // A job that has fewer GPUs than were requested, of which a step has all: its nodes have as many devices as
 // they would have had, and fewer proxies. gpus: as JobRecord has it.
-void give_requested_devices(JobNodes &nodes, std::string_view gpus);
+// script: it is no step of the job's tasks, and sees all of its node's.
+void give_requested_devices(JobNodes &nodes, std::string_view gpus, bool script);
 // What Slurm has told a task, the local-th of its node, of the node's GPUs becomes true of its devices.
-void tell_devices(std::vector<std::string> &environment, std::uint32_t devices, std::uint32_t local);
+void tell_devices(std::vector<std::string> &environment, std::uint32_t devices, std::uint32_t local,
+                  bool script);
 // Whether a step that is begun again runs the same program: but for names of hosts, which may be others now.
 struct StepProgram {
     std::vector<std::string> arguments;

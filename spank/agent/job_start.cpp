@@ -6,6 +6,7 @@
 #include "meeting.hpp"
 #include "member.hpp"
 #include "network/plan.hpp"
+#include "slurm_cgroup.hpp"
 
 #include <algorithm>
 #include <ctime>
@@ -159,7 +160,7 @@ void Job::connect() {
         if (auto placed = place_restored(); !placed)
             return end(placed.error().message());
     if (record_.restore().empty())
-        give_requested_devices(*record_.mutable_nodes(), record_.gpus());
+        give_requested_devices(*record_.mutable_nodes(), record_.gpus(), is_script(record_.step()));
     for (auto &node : *record_.mutable_nodes())
         node.set_host_address(addresses_[node.host()]);
     if (auto placed = place_ranks(); !placed)
@@ -216,7 +217,7 @@ void Job::has_been_started() {
     if (!enter(wire::JobRecord::RUNNING))
         return;
     std::vector<std::string> words{fmt::format("ranks={}", ranks()),
-                                   fmt::format("elastic={}", record_.elastic()), "unsavable="};
+                                   fmt::format("elastic={}", record_.elastic()), "unsavable=", "memory="};
     // A job that was requeued works again from now on, also where its step begins anew.
     if (record_.restarts() > 0)
         words.push_back(fmt::format("resumed={}", std::time(nullptr)));

@@ -7,6 +7,7 @@
 #include "job_plan.hpp"
 #include "log.hpp"
 #include "peers/faults.hpp"
+#include "slurm_cgroup.hpp"
 #include "slurm_commands.hpp"
 #include "store_here.hpp"
 
@@ -437,7 +438,8 @@ Expected<Step::Brought> Member::what_to_start(const wire::JobNode &one, std::uin
     if (step_) {
         auto brought = step_->take(one.ranks(static_cast<int>(local)));
         if (brought && one.proxies() != 0)
-            tell_devices(brought->program.environment, one.devices(), local);
+            tell_devices(brought->program.environment, one.devices(), local,
+                         is_script(record_.prepare().step()));
         return brought;
     }
     return Step::Brought{.program = program_of(record_.start(), record_.connect(), one, local),

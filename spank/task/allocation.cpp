@@ -141,6 +141,8 @@ Value tasks_of_node(std::string_view text, const Allocation &job) {
 }
 
 Value view(std::string_view text, const Allocation &job) {
+    if (job.gpus == 0)
+        return std::string(text); // nobody has asked how many there are
     auto known = spank::gpu_view_of(text);
     if (!known || job.gpus > std::numeric_limits<std::uint32_t>::max())
         return std::nullopt;
@@ -163,7 +165,7 @@ constexpr std::array kRules{
     Rule{"SLURM_TRES_PER_TASK", true, tres_of_task},
     Rule{"SLURM_TRES_BIND", true, binding},
     Rule{"SLURM_GPU_BIND", true, binding},
-    Rule{spank::kGpuViewVariable, true, view},
+    Rule{spank::kGpuViewVariable, false, view},
     Rule{"SLURM_NTASKS_PER_NODE", false, tasks_of_node},
     Rule{"SLURM_CPUS_PER_TASK", false, cpus_of_task},
 };
@@ -189,7 +191,6 @@ Change requested_gpus(const std::vector<std::string> &environment) {
     // Of which there may be fewer now than it was submitted for.
     const auto nodes = tasks_of_node != 0 && tasks != 0 ? (tasks + tasks_of_node - 1) / tasks_of_node
                                                         : number("SLURM_JOB_NUM_NODES");
-    const auto tasks_of_gpu = number("SLURM_NTASKS_PER_GPU");
     auto each = gpus("SLURM_GPUS_PER_TASK");
     if (each == 0)
         each = gpus_in_tres(value("SLURM_TRES_PER_TASK"));
@@ -198,8 +199,10 @@ Change requested_gpus(const std::vector<std::string> &environment) {
         all = gpus("SLURM_GPUS_PER_NODE") * nodes;
     if (all == 0)
         all = each * tasks;
-    if (all == 0 && tasks_of_gpu != 0)
-        all = (tasks + tasks_of_gpu - 1) / tasks_of_gpu;
+    // Where sbatch was called in another job, that one's variables may be here as well.
+    const auto range = value("SINGULARITY_ELASTIC");
+    if (const auto most = count_in_text(range.substr(std::min(range.size(), range.find('-') + 1))))
+        all = std::min(all, *most);
     if (all == 0 || std::max(all, each) > std::numeric_limits<std::uint32_t>::max())
         return {.name = spank::kGpuViewVariable, .value = std::nullopt};
     const auto known = static_cast<std::uint32_t>(all);

@@ -5,6 +5,7 @@
 #include "command_environment.hpp"
 #include "command_side.hpp"
 #include "common/guarded_main.hpp"
+#include "gpu_view.hpp"
 #include "saved_script.hpp"
 #include "script.hpp"
 #include "script_environment.hpp"
@@ -88,8 +89,11 @@ int run(int argc, char **argv) {
     unsetenv(task::kStoreVariable);
     unsetenv(task::kOfScriptVariable);
     unsetenv(task::kGoesOnVariable);
-    if (!request->visible_devices.empty())
+    if (!request->visible_devices.empty()) {
         setenv("CUDA_VISIBLE_DEVICES", request->visible_devices.c_str(), 1);
+        // The step has said itself what each of its tasks is to have of the job's GPUs.
+        unsetenv(singularity::spank::kGpuViewVariable);
+    }
     const bool again = request->join.restarts > 0;
     task::CommandSide commands([again, own = std::move(environment)](std::vector<std::string> &of_command) {
         task::adapt_environment(of_command, own, again, 0);

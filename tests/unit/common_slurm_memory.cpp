@@ -49,6 +49,13 @@ void jobs_that_do_not_fit_are_refused_with_the_numbers(void **) {
     assert_true(check_memory(4, job, {.all = 12288, .per_gpu = 0}).has_value());
     assert_true(check_memory(1, job, {.all = 178176, .per_gpu = 0}).has_value());
     assert_false(check_memory(1, job, {.all = 178175, .per_gpu = 0}).has_value());
+    // It had 1 when it was saved, and may have 2 or 1 again.
+    const auto runs = note("gpus=1 ranks=4 memory=245760:81920:12288");
+    assert_true(check_memory(1, runs, {.all = 65536, .per_gpu = 0}).has_value());
+    assert_true(check_memory(2, runs, {.all = 65536, .per_gpu = 0}).has_value());
+    assert_false(
+        check_memory(1, note("gpus=2 ranks=4 memory=245760:81920:12288"), {.all = 65536, .per_gpu = 0})
+            .has_value());
     // --mem-per-gpu gives less on fewer.
     assert_false(check_memory(2, job, {.all = 1U << 30, .per_gpu = 32768}).has_value());
     assert_true(check_memory(2, job, {.all = 0, .per_gpu = 65536}).has_value());

@@ -95,19 +95,21 @@ void what_was_requested(void **) {
     expect_equal(requested({"SLURM_GPUS_PER_TASK=2", "SLURM_NTASKS=4"}), "SLURM_SINGULARITY_GPUS=8:8:2");
     expect_equal(requested({"SLURM_TRES_PER_TASK=cpu=2,gres/gpu=1", "SLURM_NTASKS=4"}),
                  "SLURM_SINGULARITY_GPUS=4:4:1");
-    expect_equal(requested({"SLURM_NTASKS_PER_GPU=2", "SLURM_NTASKS=4"}), "SLURM_SINGULARITY_GPUS=2:2:0");
+    expect_equal(requested({"SLURM_GPUS=8", "SINGULARITY_ELASTIC=1-4"}), "SLURM_SINGULARITY_GPUS=4:4:0");
+    expect_equal(requested({"SLURM_GPUS=8", "SINGULARITY_ELASTIC=1-requested"}),
+                 "SLURM_SINGULARITY_GPUS=8:8:0");
     for (const Environment &nothing : {Environment{"SLURM_NTASKS=4"},
                                        {"SLURM_GPUS=many"},
                                        {"SLURM_GPUS=0"},
                                        {"SLURM_GPUS_PER_TASK=1"},
                                        {"SLURM_GPUS_PER_NODE=4294967295", "SLURM_JOB_NUM_NODES=4294967295"},
-                                       {"SLURM_NTASKS_PER_GPU=0", "SLURM_NTASKS=4"},
                                        {"SLURM_SINGULARITY_GPUS=8:2:0"}}) // of another job
         expect_equal(requested(nothing), "SLURM_SINGULARITY_GPUS gone");
     expect_equal(requested({"SLURM_GPUS=2", "SLURM_SINGULARITY_GPUS=8:2:0"}), "SLURM_SINGULARITY_GPUS=2:2:0");
     expect_equal(changes(on("1", "8", {"SLURM_SINGULARITY_GPUS=8:8:1", "SLURM_NTASKS=8"}), 2),
                  "SLURM_SINGULARITY_GPUS=8:2:1");
     expect_equal(changes(on("1", "8", {"SLURM_SINGULARITY_GPUS=8:2:1", "SLURM_NTASKS=8"}), 2), "");
+    expect_equal(changes(on("1", "8", {"SLURM_SINGULARITY_GPUS=8:2:1", "SLURM_NTASKS=8"}), 0), "");
     expect_equal(changes(on("1", "8", {"SLURM_SINGULARITY_GPUS=8", "SLURM_NTASKS=8"}), 2),
                  "SLURM_SINGULARITY_GPUS gone");
 }

@@ -121,7 +121,8 @@ bool has(const std::vector<std::string> &entries, const std::string &entry) {
 
 // Nodes of so many ranks each, with the devices that their hosts have for them; what they get.
 void expect_given(const std::vector<std::uint32_t> &ranks, const std::vector<std::uint32_t> &devices,
-                  std::string_view gpus, const std::vector<std::array<std::uint32_t, 2>> &expected) {
+                  std::string_view gpus, const std::vector<std::array<std::uint32_t, 2>> &expected,
+                  bool script = false) {
     JobNodes nodes;
     for (std::size_t at = 0; at < ranks.size(); ++at) {
         auto *const node = nodes.Add();
@@ -129,7 +130,7 @@ void expect_given(const std::vector<std::uint32_t> &ranks, const std::vector<std
         for (std::uint32_t rank = 0; rank < ranks[at]; ++rank)
             node->add_ranks(rank); // only how many matters
     }
-    give_requested_devices(nodes, gpus);
+    give_requested_devices(nodes, gpus, script);
     for (std::size_t at = 0; at < ranks.size(); ++at) {
         assert_int_equal(nodes[static_cast<int>(at)].devices(), expected[at][0]);
         assert_int_equal(nodes[static_cast<int>(at)].proxies(), expected[at][1]);
@@ -140,6 +141,7 @@ void test_a_job_that_begins_small_has_all_devices(void ** /*state*/) {
     expect_given({8}, {2}, "8:2:0", {{8, 2}});
     expect_given({8}, {2}, "8:2:1", {{8, 2}});
     expect_given({1}, {1}, "4:1:0", {{4, 1}}); // a batch script, or torchrun
+    expect_given({1}, {1}, "4:1:1", {{4, 1}}, true);
     expect_given({4, 4}, {1, 1}, "8:2:0", {{4, 1}, {4, 1}});
     expect_given({2, 1}, {1, 1}, "7:2:0", {{4, 1}, {3, 1}});
     expect_given({2, 1}, {1, 1}, "6:2:2", {{4, 1}, {2, 1}});
@@ -159,16 +161,20 @@ void test_what_tasks_are_told_of_all_devices(void ** /*state*/) {
     const std::vector<std::string> told{"CUDA_VISIBLE_DEVICES=0,1", "SLURM_STEP_GPUS=4,5",
                                         "SLURM_GPUS_ON_NODE=2", "SLURM_GPUS=2"};
     auto all = told;
-    tell_devices(all, 4, 3);
+    tell_devices(all, 4, 3, false);
     assert_true(all == std::vector<std::string>({"CUDA_VISIBLE_DEVICES=0,1,2,3", "SLURM_STEP_GPUS=0,1,2,3",
                                                  "SLURM_GPUS_ON_NODE=4", "SLURM_GPUS=2"}));
     auto bound = told;
     bound.emplace_back("SLURM_SINGULARITY_GPUS=8:2:2");
-    tell_devices(bound, 8, 3);
+    tell_devices(bound, 8, 3, false);
     assert_true(has(bound, "CUDA_VISIBLE_DEVICES=6,7"));
     assert_true(has(bound, "SLURM_GPUS_ON_NODE=8"));
+    auto script = told;
+    script.emplace_back("SLURM_SINGULARITY_GPUS=4:2:1");
+    tell_devices(script, 4, 0, true);
+    assert_true(has(script, "CUDA_VISIBLE_DEVICES=0,1,2,3"));
     auto wrong = bound;
-    tell_devices(wrong, 4, 3); // there are none for it alone
+    tell_devices(wrong, 4, 3, false); // there are none for it alone
     assert_true(has(wrong, "CUDA_VISIBLE_DEVICES=0,1,2,3"));
 }
 

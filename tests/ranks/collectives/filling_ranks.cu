@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Ranks that fill their devices: MODE PERCENT STEPS. PERCENT of the device's memory lies in four buffers, all
-// of which change in each step. Prints a hash of everything, rank by rank: it is the same wherever the ranks
-// are.
+// Ranks that fill their devices: MODE PERCENT STEPS [TIMES]. PERCENT of the device's memory lies in four
+// buffers, all of which change in each step. Prints a hash of everything, rank by rank: it is the same
+// wherever the ranks are. Each step computes TIMES as much.
 //
 //   reduce   each step reduces a part of each buffer, on a stream of its own, while the next one is computed
 //   alone    no rank ever waits for another, nor for its device before the end
@@ -40,6 +40,7 @@ struct Rank {
     cudaStream_t talk = nullptr;
     ncclComm_t all = nullptr;
     cudaGraphExec_t graph = nullptr;
+    unsigned long times = 1;
 };
 
 // What makes a rank's memory another than the others'.
@@ -92,7 +93,8 @@ void step(Rank &rank, cudaEvent_t ready) {
             rank.memory[buffer] = allocate(rank, buffer);
         }
         if (rank.graph == nullptr)
-            change(rank, buffer);
+            for (unsigned long done = 0; done < rank.times; ++done)
+                change(rank, buffer);
         if (rank.mode != "alone" && rank.mode != "greedy")
             reduce(rank, buffer, ready);
     }
@@ -136,13 +138,15 @@ int greedy(const Rank &rank, unsigned percent) {
 } // namespace
 
 int main(int argc, char **argv) {
-    if (argc != 4)
+    if (argc != 4 && argc != 5)
         return 2;
     Rank rank;
     rank.world = workload::world_of_environment();
     rank.mode = argv[1];
     const auto percent = static_cast<unsigned>(std::stoul(argv[2]));
     const auto steps = std::stoul(argv[3]);
+    if (argc == 5)
+        rank.times = std::stoul(argv[4]);
     workload::use_device(rank.world);
     if (rank.mode == "greedy")
         return greedy(rank, percent);

@@ -20,7 +20,7 @@ import on_device  # noqa: E402  beside image_proxy
 MEMORY = "64M"
 SMALLEST = "16M"  # of the software GPU: eight ranks with two slabs of 2 MiB each do not fit
 TURN = re.compile(r"a turn begins after \d+ ms; (\d+) MiB have been moved out so far")
-COPIED = re.compile(r"of what has moved so far (\d+) MiB were copied and (\d+) MiB were there already; the content of (\d+) MiB was found out")
+COPIED = re.compile(r"of what has moved so far (\d+) MiB were copied in \d+ ms and (\d+) MiB were there already; the content of (\d+) MiB was found out")
 TRAININGS = ("train_data", "train_tensor", "train_combined", "train_overlapped", "train_tested")
 
 

@@ -86,20 +86,22 @@ class Device {
 // A session's memory: chunks in a row.
 class Rank {
   public:
-    Rank(Device &device, std::uint64_t chunks)
-        : device_(device), size_(chunks * kChunk), slabs_(*device.back_end, [&device](std::uint64_t context) {
+    Rank(Device &device, std::uint64_t chunks, std::uint64_t each = kChunk)
+        : device_(device), size_(chunks * each), slabs_(*device.back_end, [&device](std::uint64_t context) {
               succeeds(device.driver().cuCtxSetCurrent(context == 0 ? nullptr : device.context),
                        "cuCtxSetCurrent");
           }) {
         slabs_.use_rules(device.residency, device.contents,
                          [&device](std::uint64_t) { return device.kernel; });
-        succeeds(device.driver().cuMemAddressReserve(&address_, size_, 0, 0, 0), "cuMemAddressReserve");
+        if (chunks != 0)
+            succeeds(device.driver().cuMemAddressReserve(&address_, size_, 0, 0, 0), "cuMemAddressReserve");
         for (std::uint64_t chunk = 0; chunk < chunks; ++chunk)
-            succeeds(slabs_.map(address_ + (chunk * kChunk), kChunk, kContext, false), "map");
+            succeeds(slabs_.map(address_ + (chunk * each), each, kContext, false), "map");
     }
     ~Rank() {
         slabs_.drop_all();
-        static_cast<void>(device_.driver().cuMemAddressFree(address_, size_));
+        if (size_ != 0)
+            static_cast<void>(device_.driver().cuMemAddressFree(address_, size_));
     }
     Rank(const Rank &) = delete;
     Rank &operator=(const Rank &) = delete;
@@ -276,12 +278,36 @@ void memory_that_was_left_is_given_back(void ** /*state*/) {
     one.send_out();
     assert_int_equal(device.residency->taken(), 2 * kChunk); // for who needs the same
     {
-        const Rank other(device, 3); // needs all of it, and none of what it contains
+        Rank other(device, 1);
+        assert_int_equal(device.residency->taken(), 3 * kChunk);
+        other.bring_in(); // as everybody does before they have more
+        const Rank third(device, 2);
         assert_int_equal(device.residency->taken(), 3 * kChunk);
     }
     assert_int_equal(device.residency->taken(), 0);
     one.bring_in();
     assert_int_equal(device.residency->taken(), 2 * kChunk);
+}
+
+void memory_of_another_size_makes_room(void ** /*state*/) {
+    Device device(2);
+    Rank small(device, 2);
+    const std::array bytes{random_bytes(kChunk, 1), random_bytes(kChunk, 2)};
+    for (std::uint64_t chunk = 0; chunk < bytes.size(); ++chunk)
+        small.write(chunk, bytes.at(chunk));
+    small.send_out();
+    small.send_out();
+    {
+        Rank nothing(device, 0);
+        nothing.bring_in();
+    }
+    Rank large(device, 1, 2 * kChunk);
+    large.send_out();
+    assert_int_equal(device.residency->taken(), 2 * kChunk);
+    small.bring_in();
+    assert_int_equal(device.residency->taken(), 2 * kChunk);
+    for (std::uint64_t chunk = 0; chunk < bytes.size(); ++chunk)
+        assert_true(small.read(chunk) == bytes.at(chunk));
 }
 
 void nobody_looks_where_that_is_not_wanted(void ** /*state*/) {
@@ -348,6 +374,7 @@ int main() {
         cmocka_unit_test(what_is_there_is_not_copied),
         cmocka_unit_test(a_common_copy_becomes_ones_own),
         cmocka_unit_test(memory_that_was_left_is_given_back),
+        cmocka_unit_test(memory_of_another_size_makes_room),
         cmocka_unit_test(nobody_looks_where_that_is_not_wanted),
         cmocka_unit_test(looking_ends_where_it_does_not_pay),
         cmocka_unit_test(copies_are_known_as_long_as_somebody_has_them),

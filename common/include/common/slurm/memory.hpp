@@ -34,7 +34,8 @@ inline constexpr const char *kFootprint = "memory"; // its word
 // MiB that would be in memory of the hosts on so many GPUs. Ranks count as equal, and are spread evenly.
 [[nodiscard]] std::uint64_t away_on(const Footprint &footprint, std::uint64_t gpus);
 
-// An error, in the user's words: it does not fit. Where nobody knows, it may.
+// An error, in the user's words: it does not fit. Where nobody knows, it may; and where more would be on the
+// device than with the GPUs that the job has had last.
 [[nodiscard]] Expected<void> check_memory(std::uint64_t gpus, const Note &note, const HostMemory &memory);
 
 // "1.5 GiB"

@@ -9,7 +9,7 @@
 
 namespace singularity::proxy_control {
 
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 1;
 
 enum class Operation : std::uint32_t { // NOLINT(performance-enum-size): as on the wire
     save = 1,                          // all clients' images to the descriptor
@@ -69,12 +69,12 @@ struct Answer {
     std::uint64_t clients = 0;       // images
     std::uint64_t calls = 0;         // that make the objects anew
     std::uint64_t memory_bytes = 0;  // of device memory in use
-    std::uint64_t device_bytes = 0;  // that the device has
     std::uint64_t content_bytes = 0; // of it not zero
     std::uint64_t code_bytes = 0;    // of module images
     std::uint64_t pause_us = 0;      // from the first client's stop to the last one's resume or detachment
     std::uint64_t total_us = 0;
-    std::array<char, 512> text{}; // ends at its NUL
+    std::array<char, 504> text{};   // ends at its NUL
+    std::uint64_t device_bytes = 0; // that the device has, of save; 0: it does not say
 };
 static_assert(std::is_trivially_copyable_v<Answer>);
 
