@@ -36,6 +36,19 @@ def functions(path):
     return names, soname
 
 
+@pytest.mark.parametrize("name", ["libcuda.so.1", "libnccl.so.2", "libnvidia-ml.so.1"])
+def test_programs_may_bring_an_older_glibc(name):
+    """None of them needs another library than glibc's, nor a function of it that 2.28 (Debian 10, RHEL 8) does not have."""
+    with open(proxied.program("client", name), "rb") as file:
+        elf = ELFFile(file)
+        needed = {tag.needed for section in elf.iter_sections() if isinstance(section, DynamicSection)
+                  for tag in section.iter_tags() if tag.entry.d_tag == "DT_NEEDED"}
+        versions = {version.name for _, names in elf.get_section_by_name(".gnu.version_r").iter_versions() for version in names}
+    assert needed <= {"libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2"}
+    numbers = [tuple(map(int, version.removeprefix("GLIBC_").split("."))) for version in versions]
+    assert max(numbers) <= (2, 28), sorted(versions)
+
+
 def classes():
     """{function: class} of the generated page."""
     with open(os.path.join(GENERATED, "driver-api.md"), encoding="utf-8") as page:
