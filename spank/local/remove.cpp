@@ -1,131 +1,186 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "remove.hpp"
 
+#include "common/deadline.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 #include "tree.hpp"
 
 #include <array>
 #include <cerrno>
-#include <csignal>
-#include <cstdlib>
+#include <chrono>
+#include <cstdio>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <grp.h>
-#include <sys/prctl.h>
+#include <linux/fs.h>
+#include <linux/openat2.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace singularity::local {
 
 namespace {
 
-constexpr mode_t kRemovable = 0700;
+using namespace std::chrono_literals;
+
+constexpr mode_t kTaken = 0700;
+// Trees that take long come after all others.
+constexpr std::array kPatience{5s, 60s};
 
 struct CloseDirectory {
     void operator()(DIR *directory) const { closedir(directory); }
 };
+using Stream = std::unique_ptr<DIR, CloseDirectory>;
+
+Stream stream_of(const UniqueFd &directory) {
+    const int copy = openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return Stream(copy < 0 ? nullptr : fdopendir(copy));
+}
+
+// Null: there are no more, and errno says whether that is an error.
+const char *next_in(const Stream &stream) {
+    for (;;) {
+        errno = 0;
+        const dirent *const entry = readdir(stream.get()); // NOLINT(concurrency-mt-unsafe): one thread
+        if (entry == nullptr)
+            return nullptr;
+        const std::string_view name = entry->d_name;
+        if (name != "." && name != "..")
+            return entry->d_name;
+    }
+}
 
 Expected<std::vector<std::string>> names_in(const UniqueFd &directory) {
-    const int copy = openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const std::unique_ptr<DIR, CloseDirectory> stream(copy < 0 ? nullptr : fdopendir(copy));
+    const auto stream = stream_of(directory);
     if (!stream)
         return std::unexpected(errno_error("look into", "a job's local directories"));
     std::vector<std::string> out;
-    errno = 0;
-    while (const dirent *const entry = readdir(stream.get())) { // NOLINT(concurrency-mt-unsafe): one thread
-        const std::string name = entry->d_name;
-        if (name != "." && name != "..")
-            out.push_back(name);
-        errno = 0;
-    }
+    while (const char *const name = next_in(stream))
+        out.emplace_back(name);
     if (errno != 0)
         return std::unexpected(errno_error("look into", "a job's local directories"));
     return out;
 }
 
-std::string below(std::string_view top, std::string_view name) { return fmt::format("{}/{}", top, name); }
-
-UniqueFd opened(const UniqueFd &above, const std::string &name) {
-    return UniqueFd(openat(above.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+// Neither through a link nor into what is mounted there, be it of the same file system.
+UniqueFd opened(const UniqueFd &above, const char *name) {
+    open_how how{.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+                 .mode = 0,
+                 .resolve = RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
+    return UniqueFd(static_cast<int>(syscall(SYS_openat2, above.get(), name, &how, sizeof(how))));
 }
 
-// Directories that their owner may not enter or change, then everything. find(1) follows no link and goes
-// through descriptors of directories, however deep they lie.
-constexpr const char *kEmpty = "find . -xdev -type d ! -perm -0700 -exec chmod u+rwx {} ';' && "
-                               "exec find . -xdev -mindepth 1 -delete";
-
-[[noreturn]] void empty_as_user(const UniqueFd &directory, const struct stat &owner) {
-    const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-    if (!null || fchdir(directory.get()) != 0 || dup2(null.get(), STDIN_FILENO) < 0 ||
-        dup2(null.get(), STDOUT_FILENO) < 0 || setgroups(0, nullptr) != 0 ||
-        setresgid(owner.st_gid, owner.st_gid, owner.st_gid) != 0 ||
-        setresuid(owner.st_uid, owner.st_uid, owner.st_uid) != 0 ||
-        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) // a change of ids takes it back
-        _exit(EXIT_FAILURE);
-    std::array<char *, 4> arguments{const_cast<char *>("sh"), const_cast<char *>("-c"),
-                                    const_cast<char *>(kEmpty), nullptr}; // execve does not write
-    std::array<char *, 3> environment{const_cast<char *>("PATH=/usr/bin:/bin"),
-                                      const_cast<char *>("LC_ALL=C"), nullptr};
-    execve("/bin/sh", arguments.data(), environment.data());
-    _exit(EXIT_FAILURE);
+// xfs(5), ext4(5): what has another project's id is not moved into a directory that gives its own to what is
+// in it, and a user may choose the id of what he owns.
+void take_all_projects(const UniqueFd &directory) {
+    fsxattr about{};
+    if (ioctl(directory.get(), FS_IOC_FSGETXATTR, &about) != 0 ||
+        (about.fsx_xflags & FS_XFLAG_PROJINHERIT) == 0)
+        return; // a file system without projects
+    about.fsx_xflags &= ~static_cast<__u32>(FS_XFLAG_PROJINHERIT);
+    ioctl(directory.get(), FS_IOC_FSSETXATTR, &about); // if it cannot be: the move fails and is told
 }
 
-Expected<void> empty(const UniqueFd &directory, const std::string &shown) {
-    struct stat about{};
-    if (fchmod(directory.get(), kRemovable) != 0 || fstat(directory.get(), &about) != 0)
-        return std::unexpected(errno_error("empty", shown));
-    const pid_t child = fork();
-    if (child < 0)
-        return std::unexpected(errno_error("start a process that empties", shown));
-    if (child == 0)
-        empty_as_user(directory, about);
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0)
-        if (errno != EINTR)
-            return std::unexpected(errno_error("wait for a process that empties", shown));
-    if (status != 0)
-        return failure("empty", shown, fmt::format("find(1) ended with status {:#x}", status));
-    return {};
-}
+// Removes a tree without going down in it: a directory in it is emptied by moving the directories that it has
+// into the tree's own, where they come next. So there are three descriptors however deep it is, and no path.
+// A directory becomes root's before anything in it is looked at: from then on nobody else changes it, whoever
+// has it open.
+class Emptying {
+  public:
+    Emptying(const UniqueFd &tree, std::string shown, const Deadline &deadline)
+        : tree_(tree), shown_(std::move(shown)), deadline_(deadline) {}
 
-Expected<void> remove_slot(const UniqueFd &slot, const std::string &shown) {
-    auto names = names_in(slot);
-    if (!names)
-        return propagate(names);
-    for (const auto &name : *names) {
-        const auto directory = opened(slot, name);
-        if (directory)
-            if (auto emptied = empty(directory, below(shown, name)); !emptied)
-                return emptied;
-        if (unlinkat(slot.get(), name.c_str(), directory ? AT_REMOVEDIR : 0) != 0)
-            return std::unexpected(errno_error("remove", below(shown, name)));
+    Expected<void> empty() {
+        take_all_projects(tree_);
+        return each_in(tree_, [this](const char *name) { return remove_from_tree(name); });
     }
-    return {};
-}
 
-Expected<void> remove_tree(const UniqueFd &base, const std::string &tree) {
-    const auto above = opened(base, tree);
+  private:
+    // Until there is nothing left. What cannot be removed does not hold up what comes after it.
+    template <class Handle>
+    Expected<void> each_in(const UniqueFd &directory, Handle handle) {
+        const auto stream = stream_of(directory);
+        if (!stream)
+            return std::unexpected(errno_error("look into", shown_));
+        for (;;) {
+            std::optional<Error> trouble;
+            bool some_went = false;
+            while (const char *const name = next_in(stream)) {
+                if (deadline_.expired())
+                    return std::unexpected(timeout_error(deadline_, "the removal of " + shown_));
+                auto handled = handle(name);
+                some_went = some_went || handled;
+                if (!handled && !trouble)
+                    trouble = std::move(handled.error());
+                errno = 0;
+            }
+            if (errno != 0)
+                return std::unexpected(errno_error("look into", shown_));
+            if (trouble && (!some_went || deadline_.expired()))
+                return std::unexpected(std::move(*trouble));
+            if (!some_went)
+                return {};
+            rewinddir(stream.get()); // names come and go while they are read
+        }
+    }
+
+    Expected<void> remove_from_tree(const char *name) {
+        if (unlinkat(tree_.get(), name, 0) == 0)
+            return {};
+        if (errno != EISDIR)
+            return failed("remove", name);
+        const auto directory = opened(tree_, name);
+        if (!directory)
+            return failed("open", name);
+        if (fchown(directory.get(), geteuid(), getegid()) != 0 || fchmod(directory.get(), kTaken) != 0)
+            return failed("take", name);
+        auto emptied = each_in(directory, [&](const char *inner) { return take_out(directory, inner); });
+        if (!emptied)
+            return emptied;
+        if (unlinkat(tree_.get(), name, AT_REMOVEDIR) != 0)
+            return failed("remove", name);
+        return {};
+    }
+
+    Expected<void> take_out(const UniqueFd &directory, const char *name) {
+        if (unlinkat(directory.get(), name, 0) == 0)
+            return {};
+        if (errno != EISDIR)
+            return failed("remove", name);
+        for (;;) {
+            const auto beside = fmt::format(".{}.{}", getpid(), ++moved_);
+            if (renameat2(directory.get(), name, tree_.get(), beside.c_str(), RENAME_NOREPLACE) == 0)
+                return {};
+            if (errno != EEXIST)
+                return failed("move", name);
+        }
+    }
+
+    [[nodiscard]] std::unexpected<Error> failed(const char *doing, const char *name) const {
+        const int code = errno;
+        return std::unexpected(errno_error(doing, fmt::format("{} in {}", quote(name), shown_), code));
+    }
+
+    const UniqueFd &tree_;
+    std::string shown_;
+    const Deadline &deadline_;
+    std::uint64_t moved_ = 0;
+};
+
+Expected<void> remove_tree(const UniqueFd &base, const std::string &tree, const Deadline &deadline) {
+    const auto above = opened(base, tree.c_str());
     if (!above)
         return std::unexpected(errno_error("open", tree));
-    auto names = names_in(above);
-    if (!names)
-        return propagate(names);
-    for (const auto &name : *names) {
-        const auto slot = opened(above, name);
-        if (slot)
-            if (auto removed = remove_slot(slot, below(tree, name)); !removed)
-                return removed;
-        if (unlinkat(above.get(), name.c_str(), slot ? AT_REMOVEDIR : 0) != 0)
-            return std::unexpected(errno_error("remove", below(tree, name)));
-    }
+    if (auto emptied = Emptying(above, tree, deadline).empty(); !emptied)
+        return emptied;
     if (unlinkat(base.get(), tree.c_str(), AT_REMOVEDIR) != 0)
         return std::unexpected(errno_error("remove", tree));
     return {};
@@ -134,17 +189,20 @@ Expected<void> remove_tree(const UniqueFd &base, const std::string &tree) {
 } // namespace
 
 std::vector<Error> remove_set_aside(const std::filesystem::path &base) {
-    std::vector<Error> out;
     auto above = open_base(base);
     if (!above)
         return {above.error()};
-    auto names = names_in(*above);
-    if (!names)
-        return {names.error()};
-    for (const auto &name : *names)
-        if (name.starts_with(kAside))
-            if (auto removed = remove_tree(*above, name); !removed)
-                out.push_back(removed.error());
+    std::vector<Error> out;
+    for (const auto patience : kPatience) {
+        auto names = names_in(*above);
+        if (!names)
+            return {names.error()};
+        out.clear();
+        for (const auto &name : *names)
+            if (name.starts_with(kAside))
+                if (auto removed = remove_tree(*above, name, Deadline::after(patience)); !removed)
+                    out.push_back(std::move(removed.error()));
+    }
     return out;
 }
 

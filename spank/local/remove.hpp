@@ -10,8 +10,10 @@
 
 namespace singularity::local {
 
-// Removes what was set aside. The programs that look for files run with the user's ids. For a process with
-// one thread that may wait for as long as it takes. What cannot be removed stays aside.
+// Removes what was set aside, whosever files are in it, as root and through descriptors alone: no link is
+// followed, nothing that is mounted in it is entered. A tree that takes more than a minute, and one that
+// cannot be removed, stays aside, with as much gone as could be, and holds up no other. For a process that
+// may wait.
 [[nodiscard]] std::vector<Error> remove_set_aside(const std::filesystem::path &base);
 
 // Names in BASE: of trees, and whether something is set aside.

@@ -8,10 +8,13 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -194,6 +197,75 @@ void nothing_of_them_stays_and_nothing_else_goes(void ** /*state*/) {
     assert_true(about(others).st_mode == (S_IFDIR | 0777));
 }
 
+void set_aside_and_remove(const Base &base) {
+    const auto aside = local::set_aside(base.path, "u4711-s1");
+    assert_true(aside.has_value() && *aside);
+    for (const auto &error : local::remove_set_aside(base.path))
+        test::fail(error.message());
+    const auto found = local::look_into(base.path);
+    assert_true(found.has_value() && !found->aside && found->trees.empty());
+}
+
+// What a process with the user's ids could not remove, which the user could stop besides: files of others in
+// a directory of theirs, which the user cannot enter; and more directories in each other than a process may
+// have descriptors, with a path that is too long for any call.
+void files_of_others_and_deep_ones_go_as_well(void ** /*state*/) {
+    need_root();
+    constexpr int kDeep = 5000;
+    const Base base;
+    const auto one = made(base, "u4711-s1", 0);
+    assert_true(one.has_value());
+    std::filesystem::create_directories(*one / "theirs/a");
+    assert_true(open_file(*one / "theirs/a/file", O_WRONLY | O_CREAT).has_value());
+    for (const char *const name : {"theirs/a/file", "theirs/a", "theirs"})
+        assert_int_equal(chown((*one / name).c_str(), kUser + 1, kGroup), 0);
+    assert_int_equal(chmod((*one / "theirs").c_str(), 0700), 0);
+    auto at = open_file(*one, O_RDONLY | O_DIRECTORY);
+    for (int depth = 0; depth < kDeep; ++depth) {
+        assert_true(at.has_value());
+        assert_int_equal(mkdirat(at->get(), "d", 0700), 0);
+        assert_int_equal(mkdirat(at->get(), "beside", 0700), 0);
+        *at = UniqueFd(openat(at->get(), "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    }
+    set_aside_and_remove(base);
+}
+
+// Of the same file system, which a comparison of devices would take for a part of the tree.
+void what_is_mounted_in_a_tree_stays_and_so_does_the_tree(void ** /*state*/) {
+    need_root();
+    if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+        test::skip("no mount namespace can be made here");
+    const Base base;
+    const auto precious = base.top / "precious";
+    std::filesystem::create_directory(precious);
+    assert_true(open_file(precious / "file", O_WRONLY | O_CREAT).has_value());
+    const auto one = made(base, "u4711-s1", 0);
+    const auto other = made(base, "u4711-s2", 0);
+    assert_true(one.has_value() && other.has_value());
+    std::filesystem::create_directories(*one / "a/mounted");
+    assert_int_equal(mount(precious.c_str(), (*one / "a/mounted").c_str(), nullptr, MS_BIND, nullptr), 0);
+    for (const char *const tree : {"u4711-s1", "u4711-s2"}) {
+        const auto aside = local::set_aside(base.path, tree);
+        assert_true(aside.has_value() && *aside);
+    }
+    const auto mounted = base.path / ".gone.0.job.u4711-s1";
+    const auto errors = local::remove_set_aside(base.path);
+    assert_int_equal(errors.size(), 1);
+    assert_true(errors.front().message().find("u4711-s1") != std::string::npos);
+    assert_true(std::filesystem::exists(precious / "file"));
+    assert_true(std::filesystem::exists(mounted));
+    // The other one has gone all the same.
+    const auto left = std::distance(std::filesystem::directory_iterator(base.path), {});
+    assert_int_equal(left, 1);
+    // And this one goes when nothing is mounted there any more.
+    const auto inner = std::filesystem::directory_iterator(mounted)->path() / "mounted";
+    assert_int_equal(umount2(inner.c_str(), MNT_DETACH), 0);
+    for (const auto &error : local::remove_set_aside(base.path))
+        test::fail(error.message());
+    assert_false(std::filesystem::exists(mounted));
+    assert_true(std::filesystem::exists(precious / "file"));
+}
+
 } // namespace
 
 int main() {
@@ -205,6 +277,8 @@ int main() {
         cmocka_unit_test(a_new_run_is_not_taken_for_the_one_before),
         cmocka_unit_test(each_run_has_its_own),
         cmocka_unit_test(nothing_of_them_stays_and_nothing_else_goes),
+        cmocka_unit_test(files_of_others_and_deep_ones_go_as_well),
+        cmocka_unit_test(what_is_mounted_in_a_tree_stays_and_so_does_the_tree),
     };
     return cmocka_run_group_tests_name("local directories", tests, nullptr, nullptr);
 }
