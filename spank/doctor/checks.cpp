@@ -30,6 +30,7 @@ constexpr std::array kParts{
     part<&Facts::ptrace_scope>("kernel.yama.ptrace_scope"),
     part<&Facts::stores>("checkpoint stores"),
     part<&Facts::staging>("staging directory"),
+    part<&Facts::local>("base of local directories"),
     part<&Facts::agent>("node agent"),
     part<&Facts::agent_program>("version of the node agent"),
     part<&Facts::libraries>("programs and libraries of the node agent"),

@@ -217,6 +217,75 @@ Verdict staging_space(const Place &staging) {
                  "make room, or start singularityd with --staging and another directory");
 }
 
+Verdict local_owner(const Place &local) {
+    const auto &found = local.directory;
+    if (found.kind == FileKind::kMissing || // it is made
+        (found.kind == FileKind::kDirectory && found.uid == 0 && found.mode == S_IRWXU))
+        return std::nullopt;
+    const auto path = found.path.native();
+    return Problem{
+        found.kind == FileKind::kDirectory
+            ? fmt::format("{}, the base of local directories, belongs to uid {} and has mode {:04o}", path,
+                          found.uid, found.mode)
+            : fmt::format("{}, the base of local directories, is no directory", path),
+        "it may be another directory of the same name, so it is not used: elastic jobs fail",
+        fmt::format("if it is meant to be: chown root {0}; chmod 0700 {0}; else name another as "
+                    "local_directories.base in {1}, on all hosts",
+                    path, kYaml)};
+}
+
+Verdict local_way(const Place &local) {
+    const auto bad = std::ranges::find_if(
+        local.way, [](const FileFacts &one) { return one.kind != FileKind::kMissing && !is_roots(one); });
+    if (bad == local.way.end())
+        return std::nullopt;
+    return Problem{
+        fmt::format("{}, above the base of local directories, belongs to uid {} and has mode {:04o}",
+                    bad->path.native(), bad->uid, bad->mode),
+        "others could put another directory in its place, and look into what jobs have there",
+        fmt::format("chown root {0}; chmod go-w {0}; or name another base in {1}", bad->path.native(),
+                    kYaml)};
+}
+
+Problem local_disk(const Place &local, const char *why, const char *where) {
+    return {
+        fmt::format("the base of local directories {} is on {}", local.directory.path.native(), local.type),
+        why, fmt::format("name {} as local_directories.base in {}", where, kYaml)};
+}
+
+Verdict local_shared(const Place &local) {
+    if (local.type.empty() || is_one_of(local.type, kLocalTypes) || is_one_of(local.type, kMemoryTypes))
+        return std::nullopt;
+    return local_disk(local,
+                      "hosts that have the same one remove what jobs have there while they run on others",
+                      "a directory on a disk of the host's own");
+}
+
+Verdict local_memory(const Place &local) {
+    if (!is_one_of(local.type, kMemoryTypes))
+        return std::nullopt;
+    return local_disk(local, "what jobs write there takes the host's memory", "a directory on a disk");
+}
+
+Verdict local_subvolumes(const Place &local) {
+    if (local.type != "btrfs")
+        return std::nullopt;
+    return local_disk(local,
+                      "users can make subvolumes there, with which a job's directories are not removed",
+                      "a directory on ext4 or xfs");
+}
+
+Verdict local_quota(const Place &local) {
+    if (!is_one_of(local.type, kLocalTypes) || local.options.contains("prjquota"))
+        return std::nullopt;
+    return Problem{
+        fmt::format("{}, on which the base of local directories {} is, is mounted without prjquota",
+                    local.type, local.directory.path.native()),
+        "nothing bounds what jobs write there, and they may fill the disk for all that use it",
+        "give it a file system of its own, mounted with prjquota, and its directory a project with "
+        "a limit (docs/admin.md, \"Local directories\")"};
+}
+
 constexpr std::array kConfigurationChecks{
     Check{"configuration", Severity::kError, configuration},
     check<elastic_enabled, &Facts::configuration>("elastic-enabled", Severity::kWarning),
@@ -236,6 +305,12 @@ constexpr std::array kConfigurationChecks{
     check<staging_owner, &Facts::staging>("staging-owner", Severity::kError),
     check<staging_memory, &Facts::staging>("staging-memory", Severity::kWarning),
     check<staging_space, &Facts::staging>("staging-space", Severity::kWarning),
+    check<local_owner, &Facts::local>("local-owner", Severity::kError),
+    check<local_way, &Facts::local>("local-way", Severity::kError),
+    check<local_shared, &Facts::local>("local-shared", Severity::kError),
+    check<local_memory, &Facts::local>("local-memory", Severity::kWarning),
+    check<local_subvolumes, &Facts::local>("local-subvolumes", Severity::kWarning),
+    check<local_quota, &Facts::local>("local-quota", Severity::kWarning),
 };
 
 } // namespace

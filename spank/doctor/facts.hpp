@@ -102,6 +102,7 @@ struct Place {
     FileFacts directory;
     std::vector<FileFacts> way; // the directories above, from the top
     std::string type;           // of the file system, of the nearest directory that exists
+    std::string options;        // with which it is mounted
     std::uint64_t free = 0;     // bytes, for root
     std::uint64_t size = 0;
 };
@@ -182,6 +183,7 @@ struct Facts {
     Fact<PtraceScope> ptrace_scope;
     Fact<std::vector<Place>> stores; // that of who has not chosen first
     Fact<Place> staging;
+    Fact<Place> local; // the base of local directories, where the site has some
     Fact<Agent> agent;
     Fact<AgentProgram> agent_program;
     Fact<Libraries> libraries;

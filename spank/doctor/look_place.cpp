@@ -13,17 +13,17 @@ namespace singularity::doctor {
 
 namespace {
 
-Expected<std::string> type_of(const std::filesystem::path &path) {
+Expected<proc::Mount> mount_of(const std::filesystem::path &path) {
     struct statx status{};
     if (statx(AT_FDCWD, path.c_str(), 0, STATX_MNT_ID, &status) != 0)
         return std::unexpected(errno_error("look at", path.native()));
     auto mounts = proc::read("/proc/self/mountinfo");
     if (!mounts)
         return propagate(mounts);
-    for (const auto &mount : proc::mounts(*mounts))
+    for (auto &mount : proc::mounts(*mounts))
         if (mount.id == status.stx_mnt_id)
-            return mount.type;
-    return std::string(); // mounted outside of what this process sees
+            return std::move(mount);
+    return proc::Mount(); // mounted outside of what this process sees
 }
 
 } // namespace
@@ -45,16 +45,23 @@ Fact<Place> look_at_place(const std::filesystem::path &directory) {
     }
     out.directory = out.way.back();
     out.way.pop_back();
-    auto type = type_of(existing);
-    if (!type)
-        return not_seen(type.error());
-    out.type = *std::move(type);
+    auto mount = mount_of(existing);
+    if (!mount)
+        return not_seen(mount.error());
+    out.type = std::move(mount->type);
+    out.options = std::move(mount->options);
     struct statvfs status{};
     if (statvfs(existing.c_str(), &status) != 0)
         return not_seen(errno_error("examine", existing.native()));
     out.free = static_cast<std::uint64_t>(status.f_bfree) * status.f_frsize;
     out.size = static_cast<std::uint64_t>(status.f_blocks) * status.f_frsize;
     return out;
+}
+
+Fact<Place> look_at_local(const Config::LocalDirectories &local) {
+    if (local.paths.empty())
+        return not_seen(Unseen::kElsewhere, "local_directories.paths in singularity.yaml names none");
+    return look_at_place(local.base);
 }
 
 Fact<std::vector<Place>> look_at_stores(const Config::Store &stores) {

@@ -183,6 +183,9 @@ PLANTED = {
         "mount -t tmpfs -o size=1m,mode=700 tmpfs /shared/store; head -c 1000000 /dev/zero >/shared/store/much", "umount /shared/store", ()),
     "staging in memory": ({"staging-memory"}, "true", "", ("--staging=/tmp/staging",)),
     "staging for all": ({"staging-owner"}, "mkdir -m 755 /var/lib/open", "rmdir /var/lib/open", ("--staging=/var/lib/open",)),
+    "local directories for all": (
+        {"local-owner", "local-quota"}, r"printf 'local_directories:\n  paths: /tmp\n  base: /var/lib/open\n' >>/etc/slurm/singularity.yaml; mkdir -m 755 /var/lib/open",
+        "rmdir /var/lib/open", ()),
     "no agent": ({"agent-silent"}, "true", "", ("--socket=/run/nothing",)),
     "agent lacks a program": (
         {"libraries"}, "chmod a-x /usr/lib/singularity/singularity-worker", "chmod 755 /usr/lib/singularity/singularity-worker", ()),

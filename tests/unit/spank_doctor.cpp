@@ -27,6 +27,7 @@ Place place(const char *path, const char *type) {
     return {.directory = directory(path, 0, 0700),
             .way = {directory("/"), directory("/shared", 0, 01777)},
             .type = type,
+            .options = {},
             .free = 50,
             .size = 100};
 }
@@ -90,6 +91,8 @@ Facts good() {
     facts.stores = std::vector{place("/shared/store", "nfs4"), place("/shared/fast", "lustre")};
     facts.clock = Clock{.host = "n1", .ahead = 0};
     facts.staging = place("/var/lib/singularity/staging", "ext4");
+    facts.local = place("/var/spool/singularity/local", "xfs");
+    facts.local->options = "rw,prjquota";
     facts.agent = Agent{.socket = "/run/singularity/agent.sock", .silence = {}, .uid = 0};
     facts.agent_program = AgentProgram{
         .file = "/usr/sbin/singularityd", .replaced = false, .version = "1.2.3", .ours = "1.2.3"};
@@ -237,6 +240,12 @@ constexpr Case kCases[] = {
     {"staging-owner", [](Facts &f) { f.staging->directory.mode = 0755; }, "mode 0755"},
     {"staging-memory", [](Facts &f) { f.staging->type = "tmpfs"; }, "is on tmpfs"},
     {"staging-space", [](Facts &f) { f.staging->free = 9; }, "9 B are free"},
+    {"local-owner", [](Facts &f) { f.local->directory.mode = 0755; }, "chmod 0700"},
+    {"local-way", [](Facts &f) { f.local->way.back().mode = 0777; }, "has mode 0777"},
+    {"local-shared", [](Facts &f) { f.local->type = "nfs4"; }, "is on nfs4"},
+    {"local-memory", [](Facts &f) { f.local->type = "tmpfs"; }, "is on tmpfs"},
+    {"local-subvolumes", [](Facts &f) { f.local->type = "btrfs"; }, "is on btrfs"},
+    {"local-quota", [](Facts &f) { f.local->options = "rw,relatime"; }, "without prjquota"},
     {"agent-silent", [](Facts &f) { f.agent->silence = "connection refused"; }, "connection refused"},
     {"agent-owner", [](Facts &f) { f.agent->uid = 1001; }, "uid 1001 listens"},
     {"agent-version", [](Facts &f) { f.agent_program->version = "1.2.2"; },
