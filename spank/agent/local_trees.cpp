@@ -2,19 +2,17 @@
 #include "local_trees.hpp"
 
 #include "common/text.hpp"
-#include "local/remove.hpp"
 #include "local/tree.hpp"
 #include "log.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cerrno>
 #include <charconv>
-#include <string_view>
+#include <iterator>
+#include <sstream>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 namespace singularity::agent {
 
@@ -27,55 +25,54 @@ constexpr auto kLongestPause = 60s;
 constexpr int kMostErrands = 4;     // at a time
 constexpr auto kBetweenLooks = 60s; // and as long until what could not be removed is tried again
 
-std::optional<std::uint32_t> slurm_job_of(const node::Spec &spec) {
-    std::string_view text = spec.job;
-    const auto before = fmt::format("u{}-s", spec.uid);
-    if (!text.starts_with(before))
-        return std::nullopt;
-    text.remove_prefix(before.size());
-    std::uint32_t out = 0;
+constexpr auto kErrandPatience = 120s; // for the disk
+constexpr std::size_t kMostText = peers::Errand::kLimit - 1024;
+
+// Nothing: it is none.
+template <class Number>
+std::optional<Number> number_in(const std::string &text) {
+    Number out = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-    if (error != std::errc() || end == text.data() + text.size() || *end != '-')
-        return std::nullopt;
-    return out;
-}
-
-// Empty: there is none.
-Expected<std::string> read_origin(const UniqueFd &tree) {
-    const UniqueFd file(openat(tree.get(), local::kOrigin, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!file && errno == ENOENT)
-        return std::string();
-    std::array<char, 256> text{};
-    const ssize_t size = file ? read(file.get(), text.data(), text.size()) : -1;
-    if (size < 0)
-        return std::unexpected(errno_error("read", local::kOrigin));
-    return std::string(text.data(), static_cast<std::size_t>(size));
-}
-
-// Of a run before that one.
-bool is_of_earlier(const UniqueFd &tree, std::uint32_t run) {
-    const auto its = local::run_of(tree);
-    return its && *its && **its < run;
+    return error == std::errc() && end == text.data() + text.size() ? std::optional(out) : std::nullopt;
 }
 
 } // namespace
 
 std::string LocalTrees::tree_of(const node::Spec &spec) {
-    if (const auto job = slurm_job_of(spec))
-        return local::tree_name(spec.uid, *job);
-    return spec.job.empty() ? spec.name : spec.job;
+    return local::tree_of(spec.uid, spec.job, spec.name);
 }
 
-Expected<void> LocalTrees::give(node::Spec &spec, const UniqueFd &tree, const std::string &slot) {
-    const auto name = tree_of(spec);
-    for (auto &one : spec.local) {
-        auto made = local::make_directory(tree, local::place_of(settings_.base, name), slot,
-                                          {.uid = spec.uid, .gid = spec.gid}, one.path);
-        if (!made)
-            return propagate(made);
-        one.source = *made;
-    }
-    trees_.try_emplace(name);
+std::function<Expected<void>()> LocalTrees::maker(const node::Spec &spec) {
+    if (spec.local.empty())
+        return {};
+    return [tree = tree_of(spec), run = spec.run, owner = local::Owner{.uid = spec.uid, .gid = spec.gid},
+            wanted = spec.local]() -> Expected<void> {
+        const auto base = local::base_of(wanted.front().source);
+        auto directory = local::open_tree(base, tree, run);
+        if (!directory)
+            return propagate(directory);
+        for (const auto &one : wanted)
+            if (auto made = local::make_directory(*directory, local::place_of(base, tree), local::kMain,
+                                                  owner, one.path);
+                !made)
+                return propagate(made);
+        return {};
+    };
+}
+
+Expected<void> LocalTrees::name(node::Spec &spec) {
+    const auto tree = tree_of(spec);
+    if (!local::is_name(tree))
+        return failure("make local directories for", quote(tree), "that is no name of a job", EINVAL);
+    // Of a job of Slurm's a later run is known by its number.
+    local::SlurmTree about;
+    const auto is_it = [&](const local::FoundTree &one) { return one.name == tree; };
+    if (!local::read_tree_name(tree, about) && std::ranges::any_of(over_, is_it))
+        return failure("make local directories for", tree,
+                       "what was there under this name is just being put away: try again", EAGAIN);
+    for (auto &one : spec.local)
+        one.source = local::place_in(settings_.base, tree, local::kMain, one.path);
+    trees_.try_emplace(tree);
     return {};
 }
 
@@ -84,83 +81,124 @@ Expected<void> LocalTrees::give(node::Spec &spec) {
     spec.local_origin.clear();
     if (settings_.paths.empty())
         return {};
-    auto directory = local::open_tree(settings_.base, tree_of(spec), spec.run);
-    auto origin = directory ? read_origin(*directory) : propagate(directory);
-    if (!origin)
-        return propagate(origin);
-    spec.local_origin = origin->empty() ? fmt::format("{}-{}", spec.run, host_) : *origin;
+    spec.local_origin = fmt::format("{}-{}", spec.run, host_);
     for (const auto &path : settings_.paths)
         spec.local.push_back({.path = path, .source = {}});
-    return give(spec, *directory, local::kMain);
+    return name(spec);
 }
 
 Expected<void> LocalTrees::give_again(node::Spec &spec) {
-    if (spec.local.empty())
-        return {};
-    if (!local::is_name(spec.local_origin))
-        return failure("restore the local directories of", spec.name, "their origin is no name", EPROTO);
-    auto directory = local::open_tree(settings_.base, tree_of(spec), spec.run);
-    auto origin = directory ? read_origin(*directory) : propagate(directory);
-    if (!origin)
-        return propagate(origin);
-    if (origin->empty())
-        if (auto written = node::write_file(local::place_of(settings_.base, tree_of(spec)) / local::kOrigin,
-                                            spec.local_origin, 0600);
-            !written)
-            return written;
-    const bool is_main = origin->empty() || *origin == spec.local_origin;
-    return give(spec, *directory, is_main ? local::kMain : spec.local_origin);
+    return spec.local.empty() ? Expected<void>() : name(spec);
 }
 
 void LocalTrees::begin(uid_t uid, std::uint32_t job, std::uint32_t run) {
-    look_again();
     if (settings_.paths.empty())
         return;
-    if (auto opened = local::open_tree(settings_.base, local::tree_name(uid, job), run); !opened)
-        kLog.error("{}", opened.error().message());
+    begun_.push_back({.tree = local::tree_name(uid, job), .run = run});
+    look_again();
 }
 
-void LocalTrees::look() {
-    look_ = Deadline::after(kBetweenLooks);
-    auto found = local::look_into(settings_.base);
+std::string LocalTrees::look_after(const std::filesystem::path &base, const std::vector<Begun> &begun,
+                                   const std::vector<local::FoundTree> &over) {
+    for (const auto &one : begun)
+        if (auto opened = local::open_tree(base, one.tree, one.run); !opened)
+            kLog.error("{}", opened.error().message());
+    for (const auto &one : over)
+        if (auto aside = local::set_aside(base, one.name, one.identity); !aside)
+            kLog.error("{}", aside.error().message());
+    auto found = local::look_into(base);
     if (!found) {
         kLog.error("{}", found.error().message());
+        return "0\n";
+    }
+    auto out = fmt::format("{}\n", found->aside ? 1 : 0);
+    for (const auto &one : found->trees) {
+        if (out.size() > kMostText)
+            break; // others are told of when these have gone
+        if (!local::is_name(one.name))
+            continue; // none of ours
+        out += fmt::format("{} {} {} {} {}\n", one.name, one.identity.device, one.identity.inode,
+                           one.identity.born, one.run ? std::to_string(*one.run) : "-");
+    }
+    return out;
+}
+
+void LocalTrees::send_errand() {
+    look_ = Deadline::after(kBetweenLooks);
+    auto sent = peers::Errand::send(
+        "look after jobs' local directories",
+        [base = settings_.base, begun = begun_, over = over_] { return look_after(base, begun, over); },
+        Deadline::after(kErrandPatience));
+    if (!sent) {
+        kLog.error("{}", sent.error().message());
         return;
     }
-    for (const auto &name : found->trees)
-        trees_.try_emplace(name);
-    if (found->aside && !removal_)
+    errand_ = std::move(*sent);
+    begun_under_way_ = begun_.size();
+    over_under_way_ = over_.size();
+}
+
+void LocalTrees::take_errand() {
+    const auto text = errand_->take();
+    if (text && !*text)
+        return;
+    errand_.reset();
+    // A look finds what should have been moved and was not; what should have been written is tried again.
+    const bool some_are_aside = over_under_way_ != 0;
+    over_.erase(over_.begin(), std::next(over_.begin(), static_cast<std::ptrdiff_t>(over_under_way_)));
+    if (!text) {
+        kLog.error("{}", text.error().message());
+        return;
+    }
+    begun_.erase(begun_.begin(), std::next(begun_.begin(), static_cast<std::ptrdiff_t>(begun_under_way_)));
+    on_look(**text);
+    if (some_are_aside)
         remove_ = Deadline::after(0s);
-    if (settings_.paths.empty() && trees_.empty() && !found->aside)
+}
+
+void LocalTrees::on_look(const std::string &text) {
+    for (auto &[name, tree] : trees_)
+        tree.found.reset();
+    std::istringstream lines(text);
+    bool aside = false;
+    lines >> aside;
+    local::FoundTree one;
+    std::string run;
+    while (lines >> one.name >> one.identity.device >> one.identity.inode >> one.identity.born >> run) {
+        one.run = number_in<std::uint32_t>(run);
+        trees_[one.name].found = one;
+    }
+    if (aside && !removal_)
+        remove_ = Deadline::after(0s);
+    if (settings_.paths.empty() && trees_.empty() && !aside)
         look_.reset();
 }
 
 void LocalTrees::handle(const std::function<bool(const std::string &)> &is_used) {
-    if (look_ && look_->expired())
-        look();
+    if (errand_)
+        take_errand();
     for (auto at = trees_.begin(); at != trees_.end();) {
         auto &[name, tree] = *at;
         if (is_used(name)) {
-            tree = {};
+            tree = {.found = tree.found, .pause = {}, .ask = {}, .errand = {}, .asked_about = {}};
             ++at;
-            continue;
-        }
-        if (!is_over(name, tree)) {
+        } else if (!tree.found && !tree.errand) {
+            look_again(); // it finds the tree, or there is none
+            at = trees_.erase(at);
+        } else if (is_over(name, tree)) {
+            over_.push_back(tree.asked_about ? *tree.asked_about : *tree.found);
+            look_again();
+            at = trees_.erase(at);
+        } else {
             ++at;
-            continue;
         }
-        if (auto aside = tree.asked_about ? local::set_aside(settings_.base, name, tree.asked_about)
-                                          : local::set_aside(settings_.base, name);
-            !aside)
-            kLog.error("{}", aside.error().message());
-        else if (*aside)
-            remove_ = Deadline::after(0s);
-        at = trees_.erase(at); // a look finds what is still there
     }
     if (removal_ && removal_->ended())
         removal_.reset();
     if (remove_ && remove_->expired() && !removal_)
         begin_removal();
+    if (!errand_ && look_ && look_->expired())
+        send_errand();
 }
 
 bool LocalTrees::is_over(const std::string &name, Tree &tree) {
@@ -172,7 +210,7 @@ bool LocalTrees::is_over(const std::string &name, Tree &tree) {
         tree.ask = Deadline::after(tree.pause);
     }
     if (!tree.errand && tree.ask->expired())
-        ask(name, tree, {.id = about.job, .uid = about.uid});
+        ask(tree, {.id = about.job, .uid = about.uid});
     auto answer = tree.errand ? tree.errand->take() : Expected<std::optional<std::string>>(std::nullopt);
     if (tree.errand && answer && !*answer)
         return false;
@@ -182,7 +220,7 @@ bool LocalTrees::is_over(const std::string &name, Tree &tree) {
         using Fate = SlurmJob::Fate;
         if (!job)
             kLog.warning("{}: its local directories stay until it is known: {}", name, job.error().message());
-        else if (!job->known || is_of_earlier(tree.asked_about, job->restarts) ||
+        else if (!job->known || (tree.asked_about->run && *tree.asked_about->run < job->restarts) ||
                  (!job->completing && job->fate != Fate::stays && job->fate != Fate::preempted))
             return true;
     }
@@ -193,7 +231,7 @@ bool LocalTrees::is_over(const std::string &name, Tree &tree) {
     return false;
 }
 
-void LocalTrees::ask(const std::string &name, Tree &tree, const OwnedJob &job) {
+void LocalTrees::ask(Tree &tree, const OwnedJob &job) {
     const auto asking =
         std::ranges::count_if(trees_, [](const auto &one) { return one.second.errand.has_value(); });
     if (asking >= kMostErrands) {
@@ -201,14 +239,13 @@ void LocalTrees::ask(const std::string &name, Tree &tree, const OwnedJob &job) {
         return;
     }
     tree.ask.reset();
-    // What is heard is about this one, and not about one that a new run makes meanwhile.
-    auto directory = open_file(local::place_of(settings_.base, name), O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-    auto errand = directory ? SlurmErrand::about(*libraries_, job) : propagate(directory);
+    auto errand = SlurmErrand::about(*libraries_, job);
     if (!errand) {
         kLog.error("{}", errand.error().message());
         return;
     }
-    tree.asked_about = std::move(*directory);
+    // What is heard is about this one, and not about one that a new run makes meanwhile.
+    tree.asked_about = tree.found;
     tree.errand = std::move(*errand);
 }
 
@@ -228,6 +265,8 @@ void LocalTrees::watch(std::vector<pollfd> &fds) const {
     for (const auto &[name, tree] : trees_)
         if (tree.errand)
             fds.push_back({.fd = tree.errand->fd(), .events = POLLIN, .revents = 0});
+    if (errand_)
+        fds.push_back({.fd = errand_->fd(), .events = POLLIN, .revents = 0});
     std::vector<int> removing;
     if (removal_)
         removal_->watch(removing);
@@ -236,7 +275,7 @@ void LocalTrees::watch(std::vector<pollfd> &fds) const {
 }
 
 std::optional<Deadline> LocalTrees::next_deadline() const {
-    std::optional<Deadline> out = look_;
+    std::optional<Deadline> out = errand_ ? std::optional(errand_->deadline()) : look_;
     const auto consider = [&out](const std::optional<Deadline> &deadline) {
         if (deadline && (!out || deadline->when() < out->when()))
             out = deadline;

@@ -176,7 +176,8 @@ void Server::make_checked(node::Spec spec, std::string cgroups, ProxyShare share
                               .room = node::Room(options_.places.state, spec.name),
                               .init = options_.places.libraries.init(),
                               .cgroups = std::move(cgroups),
-                              .hide_unsavable = options_.elastic.hide_unsavable};
+                              .hide_unsavable = options_.elastic.hide_unsavable,
+                              .make_sources = LocalTrees::maker(spec)};
     auto prepared = plan.room.prepare(spec);
     auto made = prepared ? LiveNode::make(plan, share, std::move(meeting), options_.places, asker)
                          : Expected<LiveNode>(std::unexpected(prepared.error()));

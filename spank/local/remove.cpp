@@ -4,7 +4,6 @@
 #include "common/deadline.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
-#include "tree.hpp"
 
 #include <array>
 #include <cerrno>
@@ -218,8 +217,16 @@ Expected<Found> look_into(const std::filesystem::path &base) {
     Found out;
     for (const auto &name : *names) {
         out.aside = out.aside || name.starts_with(kAside);
-        if (name.starts_with(kTree))
-            out.trees.push_back(name.substr(kTree.size()));
+        if (!name.starts_with(kTree))
+            continue;
+        const auto tree = opened(*above, name.c_str());
+        if (!tree && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EXDEV))
+            continue; // it has just gone, or is none of ours
+        auto identity = tree ? identity_of(tree) : std::unexpected(errno_error("open", name));
+        auto run = identity ? run_of(tree) : propagate(identity);
+        if (!run)
+            return propagate(run);
+        out.trees.push_back({.name = name.substr(kTree.size()), .identity = *identity, .run = *run});
     }
     return out;
 }

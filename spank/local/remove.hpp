@@ -3,8 +3,11 @@
 #pragma once
 
 #include "common/error.hpp"
+#include "tree.hpp"
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,9 +19,14 @@ namespace singularity::local {
 // may wait.
 [[nodiscard]] std::vector<Error> remove_set_aside(const std::filesystem::path &base);
 
-// Names in BASE: of trees, and whether something is set aside.
+// What is in BASE: trees, and whether something is set aside.
+struct FoundTree {
+    std::string name;
+    Identity identity;
+    std::optional<std::uint32_t> run; // as run_of
+};
 struct Found {
-    std::vector<std::string> trees;
+    std::vector<FoundTree> trees;
     bool aside = false;
 };
 // Nothing where there is no BASE.

@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "tree.hpp"
 
+#include "common/deadline.hpp"
+#include "common/replace_file.hpp"
 #include "common/text.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 namespace singularity::local {
@@ -20,6 +28,11 @@ namespace {
 constexpr mode_t kRootsAlone = 0700;
 constexpr mode_t kPermissions = 07777;
 constexpr mode_t kAsTmp = 01777;
+constexpr mode_t kReadable = 0600;
+constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr const char *kLock = ".lock";
+// For others to have made or moved their trees: the disk may be busy.
+constexpr std::chrono::seconds kLockPatience{30};
 constexpr std::size_t kLongestName = 128;
 
 // Root's, and nobody else's to change.
@@ -66,60 +79,107 @@ Expected<void> make_of_user(int slot, const std::string &name, Owner owner) {
     return {};
 }
 
-Expected<UniqueFd> found_or_made(const std::filesystem::path &base, const std::string &tree) {
-    if (!is_name(tree))
-        return failure("make local directories for", quote(tree), "that is no name of a job", EINVAL);
-    auto above = open_base(base);
-    if (!above)
-        return above;
-    const auto place = place_of(base, tree);
-    return made_of_root(above->get(), place.filename().native(), place.native());
+// While it is held nobody else makes a tree or moves one. Only root can open the file.
+Expected<UniqueFd> locked(const UniqueFd &base, const std::filesystem::path &shown) {
+    UniqueFd out(openat(base.get(), kLock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!out)
+        return std::unexpected(errno_error("open", (shown / kLock).native()));
+    int code = 0;
+    const auto taken = [&] {
+        code = flock(out.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+        return code != EWOULDBLOCK && code != EINTR;
+    };
+    if (auto waited = wait_until(taken, Deadline::after(kLockPatience),
+                                 fmt::format("the lock {}", (shown / kLock).native()));
+        !waited)
+        return propagate(waited);
+    if (code != 0)
+        return std::unexpected(errno_error("lock", (shown / kLock).native(), code));
+    return out;
 }
 
-bool is_same(const struct stat &one, const struct stat &other) {
-    return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
-}
-
-Expected<bool> moved_aside(const std::filesystem::path &base, const std::string &tree, const UniqueFd *only) {
-    auto above = open_base(base);
-    if (!above)
-        return propagate(above);
-    const auto name = place_of(base, tree).filename().native();
+// With the lock. False: there is none.
+Expected<bool> moved_aside(const UniqueFd &base, const std::string &name) {
     for (int number = 0;; ++number) {
         const auto aside = fmt::format("{}{}.{}", kAside, number, name);
-        if (renameat(above->get(), name.c_str(), above->get(), aside.c_str()) != 0) {
-            if (errno == ENOENT)
-                return false;
-            if (errno == EEXIST || errno == ENOTEMPTY)
-                continue;
-            return std::unexpected(errno_error("move aside", (base / name).native()));
-        }
-        struct stat moved{};
-        struct stat meant{};
-        if (only == nullptr)
+        if (renameat2(base.get(), name.c_str(), base.get(), aside.c_str(), RENAME_NOREPLACE) == 0)
             return true;
-        if (fstatat(above->get(), aside.c_str(), &moved, AT_SYMLINK_NOFOLLOW) != 0 ||
-            fstat(only->get(), &meant) != 0)
-            return std::unexpected(errno_error("look at", (base / aside).native()));
-        if (is_same(moved, meant))
-            return true;
-        // A new run has begun just then: it keeps its own.
-        if (renameat2(above->get(), aside.c_str(), above->get(), name.c_str(), RENAME_NOREPLACE) != 0)
-            return std::unexpected(errno_error("move back", (base / aside).native()));
-        return false;
+        if (errno == ENOENT)
+            return false;
+        if (errno != EEXIST)
+            return std::unexpected(errno_error("move aside", name));
     }
 }
 
-// Beside its place, then renamed: others read it at the same time.
-Expected<void> write_run(const UniqueFd &tree, std::uint32_t run) {
-    const auto beside = fmt::format(".{}.{}", kRun, getpid());
-    const UniqueFd file(
-        openat(tree.get(), beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-    const auto text = std::to_string(run);
-    if (!file || write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-        renameat(tree.get(), beside.c_str(), tree.get(), kRun) != 0)
-        return std::unexpected(errno_error("write", kRun));
-    return {};
+std::int64_t nanoseconds(std::int64_t seconds, std::uint32_t rest) { return (seconds * kSecond) + rest; }
+
+// When nobody has changed the directory since the machine has started, whoever made it is gone.
+Expected<bool> is_from_before_start(const UniqueFd &tree) {
+    struct stat about{};
+    timespec now{};
+    timespec up{};
+    if (fstat(tree.get(), &about) != 0 || clock_gettime(CLOCK_REALTIME, &now) != 0 ||
+        clock_gettime(CLOCK_BOOTTIME, &up) != 0)
+        return std::unexpected(errno_error("look at", "a job's local directories"));
+    return about.st_mtim.tv_sec < now.tv_sec - up.tv_sec;
+}
+
+// An error of the lock or the name; else BASE and its lock, for as long as they are needed.
+struct Held {
+    UniqueFd base;
+    UniqueFd lock;
+    std::filesystem::path place; // of the tree
+    [[nodiscard]] std::string name() const { return place.filename().native(); }
+};
+Expected<Held> held(const std::filesystem::path &base, const std::string &tree) {
+    if (!is_name(tree))
+        return failure("make local directories for", quote(tree), "that is no name of a job", EINVAL);
+    auto above = open_base(base);
+    auto lock = above ? locked(*above, base) : propagate(above);
+    if (!lock)
+        return propagate(lock);
+    return Held{.base = *std::move(above), .lock = *std::move(lock), .place = place_of(base, tree)};
+}
+
+Expected<UniqueFd> made(const Held &base) {
+    return made_of_root(base.base.get(), base.name(), base.place.native());
+}
+
+Expected<void> write_run(const Held &base, std::uint32_t run) {
+    return replace_file(base.place / kRun, std::to_string(run), kReadable, Durable::kYes);
+}
+
+Expected<std::string> text_in(const UniqueFd &tree, const char *name) {
+    const UniqueFd file(openat(tree.get(), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!file && errno == ENOENT)
+        return std::string();
+    std::array<char, 2 * kLongestName> text{};
+    const ssize_t size = file ? read(file.get(), text.data(), text.size()) : -1;
+    if (size < 0)
+        return std::unexpected(errno_error("read", name));
+    return std::string(text.data(), static_cast<std::size_t>(size));
+}
+
+Expected<UniqueFd> opened_tree(const Held &base, std::uint32_t run) {
+    auto directory = made(base);
+    auto known = directory ? run_of(*directory) : propagate(directory);
+    if (!known)
+        return propagate(known);
+    const auto its = *known;
+    auto is_old = its ? Expected<bool>(*its < run) : is_from_before_start(*directory);
+    if (!is_old)
+        return propagate(is_old);
+    if (*is_old) {
+        if (auto aside = moved_aside(base.base, base.name()); !aside)
+            return propagate(aside);
+        directory = made(base);
+        if (!directory)
+            return directory;
+    }
+    if (*is_old || !its)
+        if (auto written = write_run(base, run); !written)
+            return propagate(written);
+    return directory;
 }
 
 } // namespace
@@ -136,6 +196,14 @@ bool read_tree_name(std::string_view name, SlurmTree &out) {
         return error == std::errc();
     };
     return take("u", out.uid) && take("-s", out.job) && name.empty();
+}
+
+std::string tree_of(uid_t uid, std::string_view job, const std::string &node) {
+    const auto end = job.rfind('-'); // "u1000-s17-0": step 0 of job 17
+    SlurmTree about;
+    if (end != std::string_view::npos && read_tree_name(job.substr(0, end), about) && about.uid == uid)
+        return std::string(job.substr(0, end));
+    return job.empty() ? node : std::string(job);
 }
 
 bool is_name(std::string_view name) {
@@ -155,55 +223,59 @@ Expected<UniqueFd> open_base(const std::filesystem::path &base) {
 }
 
 Expected<UniqueFd> open_tree(const std::filesystem::path &base, const std::string &tree, std::uint32_t run) {
-    auto directory = found_or_made(base, tree);
-    auto its = directory ? run_of(*directory) : propagate(directory);
-    if (!its)
-        return propagate(its);
-    auto known = *its;
-    if (known && *known < run) {
-        // Somebody else may be at it as well, and have made the new one already.
-        if (auto aside = set_aside(base, tree, *directory); !aside)
-            return propagate(aside);
-        directory = found_or_made(base, tree);
-        if (!directory)
-            return directory;
-        known.reset();
-    }
-    if (!known) // both write the same
-        if (auto written = write_run(*directory, run); !written)
-            return propagate(written);
-    return directory;
+    const auto above = held(base, tree);
+    if (!above)
+        return std::unexpected(above.error());
+    return opened_tree(*above, run);
 }
 
 Expected<UniqueFd> begin_tree(const std::filesystem::path &base, const std::string &tree) {
-    if (!is_name(tree))
-        return failure("make local directories for", quote(tree), "that is no name of a job", EINVAL);
-    if (auto aside = set_aside(base, tree); !aside)
+    const auto above = held(base, tree);
+    if (!above)
+        return std::unexpected(above.error());
+    if (auto aside = moved_aside(above->base, above->name()); !aside)
         return propagate(aside);
-    return found_or_made(base, tree);
+    return made(*above);
 }
 
 Expected<std::optional<std::uint32_t>> run_of(const UniqueFd &tree) {
-    const UniqueFd file(openat(tree.get(), kRun, O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!file && errno == ENOENT)
-        return std::nullopt;
-    std::array<char, 16> text{};
-    const ssize_t size = file ? read(file.get(), text.data(), text.size()) : -1;
-    if (size < 0)
-        return std::unexpected(errno_error("read", kRun));
+    const auto text = text_in(tree, kRun);
+    if (!text)
+        return std::unexpected(text.error());
     std::uint32_t out = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + size, out);
-    if (error != std::errc() || end != text.data() + size)
-        return failure("read", kRun, "it is no number of a run of a job");
+    const auto *const end = text->data() + text->size();
+    const auto [parsed, error] = std::from_chars(text->data(), end, out);
+    if (error != std::errc() || parsed != end)
+        return std::nullopt;
     return out;
 }
 
-Expected<bool> set_aside(const std::filesystem::path &base, const std::string &tree) {
-    return moved_aside(base, tree, nullptr);
+Expected<std::string> origin_of(const UniqueFd &tree) { return text_in(tree, kOrigin); }
+
+Expected<Identity> identity_of(const UniqueFd &directory) {
+    struct statx about{};
+    if (statx(directory.get(), "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &about) != 0)
+        return std::unexpected(errno_error("look at", "a job's local directories"));
+    const bool says = (about.stx_mask & STATX_BTIME) != 0;
+    return Identity{.device = makedev(about.stx_dev_major, about.stx_dev_minor),
+                    .inode = about.stx_ino,
+                    .born = says ? nanoseconds(about.stx_btime.tv_sec, about.stx_btime.tv_nsec) : 0};
 }
 
-Expected<bool> set_aside(const std::filesystem::path &base, const std::string &tree, const UniqueFd &only) {
-    return moved_aside(base, tree, &only);
+Expected<bool> set_aside(const std::filesystem::path &base, const std::string &tree, const Identity &only) {
+    const auto above = held(base, tree);
+    if (!above)
+        return std::unexpected(above.error());
+    const UniqueFd found(
+        openat(above->base.get(), above->name().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!found && errno == ENOENT)
+        return false;
+    if (!found)
+        return std::unexpected(errno_error("open", above->place.native()));
+    auto identity = identity_of(found);
+    if (!identity)
+        return propagate(identity);
+    return *identity == only ? moved_aside(above->base, above->name()) : false;
 }
 
 std::filesystem::path place_of(const std::filesystem::path &base, const std::string &tree) {
@@ -239,6 +311,32 @@ Expected<std::filesystem::path> make_directory(const UniqueFd &tree, const std::
     if (auto made = make_of_user(directory->get(), name, owner); !made)
         return propagate(made);
     return where / slot / name;
+}
+
+std::filesystem::path place_in(const std::filesystem::path &base, const std::string &tree,
+                               const std::string &slot, const std::filesystem::path &path) {
+    return place_of(base, tree) / slot / directory_name(path);
+}
+
+std::filesystem::path base_of(const std::filesystem::path &place) {
+    return place.parent_path().parent_path().parent_path();
+}
+
+Expected<std::string> slot_for(const std::filesystem::path &base, const std::string &tree, std::uint32_t run,
+                               const std::string &origin) {
+    if (!is_name(origin))
+        return failure("restore the local directories of", tree, "their origin is no name", EPROTO);
+    const auto above = held(base, tree);
+    if (!above)
+        return std::unexpected(above.error());
+    auto directory = opened_tree(*above, run);
+    auto first = directory ? origin_of(*directory) : propagate(directory);
+    if (!first)
+        return propagate(first);
+    if (first->empty())
+        if (auto written = replace_file(above->place / kOrigin, origin, kReadable, Durable::kYes); !written)
+            return propagate(written);
+    return first->empty() || *first == origin ? kMain : origin;
 }
 
 } // namespace singularity::local

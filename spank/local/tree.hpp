@@ -33,42 +33,70 @@ struct SlurmTree {
 };
 [[nodiscard]] bool read_tree_name(std::string_view name, SlurmTree &out);
 
+// That of a virtual node, by what it is a node of: of a step of Slurm's the job's, so that all of its steps
+// share it. job: empty, if the node is of none.
+[[nodiscard]] std::string tree_of(uid_t uid, std::string_view job, const std::string &node);
+
 // A name of a tree or a slot: no slash, no dot in front.
 [[nodiscard]] bool is_name(std::string_view name);
 
 // BASE itself, which must be root's alone, with mode 0700; made if it is not there.
 [[nodiscard]] Expected<UniqueFd> open_base(const std::filesystem::path &base);
 
-// The tree's directory, made if it is not there. That of an earlier run is moved aside: what was in it is in
-// a checkpoint, or lost with that run.
+// Steps, nodes and the agent are at the same trees at the same time: what follows has a lock of BASE while it
+// makes one or moves one aside, and waits for it with a deadline. All of it waits for the disk.
+
+// The tree's directory, made if it is not there. Name and owner of a tree are Slurm's word, its run that of
+// the job's own processes: one that lies loses what is its own, and none of anybody else's. That of an
+// earlier run is moved aside: what was in it is in a checkpoint, or lost with that run. So is one of an
+// unknown run that is as it was before the machine started, since the run that made it has lost this host.
 [[nodiscard]] Expected<UniqueFd> open_tree(const std::filesystem::path &base, const std::string &tree,
                                            std::uint32_t run);
 // The same for who begins a run and does not know its number: whatever there is is of an earlier one.
 [[nodiscard]] Expected<UniqueFd> begin_tree(const std::filesystem::path &base, const std::string &tree);
-// The run of a tree, as far as it is known.
+// The run of a tree. Nothing: it is not known; a loss of power leaves such trees.
 [[nodiscard]] Expected<std::optional<std::uint32_t>> run_of(const UniqueFd &tree);
+// The origin of what is in `main`. Empty: no restore has brought anything.
+[[nodiscard]] Expected<std::string> origin_of(const UniqueFd &tree);
 
-// Moves it aside at once: a new one of that name may be made. False: there is none.
-[[nodiscard]] Expected<bool> set_aside(const std::filesystem::path &base, const std::string &tree);
-// The same for who has the tree open, which may have been moved aside by another since.
+// A directory, and no later one that has its name or its inode.
+struct Identity {
+    std::uint64_t device = 0;
+    std::uint64_t inode = 0;
+    std::int64_t born = 0; // ns since 1970; 0: the file system does not say
+    bool operator==(const Identity &) const = default;
+};
+[[nodiscard]] Expected<Identity> identity_of(const UniqueFd &directory);
+
+// Moves it aside at once, if it is that one: a new one of that name may be made. False: it is not there.
 [[nodiscard]] Expected<bool> set_aside(const std::filesystem::path &base, const std::string &tree,
-                                       const UniqueFd &only);
+                                       const Identity &only);
 
 // Where it lies. Nothing in BASE that has another kind of name is touched.
 [[nodiscard]] std::filesystem::path place_of(const std::filesystem::path &base, const std::string &tree);
 inline constexpr std::string_view kTree = "job.";
 inline constexpr std::string_view kAside = ".gone."; // and a number, and the name that it had
 
-// Makes the user's directory of a slot that is seen as that path, if it is not there. where: the tree's name
-// on the host. Where the directory lies.
 struct Owner {
     uid_t uid = 0;
     gid_t gid = 0;
 };
+// Makes the user's directory of a slot that is seen as that path, if it is not there. where: the tree's name
+// on the host. Where the directory lies.
 [[nodiscard]] Expected<std::filesystem::path> make_directory(const UniqueFd &tree,
                                                              const std::filesystem::path &where,
                                                              const std::string &slot, Owner owner,
                                                              const std::filesystem::path &path);
+// Where it lies in a slot.
+[[nodiscard]] std::filesystem::path place_in(const std::filesystem::path &base, const std::string &tree,
+                                             const std::string &slot, const std::filesystem::path &path);
+// The BASE of such a place.
+[[nodiscard]] std::filesystem::path base_of(const std::filesystem::path &place);
+
+// The slot of a node that is restored with the directories of that origin: `main` if they are the first that
+// come to this tree, and of all nodes that had the same; else one of their own.
+[[nodiscard]] Expected<std::string> slot_for(const std::filesystem::path &base, const std::string &tree,
+                                             std::uint32_t run, const std::string &origin);
 // Its name: "var_tmp" of "/var/tmp", and no other path's.
 [[nodiscard]] std::string directory_name(const std::filesystem::path &path);
 

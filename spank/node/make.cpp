@@ -143,6 +143,9 @@ Expected<void> become_init(const MakePlan &plan) {
         return fail("make", "namespaces");
     if (sethostname(plan.spec.hostname.data(), plan.spec.hostname.size()) != 0)
         return fail("set the hostname", plan.spec.hostname);
+    if (plan.make_sources)
+        if (auto made = plan.make_sources(); !made)
+            return made;
     if (auto mounted = enter_own_mounts(plan.room, plan.spec); !mounted)
         return mounted;
     auto listener = listen_unix("/run/singularity/init.sock", 0600, kBacklog);

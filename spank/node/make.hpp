@@ -7,6 +7,7 @@
 #include "record.hpp"
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,6 +22,9 @@ struct MakePlan {
     std::filesystem::path init;
     std::string cgroups;        // /proc/PID/cgroup of who asks for it: the node's as well
     bool hide_unsavable = true; // hidden_calls.hpp
+    // Called by the node's own first process before anything is mounted; may wait for a disk. Null: nothing
+    // is to be done.
+    std::function<Expected<void>()> make_sources;
 };
 
 // The agent's end. Nothing blocks: step() is called when fd() is readable. Nothing goes on before allow(): if

@@ -166,12 +166,19 @@ Expected<void> enter_own_mounts(const Room &room, const Spec &spec) {
         open_tree(before->get(), "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE));
     if (!root)
         return std::unexpected(errno_error("copy", "the mounts of the host"));
-    std::vector<std::pair<UniqueFd, std::string>> binds;
+    struct Bind {
+        UniqueFd tree;
+        std::string target;
+        bool is_of_user = false;
+    };
+    std::vector<Bind> binds;
     for (const auto &external : room.external_mounts(spec)) {
         const auto source = external.source.relative_path(); // as the agent sees it
-        binds.emplace_back(open_tree(before->get(), source.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC),
-                           external.mount_point);
-        if (!binds.back().first)
+        binds.push_back(
+            {.tree = UniqueFd(open_tree(before->get(), source.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC)),
+             .target = external.mount_point,
+             .is_of_user = external.kept});
+        if (!binds.back().tree)
             return std::unexpected(errno_error("take into the node", external.source.native()));
     }
     if (auto changed = change_root(root); !changed)
@@ -187,9 +194,13 @@ Expected<void> enter_own_mounts(const Room &room, const Spec &spec) {
     for (const auto &one : spec.local)
         if (auto hidden = clear_below(one.path); !hidden)
             return hidden;
-    for (const auto &[tree, target] : binds)
-        if (move_mount(tree.get(), "", AT_FDCWD, target.c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0)
-            return std::unexpected(errno_error("mount in the node", target));
+    for (const auto &bind : binds) {
+        if (move_mount(bind.tree.get(), "", AT_FDCWD, bind.target.c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0)
+            return std::unexpected(errno_error("mount in the node", bind.target));
+        if (bind.is_of_user && ::mount(nullptr, bind.target.c_str(), nullptr,
+                                       MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV, nullptr) != 0)
+            return std::unexpected(errno_error("mount without devices", bind.target));
+    }
     return {};
 }
 

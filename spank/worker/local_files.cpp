@@ -21,7 +21,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <grp.h>
+#include <linux/openat2.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -54,16 +56,23 @@ struct Run {
     std::uint64_t largest = 0; // that it may write; 0: no limit
 };
 
+// The user's processes of any other group may neither trace tar, nor take its descriptors, nor change its
+// limits (ptrace(2), "Ptrace access mode checking"): the archive and the agent's cgroup are not theirs.
+// No user has it, and it gives access to nothing; the user's group is one of the supplementary ones.
+constexpr gid_t kNobodysGroup = static_cast<gid_t>(-2);
+constexpr rlim_t kMostMemory = rlim_t{1} << 30U; // names of a directory are sorted there
+
 [[noreturn]] void become_tar(const Run &run, const std::vector<gid_t> &groups,
                              const std::vector<char *> &arguments, int words) {
     const auto &user = *run.user;
     const rlimit largest{.rlim_cur = run.largest, .rlim_max = run.largest};
+    const rlimit memory{.rlim_cur = kMostMemory, .rlim_max = kMostMemory};
     umask(0);
     if (fchdir(run.directory) != 0 || dup2(run.in, STDIN_FILENO) < 0 || dup2(run.out, STDOUT_FILENO) < 0 ||
         dup2(words, STDERR_FILENO) < 0 || (run.largest != 0 && setrlimit(RLIMIT_FSIZE, &largest) != 0) ||
-        setgroups(groups.size(), groups.data()) != 0 || setresgid(user.gid, user.gid, user.gid) != 0 ||
-        setresuid(user.uid, user.uid, user.uid) != 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) // a change of ids takes it back
+        setrlimit(RLIMIT_DATA, &memory) != 0 || setgroups(groups.size(), groups.data()) != 0 ||
+        setresgid(kNobodysGroup, kNobodysGroup, kNobodysGroup) != 0 ||
+        setresuid(user.uid, user.uid, user.uid) != 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         _exit(EXIT_FAILURE);
     close_range(STDERR_FILENO + 1, ~0U, 0);
     std::array<char *, 3> environment{const_cast<char *>("PATH=/usr/bin:/bin"),
@@ -74,6 +83,32 @@ struct Run {
     _exit(write(STDERR_FILENO, kNone.data(), kNone.size()) < 0 ? EXIT_FAILURE : EXIT_FAILURE + 1);
 }
 
+// Ended by a signal, or stopped, which its user can do: as a shell says it.
+constexpr int kBySignal = 128;
+
+// The first process of a PID namespace, and root's: when it ends, be it because the worker does, so does all
+// that is in there, whatever it has made of itself.
+[[noreturn]] void watch_over_tar(const Run &run, const std::vector<gid_t> &groups,
+                                 const std::vector<char *> &arguments, int words) {
+    pollfd worker{.fd = words, .events = 0, .revents = 0};
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || poll(&worker, 1, 0) != 0)
+        _exit(EXIT_FAILURE);
+    const pid_t tar = fork();
+    if (tar == 0)
+        become_tar(run, groups, arguments, words);
+    int status = 0;
+    for (;;) {
+        const pid_t changed = tar < 0 ? tar : waitpid(tar, &status, WUNTRACED);
+        if (changed < 0 && errno == EINTR)
+            continue;
+        if (changed < 0)
+            _exit(EXIT_FAILURE + 1);
+        if (WIFSTOPPED(status))
+            _exit(kBySignal + WSTOPSIG(status));
+        _exit(WIFSIGNALED(status) ? kBySignal + WTERMSIG(status) : WEXITSTATUS(status));
+    }
+}
+
 class Tar {
   public:
     static Expected<Tar> start(const Run &run) {
@@ -82,17 +117,22 @@ class Tar {
             return std::unexpected(errno_error("make a pipe for", "tar"));
         UniqueFd reader(ends[0]);
         const UniqueFd writer(ends[1]);
-        const std::vector<gid_t> groups(run.user->groups.begin(), run.user->groups.end());
+        std::vector<gid_t> groups(run.user->groups.begin(), run.user->groups.end());
+        groups.push_back(run.user->gid);
         std::vector<char *> arguments;
         arguments.reserve(run.arguments.size() + 1);
         for (const char *const one : run.arguments)
             arguments.push_back(const_cast<char *>(one)); // execve does not write
         arguments.push_back(nullptr);
-        const pid_t child = fork();
+        // As fork(2), which has no flags: the worker has one thread, and what it starts later is to be in
+        // its own namespace.
+        const auto child = static_cast<pid_t>(syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0));
         if (child < 0)
             return std::unexpected(errno_error("start", "tar"));
-        if (child == 0)
-            become_tar(run, groups, arguments, writer.get());
+        if (child == 0) {
+            reader.reset();
+            watch_over_tar(run, groups, arguments, writer.get());
+        }
         return Tar(child, std::move(reader));
     }
     Tar(Tar &&other) noexcept
@@ -112,7 +152,6 @@ class Tar {
     Expected<int> wait(AgentLink &agent, const Deadline &deadline, const std::function<void()> &progress) {
         int status = 0;
         for (;;) {
-            // Its end closes the pipe, unless somebody has taken it over: the user may.
             pollfd watched{.fd = words_ ? words_.get() : -1, .events = POLLIN, .revents = 0};
             if (poll(&watched, 1, kLook) > 0)
                 hear();
@@ -161,13 +200,21 @@ class Tar {
 
 bool is_good(int status, int worst) { return WIFEXITED(status) && WEXITSTATUS(status) <= worst; }
 
+// 0: none.
+int signal_of(int status) {
+    if (WIFSIGNALED(status))
+        return WTERMSIG(status);
+    return WEXITSTATUS(status) > kBySignal ? WEXITSTATUS(status) - kBySignal : 0;
+}
+
 // tar's last line only says that there were others.
 std::string reason(const Tar &tar, int status) {
     for (const auto &line : tar.said())
         if (line.find("Exiting with failure") == std::string::npos)
             return line;
-    return WIFSIGNALED(status) ? fmt::format("tar was ended by signal {}", WTERMSIG(status))
-                               : fmt::format("tar ended with exit status {}", WEXITSTATUS(status));
+    if (const int signal = signal_of(status); signal != 0)
+        return fmt::format("tar was ended or stopped by signal {}", signal);
+    return fmt::format("tar ended with exit status {}", WEXITSTATUS(status));
 }
 
 std::uint64_t size_of(int file) {
@@ -178,6 +225,67 @@ std::uint64_t size_of(int file) {
 // Its name and those above are root's.
 Expected<UniqueFd> open_directory(const std::filesystem::path &path) {
     return open_file(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+}
+
+// Where a node's directories lie, and which of the job's they are.
+struct Slot {
+    std::filesystem::path base;
+    std::string tree;
+    std::string name;
+    std::string origin;
+};
+
+// What the node sees there, be it a link: a user cannot mount anything, and nothing else is asked for it.
+Expected<local::Identity> seen_by(const node::Record &record, const std::string &path) {
+    const auto place = fmt::format("/proc/{}/root", record.init.pid);
+    const UniqueFd root(open(place.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    open_how how{.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC,
+                 .mode = 0,
+                 .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+    const UniqueFd seen(
+        root ? static_cast<int>(syscall(SYS_openat2, root.get(), path.c_str(), &how, sizeof(how))) : -1);
+    if (!seen)
+        return std::unexpected(errno_error("look at the node's", path));
+    return local::identity_of(seen);
+}
+
+// The directory in a slot. An error of code ESTALE: it is not what the node has mounted.
+Expected<UniqueFd> mounted_of(const node::Record &record, const Slot &slot, std::size_t number) {
+    const auto &path = record.spec.local[number].path;
+    auto seen = seen_by(record, path);
+    auto directory = seen ? open_directory(local::place_in(slot.base, slot.tree, slot.name, path))
+                          : Expected<UniqueFd>(propagate(seen));
+    auto identity = directory ? local::identity_of(*directory) : propagate(directory);
+    if (!identity)
+        return propagate(identity);
+    if (*identity != *seen)
+        return failure("save", path, "what the node has mounted there is not its job's any more", ESTALE);
+    return directory;
+}
+
+Expected<Slot> slot_of(const node::Record &record) {
+    const auto &spec = record.spec;
+    Slot out{.base = local::base_of(spec.local.front().source),
+             .tree = local::tree_of(spec.uid, spec.job, spec.name),
+             .name = local::kMain,
+             .origin = spec.local_origin};
+    if (auto mounted = mounted_of(record, out, 0)) {
+        auto tree = open_directory(local::place_of(out.base, out.tree));
+        auto first = tree ? local::origin_of(*tree) : propagate(tree);
+        if (!first)
+            return propagate(first);
+        if (!first->empty())
+            out.origin = *first;
+        return out;
+    }
+    out.name = spec.local_origin;
+    if (auto mounted = mounted_of(record, out, 0); !mounted) {
+        auto why = std::move(mounted.error());
+        if (why.code == ESTALE || why.code == ENOENT)
+            why.code = EOPNOTSUPP; // it cannot be saved as it is, and its user is told
+        return std::unexpected(std::move(why));
+    }
+    return out;
 }
 
 std::unexpected<Error> exceeded(const std::string &path, std::uint64_t quota) {
@@ -240,15 +348,40 @@ std::vector<std::uint64_t> cuts_of(int archive) {
 
 } // namespace
 
-Expected<void> save_local(const node::Spec &spec, std::uint64_t quota, int images, AgentLink &agent,
-                          const Deadline &deadline, const Notice &notice) {
+Expected<void> take_local(node::Spec &spec) {
+    if (spec.local.empty())
+        return {};
+    const auto base = local::base_of(spec.local.front().source);
+    const auto name = local::tree_of(spec.uid, spec.job, spec.name);
+    auto slot = local::slot_for(base, name, spec.run, spec.local_origin);
+    auto tree = slot ? local::open_tree(base, name, spec.run) : propagate(slot);
+    if (!tree)
+        return propagate(tree);
+    for (auto &one : spec.local) {
+        auto made = local::make_directory(*tree, local::place_of(base, name), *slot,
+                                          {.uid = spec.uid, .gid = spec.gid}, one.path);
+        if (!made)
+            return propagate(made);
+        one.source = *made;
+    }
+    return {};
+}
+
+Expected<std::string> save_local(const node::Record &record, std::uint64_t quota, int images,
+                                 AgentLink &agent, const Deadline &deadline, const Notice &notice) {
+    const auto &spec = record.spec;
+    if (spec.local.empty())
+        return spec.local_origin;
+    auto slot = slot_of(record);
+    if (!slot)
+        return propagate(slot);
     const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
     if (!null)
         return std::unexpected(errno_error("open", "/dev/null"));
     std::uint64_t left = quota;
     for (std::size_t number = 0; number < spec.local.size(); ++number) {
         const auto &path = spec.local[number].path;
-        auto directory = open_directory(spec.local[number].source);
+        auto directory = mounted_of(record, *slot, number);
         if (!directory)
             return propagate(directory);
         const auto name = archive_name(number);
@@ -273,7 +406,7 @@ Expected<void> save_local(const node::Spec &spec, std::uint64_t quota, int image
                                 [&] { agent.progress("saving local directories", size_of(archive.get())); });
         if (!status)
             return propagate(status);
-        if (quota != 0 && WIFSIGNALED(*status) && WTERMSIG(*status) == SIGXFSZ)
+        if (quota != 0 && signal_of(*status) == SIGXFSZ)
             return exceeded(path, quota);
         if (!is_good(*status, kSomeDiffer))
             return failure("save", path, reason(*tar, *status));
@@ -291,9 +424,9 @@ Expected<void> save_local(const node::Spec &spec, std::uint64_t quota, int image
             return exceeded(path, quota);
         left -= quota != 0 ? size : 0;
         if (auto closed = archive.close(); !closed)
-            return closed;
+            return propagate(closed);
     }
-    return {};
+    return slot->origin;
 }
 
 host::Cuts cuts_of_local(int images) {

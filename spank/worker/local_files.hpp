@@ -17,14 +17,19 @@ namespace singularity::worker {
 
 using Notice = std::function<void(std::string)>;
 
-// Into the directory of images, while the node stands still. Code EOPNOTSUPP: there is more than `quota`
-// bytes (0: no limit). notice: hears of what could not be read.
-[[nodiscard]] Expected<void> save_local(const node::Spec &spec, std::uint64_t quota, int images,
-                                        AgentLink &agent, const Deadline &deadline, const Notice &notice);
+// Into the directory of images, while the node stands still: what it has mounted there, if that is its job's.
+// Code EOPNOTSUPP: it is not, or there is more than `quota` bytes (0: no limit). notice: hears of what could
+// not be read. The origin of what has been saved.
+[[nodiscard]] Expected<std::string> save_local(const node::Record &record, std::uint64_t quota, int images,
+                                               AgentLink &agent, const Deadline &deadline,
+                                               const Notice &notice);
 
 // Where chunks of the store should begin, so that a file that has not changed is found there: the larger
 // files in the archives of a directory of images. Archives are the user's: what is no archive has no cuts.
 [[nodiscard]] host::Cuts cuts_of_local(int images);
+
+// Makes those of a node that is restored, and says in `spec` where they lie.
+[[nodiscard]] Expected<void> take_local(node::Spec &spec);
 
 // Before the node is restored: from the directory of images, where nothing of them stays. Several nodes of a
 // job may have the same directories: the first one's archives take the place of what is there, of those of

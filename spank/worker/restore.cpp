@@ -235,7 +235,7 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
     auto go = await_go(agent, streams);
     if (!go)
         return propagate(go);
-    const auto &record = go->record;
+    auto &record = go->record;
     const node::Room room(go->place.state, record.spec.name);
     agent::ImageReport report;
     report.node = record.spec.name;
@@ -264,6 +264,8 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
         return propagate(loaded);
     if (auto copied = copy_logs(staging->path(), room.path()); !copied)
         return propagate(copied);
+    if (auto taken = take_local(record.spec); !taken)
+        return propagate(taken);
     if (auto loaded = load_local(record.spec, staging->directory(), agent, Deadline::after(kLoadPatience));
         !loaded)
         return propagate(loaded);

@@ -185,11 +185,12 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
                                "(files.largest_copy_mib, files.all_copies_mib): if what it holds now "
                                "is changed later, a restore cannot undo that",
                                quote(name)));
-    if (auto saved = save_local(job_.record.spec, local_quota_, directory->get(), agent_,
-                                Deadline::after(kLocalPatience),
-                                [&report](std::string text) { add_notice(report, std::move(text)); });
-        !saved)
-        return saved;
+    auto origin =
+        save_local(job_.record, local_quota_, directory->get(), agent_, Deadline::after(kLocalPatience),
+                   [&report](std::string text) { add_notice(report, std::move(text)); });
+    if (!origin)
+        return propagate(origin);
+    local_origin_ = *std::move(origin);
     report.host_bytes = dumped->bytes;
     report.processes = dumped->processes;
     // The agent writes no more of it until the node runs again.
@@ -224,7 +225,8 @@ Expected<void> Saving::store_images(store::Writer &writer) {
 }
 
 Expected<void> Saving::describe(store::Writer &writer) const {
-    const auto &record = job_.record;
+    auto record = job_.record;
+    record.spec.local_origin = local_origin_;
     store::Attributes attributes{{kRecord, node::encoded(record)}};
     if (!job_.part_of.empty())
         attributes.emplace_back(kRanks, std::string(job_.ranks.begin(), job_.ranks.end()));

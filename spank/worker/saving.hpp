@@ -65,6 +65,7 @@ class Saving {
     Deadline::Clock::time_point begun_;                 // the cut that counts
     Config::Files files_;
     std::uint64_t local_quota_ = 0; // bytes
+    std::string local_origin_;      // of what has been saved
     std::vector<UniqueFd> written_; // files whose content the checkpoint relies on
     bool touched_ = false;          // the node may not run as it did
     bool lost_ = false;

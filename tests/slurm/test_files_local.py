@@ -3,6 +3,7 @@
 
 import re
 import shlex
+import time
 
 import pytest
 from conftest import elastic_up
@@ -62,7 +63,11 @@ def described():
                              about.st_blocks < 100 if about.st_size > 1 << 30 else None)
     return out
 
+def bare():
+    with open("/proc/self/mountinfo") as mounts:
+        return {fields[4]: {"nosuid", "nodev"} <= {*fields[5].split(",")} for fields in map(str.split, mounts)}
 assert stat.S_IMODE(os.stat("/tmp").st_mode) == 0o1777 and os.access("/tmp", os.W_OK)
+assert bare()["/tmp"] and bare()["/var/tmp"]
 with open("/tmp/from-script") as file:
     assert file.read() == "from the script\n"
 assert os.listdir("/var/tmp") == []
@@ -97,6 +102,7 @@ os.unlink("/tmp/d/deep/er/socket"); os.unlink("/tmp/d/log")
 after = described()
 after.pop("/tmp/from-script")
 changed = {"/tmp/d", "/tmp/d/deep/er"} # their time and links: names have come and gone
+assert bare()["/tmp"] and bare()["/var/tmp"]
 wrong = {path: (before.get(path), after.get(path)) for path in {*before, *after} - changed if before.get(path) != after.get(path)}
 assert wrong == {}, wrong
 with open("/tmp/result", "w") as file:
@@ -127,7 +133,7 @@ def cluster(release):
 @pytest.fixture(autouse=True)
 def fresh(cluster):
     for host in [cluster.controller, *cluster.nodes]:
-        host.run("rm -rf /shared/end /shared/number /shared/alive-* /tmp/seen-by-all; echo host >/tmp/seen-by-all; chmod 666 /tmp/seen-by-all")
+        host.run("rm -rf /shared/end /shared/number /shared/beside /shared/alive-* /tmp/seen-by-all; echo host >/tmp/seen-by-all; chmod 666 /tmp/seen-by-all")
     yield
     for job in cluster.slurm("squeue", "-h", "-o", "%i").split():  # of a test that has failed
         cluster.slurm("scancel", job, check=False)
@@ -135,7 +141,7 @@ def fresh(cluster):
 
 
 def trees(cluster):
-    return {host.name: host.run(f"ls -A {BASE}", check=False).stdout.split() for host in cluster.nodes}
+    return {host.name: host.run(f"ls -A {BASE} | grep -vxF .lock", check=False).stdout.split() for host in cluster.nodes}
 
 
 def gone(cluster):
@@ -257,6 +263,80 @@ def test_more_than_the_quota_is_not_saved(cluster):
     assert done.returncode != 0, done
     wait_for(lambda: "cannot save /tmp: the job's local directories on this host hold more than 1 GiB" in output(cluster, job), PATIENCE, "its user to be told")
     assert "/tmp/large" in end(cluster, job)
+
+
+# A process of the user's beside its job: what it could do to the tar that saves it, with the same uid.
+BESIDE = r"""
+import os, resource, signal, sys, time
+end = time.monotonic() + 100
+while time.monotonic() < end and not os.path.exists("/shared/end"):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/comm") as comm:
+                if comm.read() != "tar\n" or os.stat(f"/proc/{pid}").st_uid != os.getuid():
+                    continue
+            if sys.argv[1] == "stop":
+                os.kill(int(pid), signal.SIGSTOP)
+                continue
+            said = "kept out"
+            for way in (lambda: open(f"/proc/{pid}/mem", "rb").close(), lambda: os.readlink(f"/proc/{pid}/fd/1"),
+                        lambda: resource.prlimit(int(pid), resource.RLIMIT_NOFILE)):
+                try:
+                    way()
+                    said = "came in"
+                except PermissionError:
+                    pass
+        except OSError:
+            continue # it has just ended
+        with open("/shared/beside", "a") as file:
+            file.write(said + "\n")
+    time.sleep(0.002)
+"""
+MANY = "mkdir /tmp/many; cd /tmp/many; seq 20000 | xargs touch; echo 1 >/shared/number; while [ ! -e /shared/end ]; do sleep 0.1; done"
+
+
+@pytest.mark.parametrize("what", ["look", "stop"])
+def test_the_user_does_not_get_into_what_saves_the_job(cluster, what):
+    """Who looks sees neither its memory nor its descriptors. One who stops it has that save fail, at once, and nothing else."""
+    job = submit(cluster, f"{python(BESIDE)} {what} &", f"srun --overlap sh -c '{MANY}'", "wait")
+    wait_for(lambda: number(cluster) == 1, PATIENCE, "the files to be there")
+    began = time.monotonic()
+    done = ctl(cluster, "checkpoint", job)
+    if what == "look":
+        assert done.returncode == 0, done
+        assert set(cluster.controller.run(["cat", "/shared/beside"]).stdout.split("\n")) == {"kept out", ""}
+    else:
+        assert done.returncode != 0, done
+        assert time.monotonic() - began < 60
+        host = cluster.host(cluster.job(job)["NodeList"])
+        assert "cannot save /tmp: tar was ended or stopped by signal" in host.run(["cat", "/var/log/singularityd.log"]).stdout
+    end(cluster, job)
+
+
+def test_a_slow_disk_does_not_hold_up_the_agent(cluster):
+    """One that is so slow that the lock of all directories is held meanwhile: nothing of a job that ends can be put away, and others are saved as ever."""
+    host = cluster.nodes[0]
+    on_it = ["-N1", "-n1", f"-w{host.name}"]
+    stays = submit(cluster, "srun sh -c 'while [ ! -e /shared/end ]; do echo 1 >/shared/number; sleep 0.1; done'", options=on_it)
+    goes = submit(cluster, "srun sh -c 'touch /shared/alive-0; sleep 1000'", options=on_it)
+    wait_for(lambda: number(cluster) == 1 and host.run("ls /shared/alive-0", check=False).returncode == 0, PATIENCE, "both to run")
+    host.run("rm -f /run/let-go /run/held")
+    host.run(f"timeout 100 flock {BASE}/.lock sh -c 'touch /run/held; while [ ! -e /run/let-go ]; do sleep 0.1; done' >/dev/null 2>&1 </dev/null &")
+    try:
+        wait_for(lambda: host.run("ls /run/held", check=False).returncode == 0, PATIENCE, "the lock")
+        cluster.slurm("scancel", str(goes))
+        cluster.wait_job(goes, ("CANCELLED",), seconds=PATIENCE)
+        until = time.monotonic() + 12
+        while time.monotonic() < until:
+            began = time.monotonic()
+            done = ctl(cluster, "checkpoint", stays)
+            assert done.returncode == 0, done
+            assert time.monotonic() - began < 10
+        assert any(f"-s{goes}" in name for name in trees(cluster)[host.name])
+    finally:
+        host.run("touch /run/let-go")
+    wait_for(lambda: not any(f"-s{goes}" in name for name in trees(cluster)[host.name]), PATIENCE, "what was left of it to go")
+    end(cluster, stays)
 
 
 def test_a_job_that_is_cancelled_leaves_nothing(cluster):

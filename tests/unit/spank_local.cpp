@@ -5,8 +5,10 @@
 #include "local/remove.hpp"
 #include "local/tree.hpp"
 
+#include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <iterator>
 #include <string>
@@ -16,6 +18,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
@@ -128,10 +131,13 @@ void a_new_run_is_not_taken_for_the_one_before(void ** /*state*/) {
     const auto old = local::open_tree(base.path, "u4711-s1", 0);
     const auto begun = local::begin_tree(base.path, "u4711-s1");
     assert_true(old.has_value() && begun.has_value());
-    const auto late = local::set_aside(base.path, "u4711-s1", *old);
+    const auto its = local::identity_of(*old);
+    const auto new_ones = local::identity_of(*begun);
+    assert_true(its.has_value() && new_ones.has_value());
+    const auto late = local::set_aside(base.path, "u4711-s1", *its);
     assert_true(late.has_value() && !*late);
     assert_true(std::filesystem::exists(local::place_of(base.path, "u4711-s1")));
-    const auto right = local::set_aside(base.path, "u4711-s1", *begun);
+    const auto right = local::set_aside(base.path, "u4711-s1", *new_ones);
     assert_true(right.has_value() && *right);
     assert_false(std::filesystem::exists(local::place_of(base.path, "u4711-s1")));
 }
@@ -156,7 +162,88 @@ void each_run_has_its_own(void ** /*state*/) {
     assert_true(leave(3));
     assert_false(leave(3));
     const auto found = local::look_into(base.path);
-    assert_true(found.has_value() && found->aside && found->trees == std::vector<std::string>{"u4711-s1"});
+    assert_true(found.has_value() && found->aside && found->trees.size() == 1);
+    assert_true(found->trees.front().name == "u4711-s1" && found->trees.front().run == 3);
+}
+
+void expect_only_the_lock(const Base &base) {
+    const std::filesystem::directory_iterator left(base.path);
+    expect_equal(left->path().filename().native(), ".lock");
+    assert_int_equal(std::distance(left, {}), 1);
+}
+
+// A loss of power leaves a file of a run with nothing in it. Such a tree is of a run that has lost this host,
+// unless it has been made since the machine started.
+void a_tree_of_an_unknown_run_is_neither_believed_nor_removed(void ** /*state*/) {
+    need_root();
+    const Base base;
+    const auto one = made(base, "u4711-s1", 2);
+    assert_true(one.has_value() && open_file(*one / "file", O_WRONLY | O_CREAT).has_value());
+    const auto place = local::place_of(base.path, "u4711-s1");
+    const auto empty_its_run = [&] {
+        assert_true(open_file(place / local::kRun, O_WRONLY | O_TRUNC).has_value());
+    };
+    empty_its_run();
+    const auto found = local::look_into(base.path);
+    assert_true(found.has_value() && found->trees.size() == 1 && !found->trees.front().run);
+    assert_true(made(base, "u4711-s1", 2).has_value() && std::filesystem::exists(*one / "file"));
+    empty_its_run();
+    const std::array<timespec, 2> long_ago{};
+    assert_int_equal(utimensat(AT_FDCWD, place.c_str(), long_ago.data(), 0), 0);
+    assert_true(made(base, "u4711-s1", 2).has_value() && !std::filesystem::exists(*one / "file"));
+    const auto after = local::look_into(base.path);
+    assert_true(after.has_value() && after->aside && after->trees.front().run == 2);
+}
+
+// Steps begin, and a run ends, all at once: each gets a tree that is there, and the same one.
+void all_that_come_at_once_get_the_same_tree(void ** /*state*/) {
+    need_root();
+    constexpr int kProcesses = 8;
+    constexpr std::uint32_t kRuns = 40;
+    const Base base;
+    assert_true(local::open_base(base.path).has_value());
+    std::vector<pid_t> processes;
+    for (int number = 0; number < kProcesses; ++number) {
+        const pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            for (std::uint32_t run = 0; run < kRuns; ++run)
+                if (const auto tree = local::open_tree(base.path, "u4711-s1", run); !tree)
+                    _exit(EXIT_FAILURE);
+            _exit(EXIT_SUCCESS);
+        }
+        processes.push_back(pid);
+    }
+    for (const pid_t pid : processes) {
+        int status = -1;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+    }
+    // Each run has had one tree.
+    int aside = 0;
+    for (const auto &entry : std::filesystem::directory_iterator(base.path))
+        aside += entry.path().filename().native().starts_with(local::kAside) ? 1 : 0;
+    assert_int_equal(aside, kRuns - 1);
+}
+
+void nodes_that_had_other_directories_have_a_slot_of_their_own(void ** /*state*/) {
+    need_root();
+    const Base base;
+    const auto slot = [&](std::uint32_t run, const char *origin) {
+        const auto out = local::slot_for(base.path, "u4711-s1", run, origin);
+        return out ? *out : out.error().message();
+    };
+    expect_equal(slot(1, "0-n3"), local::kMain);
+    expect_equal(slot(1, "0-n4"), "0-n4");
+    expect_equal(slot(1, "0-n3"), local::kMain);
+    expect_equal(slot(2, "0-n4"), local::kMain);
+    assert_false(local::slot_for(base.path, "u4711-s1", 2, "../n4").has_value());
+    const auto place = local::place_in(base.path, "u4711-s1", local::kMain, "/var/tmp");
+    expect_equal(local::base_of(place).native(), base.path.native());
+    expect_equal(local::tree_of(1000, "u1000-s17-0", "node"), "u1000-s17");
+    expect_equal(local::tree_of(1000, "u1001-s17-0", "node"), "u1001-s17-0");
+    expect_equal(local::tree_of(1000, "u1000-j00002a", "node"), "u1000-j00002a");
+    expect_equal(local::tree_of(1000, "", "node"), "node");
 }
 
 // What the user has locked, and what is linked to, which stays.
@@ -182,24 +269,32 @@ void nothing_of_them_stays_and_nothing_else_goes(void ** /*state*/) {
         assert_int_equal(chmod(path.c_str(), 0), 0);
 
     const auto before = local::look_into(base.path);
-    assert_true(before.has_value() && !before->aside &&
-                before->trees == std::vector<std::string>{"u4711-s1"});
-    const auto aside = local::set_aside(base.path, "u4711-s1");
+    assert_true(before.has_value() && !before->aside && before->trees.size() == 1);
+    const auto &its = before->trees.front().identity;
+    const auto aside = local::set_aside(base.path, "u4711-s1", its);
     assert_true(aside.has_value() && *aside);
-    const auto again = local::set_aside(base.path, "u4711-s1");
+    const auto again = local::set_aside(base.path, "u4711-s1", its);
     assert_true(again.has_value() && !*again);
     const auto between = local::look_into(base.path);
     assert_true(between.has_value() && between->aside && between->trees.empty());
     for (const auto &error : local::remove_set_aside(base.path))
         test::fail(error.message());
-    assert_true(std::filesystem::is_empty(base.path));
+    expect_only_the_lock(base);
     assert_true(std::filesystem::exists(others / "file"));
     assert_true(about(others).st_mode == (S_IFDIR | 0777));
 }
 
-void set_aside_and_remove(const Base &base) {
-    const auto aside = local::set_aside(base.path, "u4711-s1");
+void set_aside(const Base &base, const std::string &tree) {
+    const auto directory = open_file(local::place_of(base.path, tree), O_RDONLY | O_DIRECTORY);
+    assert_true(directory.has_value());
+    const auto identity = local::identity_of(*directory);
+    assert_true(identity.has_value());
+    const auto aside = local::set_aside(base.path, tree, *identity);
     assert_true(aside.has_value() && *aside);
+}
+
+void set_aside_and_remove(const Base &base) {
+    set_aside(base, "u4711-s1");
     for (const auto &error : local::remove_set_aside(base.path))
         test::fail(error.message());
     const auto found = local::look_into(base.path);
@@ -244,10 +339,8 @@ void what_is_mounted_in_a_tree_stays_and_so_does_the_tree(void ** /*state*/) {
     assert_true(one.has_value() && other.has_value());
     std::filesystem::create_directories(*one / "a/mounted");
     assert_int_equal(mount(precious.c_str(), (*one / "a/mounted").c_str(), nullptr, MS_BIND, nullptr), 0);
-    for (const char *const tree : {"u4711-s1", "u4711-s2"}) {
-        const auto aside = local::set_aside(base.path, tree);
-        assert_true(aside.has_value() && *aside);
-    }
+    for (const char *const tree : {"u4711-s1", "u4711-s2"})
+        set_aside(base, tree);
     const auto mounted = base.path / ".gone.0.job.u4711-s1";
     const auto errors = local::remove_set_aside(base.path);
     assert_int_equal(errors.size(), 1);
@@ -255,8 +348,7 @@ void what_is_mounted_in_a_tree_stays_and_so_does_the_tree(void ** /*state*/) {
     assert_true(std::filesystem::exists(precious / "file"));
     assert_true(std::filesystem::exists(mounted));
     // The other one has gone all the same.
-    const auto left = std::distance(std::filesystem::directory_iterator(base.path), {});
-    assert_int_equal(left, 1);
+    assert_false(std::filesystem::exists(base.path / ".gone.0.job.u4711-s2"));
     // And this one goes when nothing is mounted there any more.
     const auto inner = std::filesystem::directory_iterator(mounted)->path() / "mounted";
     assert_int_equal(umount2(inner.c_str(), MNT_DETACH), 0);
@@ -276,6 +368,9 @@ int main() {
         cmocka_unit_test(a_directory_with_other_things_is_left_alone),
         cmocka_unit_test(a_new_run_is_not_taken_for_the_one_before),
         cmocka_unit_test(each_run_has_its_own),
+        cmocka_unit_test(a_tree_of_an_unknown_run_is_neither_believed_nor_removed),
+        cmocka_unit_test(all_that_come_at_once_get_the_same_tree),
+        cmocka_unit_test(nodes_that_had_other_directories_have_a_slot_of_their_own),
         cmocka_unit_test(nothing_of_them_stays_and_nothing_else_goes),
         cmocka_unit_test(files_of_others_and_deep_ones_go_as_well),
         cmocka_unit_test(what_is_mounted_in_a_tree_stays_and_so_does_the_tree),
