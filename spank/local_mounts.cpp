@@ -10,7 +10,7 @@
 
 namespace singularity::spank {
 
-Expected<void> show_local_directories(const Config::LocalDirectories &settings, const UniqueFd &tree,
+Expected<void> show_local_directories(const local::Notice &settings, const UniqueFd &tree,
                                       const std::string &name, local::Owner owner) {
     std::vector<std::pair<std::filesystem::path, std::filesystem::path>> binds;
     for (const auto &path : settings.paths) {

@@ -2,8 +2,8 @@
 // A job's local directories outside of its virtual nodes.
 #pragma once
 
-#include "common/config.hpp"
 #include "common/error.hpp"
+#include "local/notice.hpp"
 #include "local/tree.hpp"
 
 #include <string>
@@ -12,8 +12,7 @@ namespace singularity::spank {
 
 // The calling thread, which is root's, gets a mount namespace of its own with these in their places. It and
 // what it starts see them from then on, and nobody else does.
-[[nodiscard]] Expected<void> show_local_directories(const Config::LocalDirectories &settings,
-                                                    const UniqueFd &tree, const std::string &name,
-                                                    local::Owner owner);
+[[nodiscard]] Expected<void> show_local_directories(const local::Notice &settings, const UniqueFd &tree,
+                                                    const std::string &name, local::Owner owner);
 
 } // namespace singularity::spank

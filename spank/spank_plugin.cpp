@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "spank_plugin.hpp"
 
+#include "agent/agent_messages.hpp"
 #include "commands/notice.hpp"
 #include "common/config.hpp"
 #include "elastic_range.hpp"
 #include "guarded_hook.hpp"
+#include "local/notice.hpp"
 #include "local/tree.hpp"
 #include "local_mounts.hpp"
 #include "log.hpp"
@@ -17,6 +19,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -141,27 +144,42 @@ std::uint32_t run_of_step(spank_t spank) {
     return run;
 }
 
+// As the agent has them; as singularity.yaml says, as long as no agent has been started on this host.
+Expected<local::Notice> local_settings() {
+    auto notice =
+        local::read_notice(std::filesystem::path(agent::kDefaultSocket).parent_path() / local::kNotice);
+    if (!notice)
+        return propagate(notice);
+    if (auto &left = *notice; left)
+        return *std::move(left);
+    auto settings = config::load_or_default(config::default_path());
+    if (!settings)
+        return propagate(settings);
+    const auto &local = settings->local_directories;
+    return local::Notice{.base = local.base, .paths = {local.paths.begin(), local.paths.end()}};
+}
+
 // The job's local directories, for this process and what it starts: the batch script, and who looks for a
 // program or a working directory before it is in a virtual node.
 std::optional<Error> show_local(spank_t spank, std::uint32_t job, std::uint32_t step) {
-    auto settings = config::load_or_default(config::default_path());
+    auto settings = local_settings();
     if (!settings)
         return settings.error();
-    if (settings->local_directories.paths.empty())
+    if (settings->paths.empty())
         return std::nullopt;
     uid_t uid = 0;
     gid_t gid = 0;
     if (spank_get_item(spank, S_JOB_UID, &uid) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_JOB_GID, &gid) != ESPANK_SUCCESS)
         return Error{"show", "a job its local directories", "Slurm does not say whose it is", 0};
-    const auto &base = settings->local_directories.base;
+    const auto &base = settings->base;
     const auto name = local::tree_name(uid, job);
     // A batch script begins a run of its job. Of which one is not known yet: its environment is made later.
     auto tree = step == SLURM_BATCH_SCRIPT ? local::begin_tree(base, name)
                                            : local::open_tree(base, name, run_of_step(spank));
     if (!tree)
         return tree.error();
-    auto shown = show_local_directories(settings->local_directories, *tree, name, {.uid = uid, .gid = gid});
+    auto shown = show_local_directories(*settings, *tree, name, {.uid = uid, .gid = gid});
     return shown ? std::nullopt : std::optional(shown.error());
 }
 

@@ -3,6 +3,7 @@
 
 #include "budget.hpp"
 #include "common/unix_socket.hpp"
+#include "local/notice.hpp"
 #include "log.hpp"
 #include "removal.hpp"
 
@@ -78,6 +79,12 @@ Expected<void> Server::prepare() {
                                      {options_.places.staging, 0700}})
         if (auto made = make_directory(path, mode); !made)
             return made;
+    if (auto left =
+            local::leave_notice(options_.socket.parent_path() / local::kNotice,
+                                {.base = options_.local.base,
+                                 .paths = {options_.local.paths.begin(), options_.local.paths.end()}});
+        !left)
+        return left;
     std::error_code error;
     options_.places.state = std::filesystem::canonical(options_.places.state, error);
     if (error)

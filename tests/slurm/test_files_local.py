@@ -313,6 +313,20 @@ def test_the_user_does_not_get_into_what_saves_the_job(cluster, what):
     end(cluster, job)
 
 
+def test_a_change_of_the_configuration_waits_for_the_agent(cluster):
+    """Batch scripts have what the agent was started with, as steps do."""
+    hosts = [cluster.controller, *cluster.nodes]
+    for host in hosts:
+        host.run("sed -i 's,paths: /tmp:/var/tmp,paths: \"\",' /etc/slurm/singularity.yaml")
+    try:
+        job = submit(cluster, "ls -A /tmp", "srun touch /tmp/mine", "ls -A /tmp")
+        cluster.wait_job(job, seconds=PATIENCE)
+        assert output(cluster, job).split() == ["mine"]
+    finally:
+        for host in hosts:
+            host.run("sed -i 's,paths: \"\",paths: /tmp:/var/tmp,' /etc/slurm/singularity.yaml")
+
+
 def test_a_slow_disk_does_not_hold_up_the_agent(cluster):
     """One that is so slow that the lock of all directories is held meanwhile: nothing of a job that ends can be put away, and others are saved as ever."""
     host = cluster.nodes[0]

@@ -2,6 +2,7 @@
 // Directories that jobs have for themselves: their names, how they are made, and that nothing of them stays.
 #include "cmocka.hpp"
 #include "common/unique_fd.hpp"
+#include "local/notice.hpp"
 #include "local/remove.hpp"
 #include "local/tree.hpp"
 
@@ -226,6 +227,28 @@ void all_that_come_at_once_get_the_same_tree(void ** /*state*/) {
     assert_int_equal(aside, kRuns - 1);
 }
 
+void the_agent_leaves_what_it_was_started_with(void ** /*state*/) {
+    need_root();
+    const Base base;
+    const auto file = base.top / local::kNotice;
+    const auto none = local::read_notice(file);
+    assert_true(none.has_value() && !*none);
+    for (const local::Notice &notice :
+         {local::Notice{.base = "/disk/local", .paths = {}},
+          local::Notice{.base = "/disk/a\nb c", .paths = {"/tmp", "/var/tmp", "/x\ny"}}}) {
+        assert_true(local::leave_notice(file, notice).has_value());
+        const auto read = local::read_notice(file);
+        assert_true(read.has_value() && *read && **read == notice);
+    }
+    assert_int_equal(chmod(file.c_str(), 0666), 0);
+    assert_false(local::read_notice(file).has_value());
+    assert_int_equal(chmod(file.c_str(), 0644), 0);
+    assert_int_equal(truncate(file.c_str(), 4), 0);
+    assert_false(local::read_notice(file).has_value());
+    assert_int_equal(truncate(file.c_str(), 0), 0);
+    assert_false(local::read_notice(file).has_value());
+}
+
 void nodes_that_had_other_directories_have_a_slot_of_their_own(void ** /*state*/) {
     need_root();
     const Base base;
@@ -370,6 +393,7 @@ int main() {
         cmocka_unit_test(each_run_has_its_own),
         cmocka_unit_test(a_tree_of_an_unknown_run_is_neither_believed_nor_removed),
         cmocka_unit_test(all_that_come_at_once_get_the_same_tree),
+        cmocka_unit_test(the_agent_leaves_what_it_was_started_with),
         cmocka_unit_test(nodes_that_had_other_directories_have_a_slot_of_their_own),
         cmocka_unit_test(nothing_of_them_stays_and_nothing_else_goes),
         cmocka_unit_test(files_of_others_and_deep_ones_go_as_well),

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "notice.hpp"
+
+#include "common/replace_file.hpp"
+#include "common/unique_fd.hpp"
+
+#include <cerrno>
+#include <string>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace singularity::local {
+
+namespace {
+
+constexpr mode_t kForAllToRead = 0644;
+constexpr std::size_t kMostBytes = std::size_t{64} << 10U; // 9 paths
+
+} // namespace
+
+// Each with a zero behind it: paths hold any other character.
+Expected<void> leave_notice(const std::filesystem::path &file, const Notice &notice) {
+    std::string text(notice.base.native() + '\0');
+    for (const auto &path : notice.paths)
+        text += path.native() + '\0';
+    return replace_file(file, text, kForAllToRead, Durable::kNo);
+}
+
+Expected<std::optional<Notice>> read_notice(const std::filesystem::path &file) {
+    auto opened = open_file(file, O_RDONLY | O_NOFOLLOW);
+    if (!opened && opened.error().code == ENOENT)
+        return std::nullopt;
+    if (!opened)
+        return propagate(opened);
+    struct stat about{};
+    if (fstat(opened->get(), &about) != 0)
+        return std::unexpected(errno_error("look at", file.native()));
+    if (about.st_uid != geteuid() || (about.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return failure("believe", file.native(), "others than root can write it", EPERM);
+    std::string text(kMostBytes, '\0');
+    const ssize_t size = read(opened->get(), text.data(), text.size());
+    if (size < 0)
+        return std::unexpected(errno_error("read", file.native()));
+    text.resize(static_cast<std::size_t>(size));
+    if (text.empty() || text.back() != '\0')
+        return failure("read", file.native(), "it has no end: start singularityd again", EPROTO);
+    Notice out;
+    for (std::size_t at = 0; at < text.size();) {
+        const auto end = text.find('\0', at);
+        const std::filesystem::path path = text.substr(at, end - at);
+        if (!path.is_absolute())
+            return failure("read", file.native(), "it has no absolute path: start singularityd again",
+                           EPROTO);
+        if (at == 0)
+            out.base = path;
+        else
+            out.paths.push_back(path);
+        at = end + 1;
+    }
+    return out;
+}
+
+} // namespace singularity::local
