@@ -471,8 +471,10 @@ Expected<void> load_local(const node::Spec &spec, int images, AgentLink &agent, 
                 .arguments = {"tar", "--extract", "--file=-", "--preserve-permissions", "--same-owner",
                               "--numeric-owner", "--xattrs", "--delay-directory-restore",
                               "--warning=no-timestamp", "--warning=no-ignore-newer"}};
+        // What is there may be open by now. (--keep-newer-files would not do besides: where directories are
+        // there already, tar 1.35 fails with "Unexpected inconsistency when making directory".)
         if (!is_first)
-            run.arguments.push_back("--keep-newer-files");
+            run.arguments.push_back("--skip-old-files");
         auto tar = Tar::start(run);
         if (!tar)
             return propagate(tar);

@@ -33,7 +33,8 @@ using Notice = std::function<void(std::string)>;
 
 // Before the node is restored: from the directory of images, where nothing of them stays. Several nodes of a
 // job may have the same directories: the first one's archives take the place of what is there, of those of
-// the others only what is newer.
+// the others only what is missing. Others wait for it. So no file is replaced that a node has open, which
+// would then write to one that has no name.
 [[nodiscard]] Expected<void> load_local(const node::Spec &spec, int images, AgentLink &agent,
                                         const Deadline &deadline);
 

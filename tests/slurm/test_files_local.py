@@ -123,6 +123,29 @@ print("rank", rank, open("/tmp/mine").read(), open("/tmp/closed").read(), flush=
 """
 
 
+# One of two steps that share their directories: a file of its own that it has open, by a name that both see.
+OWN = r"""
+import os, sys, time
+name = sys.argv[1]
+log = open(f"/tmp/{name}", "a")
+number = 0
+while not os.path.exists("/shared/end"):
+    if name == "first" and os.path.exists("/shared/hold"):
+        time.sleep(0.05)
+        continue
+    log.write(f"{number}\n"); log.flush()
+    number += 1
+    with open(f"/shared/alive-{name}", "w") as file:
+        file.write(str(number))
+    time.sleep(0.05)
+with open(f"/tmp/{name}") as file:
+    lines = file.read().split()
+assert lines == [*map(str, range(number))], (len(lines), number)
+assert os.path.samestat(os.stat(f"/tmp/{name}"), os.fstat(log.fileno()))
+print(name, "is whole", flush=True)
+"""
+
+
 @pytest.fixture(scope="module")
 def cluster(release):
     with elastic_up(release, SOON + LOCAL, nodes=2, conf=TIME_TO_SAVE) as made:
@@ -133,7 +156,7 @@ def cluster(release):
 @pytest.fixture(autouse=True)
 def fresh(cluster):
     for host in [cluster.controller, *cluster.nodes]:
-        host.run("rm -rf /shared/end /shared/number /shared/beside /shared/alive-* /tmp/seen-by-all; echo host >/tmp/seen-by-all; chmod 666 /tmp/seen-by-all")
+        host.run("rm -rf /shared/end /shared/number /shared/beside /shared/hold /shared/alive-* /tmp/seen-by-all; echo host >/tmp/seen-by-all; chmod 666 /tmp/seen-by-all")
     yield
     for job in cluster.slurm("squeue", "-h", "-o", "%i").split():  # of a test that has failed
         cluster.slurm("scancel", job, check=False)
@@ -227,6 +250,31 @@ def test_nodes_that_come_together_keep_their_own(cluster):
         assert "rank 0 0 0" in said and "rank 1 1 1" in said, said
     finally:
         cluster.slurm("scontrol", "update", "NodeName=n1", "State=RESUME", check=False)
+
+
+def alive(cluster, name):
+    return int(cluster.controller.run(["cat", f"/shared/alive-{name}"], check=False).stdout or -1)
+
+
+def test_steps_do_not_replace_each_others_open_files(cluster):
+    """Saved one after the other: the later archive has a newer copy of what the other one, which is restored first and has not written yet, has open."""
+    job = submit(cluster, f"srun --overlap {python(OWN)} first &", "sleep 2", f"srun --overlap {python(OWN)} second &", "wait", options=["-N1", "-n1"])
+    wait_for(lambda: min(alive(cluster, "first"), alive(cluster, "second")) > 0, PATIENCE, "both steps")
+    node = cluster.job(job)["NodeList"]
+    saved(cluster, job)
+    at = alive(cluster, "first") + 10
+    wait_for(lambda: alive(cluster, "first") >= at, PATIENCE, "the first step to go on")
+    cluster.controller.run(["touch", "/shared/hold"])
+    lose(cluster, node)
+    cluster.controller.run(["rm", "/shared/alive-second"])
+    wait_run(cluster, job, 1)
+    wait_for(lambda: alive(cluster, "second") > 0, PATIENCE, "the second step to go on")
+    cluster.controller.run(["rm", "/shared/hold"])
+    find(cluster, node)
+    at = alive(cluster, "first") + 10
+    wait_for(lambda: alive(cluster, "first") >= at, PATIENCE, "the first step to go on")
+    said = end(cluster, job)
+    assert "first is whole" in said and "second is whole" in said, said
 
 
 def test_what_has_not_changed_is_not_stored_again(cluster):
