@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
 
@@ -23,9 +24,13 @@ Expected<void> show_local_directories(const local::Notice &settings, const Uniqu
     // What is mounted on the host later is to be seen, and nothing of ours there.
     if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
         return std::unexpected(errno_error("make", "a mount namespace"));
+    mount_attr bare{.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, // beside what that of the base has
+                    .attr_clr = 0,
+                    .propagation = 0,
+                    .userns_fd = 0};
     for (const auto &[source, path] : binds)
         if (mount(source.c_str(), path.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
-            mount(nullptr, path.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV, nullptr) != 0)
+            mount_setattr(AT_FDCWD, path.c_str(), 0, &bare, sizeof(bare)) != 0)
             return std::unexpected(errno_error("show a job its own", path.native()));
     return {};
 }

@@ -16,6 +16,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -132,16 +133,22 @@ int put_in_front(spank_t spank, const char *wrapper) {
 // Why a step does not see its job's local directories: its tasks fail, and not the node.
 std::optional<Error> local_trouble;
 
-// srun has it from the batch script; in a job that runs for the first time there is none.
-std::uint32_t run_of_step(spank_t spank) {
-    std::uint32_t run = 0;
+// srun has it from the batch script; in a job that runs for the first time there is none, nor where a user
+// leaves it off: 0 decides nothing (local::open_tree).
+std::uint32_t number_of_step(spank_t spank, const char *name) {
+    std::uint32_t out = 0;
     std::array<char, 16> text{};
-    if (spank_getenv(spank, "SLURM_RESTART_COUNT", text.data(), static_cast<int>(text.size())) ==
-        ESPANK_SUCCESS) {
+    if (spank_getenv(spank, name, text.data(), static_cast<int>(text.size())) == ESPANK_SUCCESS) {
         const std::string_view number(text.data());
-        std::from_chars(number.data(), number.data() + number.size(), run);
+        std::from_chars(number.data(), number.data() + number.size(), out);
     }
-    return run;
+    return out;
+}
+
+Expected<UniqueFd> tree_of_step(spank_t spank, const std::filesystem::path &base, const std::string &name) {
+    const auto started = std::chrono::seconds(number_of_step(spank, "SLURM_JOB_START_TIME"));
+    return local::open_tree(base, name, number_of_step(spank, "SLURM_RESTART_COUNT"),
+                            std::chrono::nanoseconds(started).count());
 }
 
 // As the agent has them; as singularity.yaml says, as long as no agent has been started on this host.
@@ -175,8 +182,7 @@ std::optional<Error> show_local(spank_t spank, std::uint32_t job, std::uint32_t 
     const auto &base = settings->base;
     const auto name = local::tree_name(uid, job);
     // A batch script begins a run of its job. Of which one is not known yet: its environment is made later.
-    auto tree = step == SLURM_BATCH_SCRIPT ? local::begin_tree(base, name)
-                                           : local::open_tree(base, name, run_of_step(spank));
+    auto tree = step == SLURM_BATCH_SCRIPT ? local::begin_tree(base, name) : tree_of_step(spank, base, name);
     if (!tree)
         return tree.error();
     auto shown = show_local_directories(*settings, *tree, name, {.uid = uid, .gid = gid});

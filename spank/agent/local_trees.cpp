@@ -94,15 +94,25 @@ Expected<void> LocalTrees::give_again(node::Spec &spec) {
 void LocalTrees::begin(uid_t uid, std::uint32_t job, std::uint32_t run) {
     if (settings_.paths.empty())
         return;
-    begun_.push_back({.tree = local::tree_name(uid, job), .run = run});
+    auto tree = local::tree_name(uid, job);
+    // Those that are under way count from the front.
+    const auto waiting =
+        std::next(begun_.begin(), static_cast<std::ptrdiff_t>(errand_ ? begun_under_way_ : 0));
+    begun_.erase(std::remove_if(waiting, begun_.end(),
+                                [&](const Begun &one) { return one.tree == tree && one.run <= run; }),
+                 begun_.end());
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    begun_.push_back({.tree = std::move(tree),
+                      .run = run,
+                      .when = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()});
     look_again();
 }
 
 std::string LocalTrees::look_after(const std::filesystem::path &base, const std::vector<Begun> &begun,
                                    const std::vector<local::FoundTree> &over) {
     for (const auto &one : begun)
-        if (auto opened = local::open_tree(base, one.tree, one.run); !opened)
-            kLog.error("{}", opened.error().message());
+        if (auto confirmed = local::confirm_run(base, one.tree, one.run, one.when); !confirmed)
+            kLog.error("{}", confirmed.error().message());
     for (const auto &one : over)
         if (auto aside = local::set_aside(base, one.name, one.identity); !aside)
             kLog.error("{}", aside.error().message());

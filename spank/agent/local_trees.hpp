@@ -67,6 +67,7 @@ class LocalTrees {
     struct Begun {
         std::string tree;
         std::uint32_t run = 0;
+        std::int64_t when = 0; // ns since 1970
     };
     // In the other process: what is to be written and moved, and then what there is, as text.
     [[nodiscard]] static std::string look_after(const std::filesystem::path &base,

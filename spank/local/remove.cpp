@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -31,8 +32,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr mode_t kTaken = 0700;
-// Trees that take long come after all others.
+// For a tree's first try and for its second, which comes after the first of all others of its user's.
 constexpr std::array kPatience{5s, 60s};
+constexpr int kDeepest = 64; // directories in each other, where they cannot be moved
 
 struct CloseDirectory {
     void operator()(DIR *directory) const { closedir(directory); }
@@ -136,20 +138,26 @@ class Emptying {
             return {};
         if (errno != EISDIR)
             return failed("remove", name);
-        const auto directory = opened(tree_, name);
+        return remove_directory(tree_, name, 0);
+    }
+
+    // NOLINTBEGIN(misc-no-recursion): it has a limit
+    Expected<void> remove_directory(const UniqueFd &above, const char *name, int depth) {
+        const auto directory = opened(above, name);
         if (!directory)
             return failed("open", name);
         if (fchown(directory.get(), geteuid(), getegid()) != 0 || fchmod(directory.get(), kTaken) != 0)
             return failed("take", name);
-        auto emptied = each_in(directory, [&](const char *inner) { return take_out(directory, inner); });
+        auto emptied =
+            each_in(directory, [&](const char *inner) { return take_out(directory, inner, depth); });
         if (!emptied)
             return emptied;
-        if (unlinkat(tree_.get(), name, AT_REMOVEDIR) != 0)
+        if (unlinkat(above.get(), name, AT_REMOVEDIR) != 0)
             return failed("remove", name);
         return {};
     }
 
-    Expected<void> take_out(const UniqueFd &directory, const char *name) {
+    Expected<void> take_out(const UniqueFd &directory, const char *name, int depth) {
         if (unlinkat(directory.get(), name, 0) == 0)
             return {};
         if (errno != EISDIR)
@@ -158,10 +166,14 @@ class Emptying {
             const auto beside = fmt::format(".{}.{}", getpid(), ++moved_);
             if (renameat2(directory.get(), name, tree_.get(), beside.c_str(), RENAME_NOREPLACE) == 0)
                 return {};
+            // Of another project, encrypted with a key that is not here, or on a disk that is full.
+            if ((errno == EXDEV || errno == ENOKEY || errno == ENOSPC) && depth < kDeepest)
+                return remove_directory(directory, name, depth + 1);
             if (errno != EEXIST)
                 return failed("move", name);
         }
     }
+    // NOLINTEND(misc-no-recursion)
 
     [[nodiscard]] std::unexpected<Error> failed(const char *doing, const char *name) const {
         const int code = errno;
@@ -185,23 +197,62 @@ Expected<void> remove_tree(const UniqueFd &base, const std::string &tree, const 
     return {};
 }
 
+struct Trial {
+    std::size_t count = 0;
+    std::optional<Error> trouble;
+};
+
+// ".gone.0.job.u1000-s17": "u1000". What has another kind of name is nobody's.
+std::string user_of(std::string_view name) {
+    const auto at = name.find(kTree, kAside.size());
+    const auto tree = at == std::string_view::npos ? std::string_view() : name.substr(at + kTree.size());
+    return std::string(tree.substr(0, tree.find('-')));
+}
+
+// Of each user one, so that nobody's trees hold up another's for long: of those that were tried least.
+std::map<std::string, std::string> turns_of(const std::vector<std::string> &names,
+                                            const std::map<std::string, Trial> &trials) {
+    std::map<std::string, std::string> out;
+    const auto count = [&](const std::string &name) {
+        const auto at = trials.find(name);
+        return at == trials.end() ? 0 : at->second.count;
+    };
+    for (const auto &name : names) {
+        if (!name.starts_with(kAside) || count(name) >= kPatience.size())
+            continue;
+        const auto [at, is_first] = out.emplace(user_of(name), name);
+        if (!is_first && count(name) < count(at->second))
+            at->second = name;
+    }
+    return out;
+}
+
 } // namespace
 
 std::vector<Error> remove_set_aside(const std::filesystem::path &base) {
     auto above = open_base(base);
     if (!above)
         return {above.error()};
-    std::vector<Error> out;
-    for (const auto patience : kPatience) {
+    std::map<std::string, Trial> trials;
+    for (std::size_t rounds = 0, most = 1; rounds < most; ++rounds) {
         auto names = names_in(*above);
         if (!names)
             return {names.error()};
-        out.clear();
-        for (const auto &name : *names)
-            if (name.starts_with(kAside))
-                if (auto removed = remove_tree(*above, name, Deadline::after(patience)); !removed)
-                    out.push_back(std::move(removed.error()));
+        const auto turns = turns_of(*names, trials);
+        if (rounds == 0) // as many as those need that there are now
+            most = kPatience.size() * names->size();
+        if (turns.empty())
+            break;
+        for (const auto &[user, name] : turns) {
+            auto &trial = trials[name];
+            auto removed = remove_tree(*above, name, Deadline::after(kPatience.at(trial.count++)));
+            trial.trouble = removed ? std::nullopt : std::optional(std::move(removed.error()));
+        }
     }
+    std::vector<Error> out;
+    for (auto &[name, trial] : trials)
+        if (trial.trouble)
+            out.push_back(std::move(*trial.trouble));
     return out;
 }
 

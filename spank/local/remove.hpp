@@ -15,8 +15,8 @@ namespace singularity::local {
 
 // Removes what was set aside, whosever files are in it, as root and through descriptors alone: no link is
 // followed, nothing that is mounted in it is entered. A tree that takes more than a minute, and one that
-// cannot be removed, stays aside, with as much gone as could be, and holds up no other. For a process that
-// may wait.
+// cannot be removed, stays aside, with as much gone as could be. Users take turns, one tree each, so that
+// nobody's hold up another's for longer than that. For a process that may wait.
 [[nodiscard]] std::vector<Error> remove_set_aside(const std::filesystem::path &base);
 
 // What is in BASE: trees, and whether something is set aside.

@@ -145,8 +145,10 @@ Expected<UniqueFd> made(const Held &base) {
     return made_of_root(base.base.get(), base.name(), base.place.native());
 }
 
+// Nobody waits for the disk with the lock: a run or an origin that a loss of power takes is one that is not
+// known, and the tree is from before the machine started.
 Expected<void> write_run(const Held &base, std::uint32_t run) {
-    return replace_file(base.place / kRun, std::to_string(run), kReadable, Durable::kYes);
+    return replace_file(base.place / kRun, std::to_string(run), kReadable, Durable::kNo);
 }
 
 Expected<std::string> text_in(const UniqueFd &tree, const char *name) {
@@ -160,15 +162,34 @@ Expected<std::string> text_in(const UniqueFd &tree, const char *name) {
     return std::string(text.data(), static_cast<std::size_t>(size));
 }
 
-Expected<UniqueFd> opened_tree(const Held &base, std::uint32_t run) {
-    auto directory = made(base);
+// Whether it has been made since the run has started, whoever has written another one's number into it.
+Expected<bool> is_of_run(const UniqueFd &tree, std::int64_t started) {
+    auto identity = started == 0 ? Expected<Identity>(Identity{}) : identity_of(tree);
+    if (!identity)
+        return propagate(identity);
+    return started != 0 && identity->born > started;
+}
+
+Expected<UniqueFd> opened_tree(const Held &base, std::uint32_t run, std::int64_t started) {
+    if (mkdirat(base.base.get(), base.name().c_str(), kRootsAlone) == 0) {
+        if (auto written = write_run(base, run); !written)
+            return propagate(written);
+    } else if (errno != EEXIST) {
+        return std::unexpected(errno_error("make the directory", base.place.native()));
+    }
+    auto directory = opened_of_root(base.base.get(), base.name(), base.place.native());
+    if (!directory || run == 0) // it may have been left off
+        return directory;
     auto known = directory ? run_of(*directory) : propagate(directory);
     if (!known)
         return propagate(known);
     const auto its = *known;
+    auto is_own = is_of_run(*directory, started);
     auto is_old = its ? Expected<bool>(*its < run) : is_from_before_start(*directory);
-    if (!is_old)
-        return propagate(is_old);
+    if (!is_own || !is_old)
+        return propagate(is_own ? is_old : is_own);
+    const bool is_unsure = !its || *is_old;
+    *is_old = *is_old && !*is_own;
     if (*is_old) {
         if (auto aside = moved_aside(base.base, base.name()); !aside)
             return propagate(aside);
@@ -176,7 +197,7 @@ Expected<UniqueFd> opened_tree(const Held &base, std::uint32_t run) {
         if (!directory)
             return directory;
     }
-    if (*is_old || !its)
+    if (is_unsure)
         if (auto written = write_run(base, run); !written)
             return propagate(written);
     return directory;
@@ -222,11 +243,31 @@ Expected<UniqueFd> open_base(const std::filesystem::path &base) {
     return made_of_root(AT_FDCWD, base.native(), base.native());
 }
 
-Expected<UniqueFd> open_tree(const std::filesystem::path &base, const std::string &tree, std::uint32_t run) {
+Expected<UniqueFd> open_tree(const std::filesystem::path &base, const std::string &tree, std::uint32_t run,
+                             std::int64_t started) {
     const auto above = held(base, tree);
     if (!above)
         return std::unexpected(above.error());
-    return opened_tree(*above, run);
+    return opened_tree(*above, run, started);
+}
+
+Expected<void> confirm_run(const std::filesystem::path &base, const std::string &tree, std::uint32_t run,
+                           std::int64_t begun) {
+    const auto above = held(base, tree);
+    if (!above)
+        return std::unexpected(above.error());
+    const UniqueFd found(
+        openat(above->base.get(), above->name().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!found && errno == ENOENT)
+        return {};
+    if (!found)
+        return std::unexpected(errno_error("open", above->place.native()));
+    auto identity = identity_of(found);
+    auto known = identity ? run_of(found) : propagate(identity);
+    if (!known)
+        return propagate(known);
+    const auto its = *known;
+    return identity->born > begun || (its && *its >= run) ? Expected<void>() : write_run(*above, run);
 }
 
 Expected<UniqueFd> begin_tree(const std::filesystem::path &base, const std::string &tree) {
@@ -329,12 +370,12 @@ Expected<std::string> slot_for(const std::filesystem::path &base, const std::str
     const auto above = held(base, tree);
     if (!above)
         return std::unexpected(above.error());
-    auto directory = opened_tree(*above, run);
+    auto directory = opened_tree(*above, run, 0);
     auto first = directory ? origin_of(*directory) : propagate(directory);
     if (!first)
         return propagate(first);
     if (first->empty())
-        if (auto written = replace_file(above->place / kOrigin, origin, kReadable, Durable::kYes); !written)
+        if (auto written = replace_file(above->place / kOrigin, origin, kReadable, Durable::kNo); !written)
             return propagate(written);
     return first->empty() || *first == origin ? kMain : origin;
 }

@@ -50,10 +50,17 @@ struct SlurmTree {
 // the job's own processes: one that lies loses what is its own, and none of anybody else's. That of an
 // earlier run is moved aside: what was in it is in a checkpoint, or lost with that run. So is one of an
 // unknown run that is as it was before the machine started, since the run that made it has lost this host.
+// run: 0 is also said by who does not know it, an srun without its job's environment, and so it decides
+// nothing: the tree is taken as it is. started: when the run did, in ns since 1970, if that is known: a tree
+// that was made after that is its own, with whatever number.
 [[nodiscard]] Expected<UniqueFd> open_tree(const std::filesystem::path &base, const std::string &tree,
-                                           std::uint32_t run);
+                                           std::uint32_t run, std::int64_t started = 0);
 // The same for who begins a run and does not know its number: whatever there is is of an earlier one.
 [[nodiscard]] Expected<UniqueFd> begin_tree(const std::filesystem::path &base, const std::string &tree);
+// A run has begun with the tree that there is: it is that run's, if nothing later is known, and is not moved.
+// begun: ns since 1970; who comes late does not mean a tree that was made after that.
+[[nodiscard]] Expected<void> confirm_run(const std::filesystem::path &base, const std::string &tree,
+                                         std::uint32_t run, std::int64_t begun);
 // The run of a tree. Nothing: it is not known; a loss of power leaves such trees.
 [[nodiscard]] Expected<std::optional<std::uint32_t>> run_of(const UniqueFd &tree);
 // The origin of what is in `main`. Empty: no restore has brought anything.

@@ -197,8 +197,11 @@ Expected<void> enter_own_mounts(const Room &room, const Spec &spec) {
     for (const auto &bind : binds) {
         if (move_mount(bind.tree.get(), "", AT_FDCWD, bind.target.c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0)
             return std::unexpected(errno_error("mount in the node", bind.target));
-        if (bind.is_of_user && ::mount(nullptr, bind.target.c_str(), nullptr,
-                                       MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV, nullptr) != 0)
+        mount_attr bare{.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, // beside what the host's has
+                        .attr_clr = 0,
+                        .propagation = 0,
+                        .userns_fd = 0};
+        if (bind.is_of_user && mount_setattr(AT_FDCWD, bind.target.c_str(), 0, &bare, sizeof(bare)) != 0)
             return std::unexpected(errno_error("mount without devices", bind.target));
     }
     return {};

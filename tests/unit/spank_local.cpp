@@ -167,6 +167,62 @@ void each_run_has_its_own(void ** /*state*/) {
     assert_true(found->trees.front().name == "u4711-s1" && found->trees.front().run == 3);
 }
 
+// An srun that was not given its job's environment says 0, be it the first to come to a run's tree.
+void who_does_not_know_the_run_decides_nothing(void ** /*state*/) {
+    need_root();
+    const Base base;
+    const auto its = [](const Expected<UniqueFd> &tree) {
+        assert_true(tree.has_value());
+        const auto out = local::identity_of(*tree);
+        assert_true(out.has_value());
+        return *out;
+    };
+    const auto run = [&] {
+        const auto found = local::look_into(base.path);
+        assert_true(found.has_value() && found->trees.size() == 1);
+        return found->trees.front().run;
+    };
+    const auto begun = its(local::begin_tree(base.path, "u4711-s1"));
+    assert_true(its(local::open_tree(base.path, "u4711-s1", 0)) == begun);
+    assert_false(run().has_value());
+    assert_true(its(local::open_tree(base.path, "u4711-s1", 2)) == begun);
+    assert_true(its(local::open_tree(base.path, "u4711-s1", 0)) == begun);
+    assert_true(run() == 2);
+    // Where no batch script begins, it is known by its time.
+    if (begun.born == 0)
+        return;
+    assert_true(its(local::open_tree(base.path, "u4711-s1", 3, begun.born - 1)) == begun);
+    assert_true(run() == 3);
+    assert_false(its(local::open_tree(base.path, "u4711-s1", 4, begun.born + 1)) == begun);
+    assert_true(run() == 4);
+}
+
+// It may come late: when a run after it has its tree, or somebody of the run before has been there.
+void a_run_that_has_begun_moves_nothing(void ** /*state*/) {
+    need_root();
+    const Base base;
+    constexpr std::int64_t kLater = std::int64_t{3600} * 1'000'000'000;
+    assert_true(local::open_base(base.path).has_value());
+    assert_true(local::confirm_run(base.path, "u4711-s1", 1, kLater).has_value());
+    assert_false(std::filesystem::exists(local::place_of(base.path, "u4711-s1")));
+    const auto begun = local::begin_tree(base.path, "u4711-s1");
+    assert_true(begun.has_value());
+    const auto its = local::identity_of(*begun);
+    assert_true(its.has_value());
+    const auto confirmed = [&](std::uint32_t run, std::int64_t when) {
+        assert_true(local::confirm_run(base.path, "u4711-s1", run, when).has_value());
+        const auto found = local::look_into(base.path);
+        assert_true(found.has_value() && !found->aside && found->trees.size() == 1);
+        assert_true(found->trees.front().identity == *its);
+        return found->trees.front().run;
+    };
+    if (its->born != 0)
+        assert_false(confirmed(0, its->born - 1).has_value());
+    assert_true(confirmed(1, its->born + kLater) == 1);
+    assert_true(confirmed(3, its->born + kLater) == 3);
+    assert_true(confirmed(2, its->born + kLater) == 3);
+}
+
 void expect_only_the_lock(const Base &base) {
     const std::filesystem::directory_iterator left(base.path);
     expect_equal(left->path().filename().native(), ".lock");
@@ -381,6 +437,41 @@ void what_is_mounted_in_a_tree_stays_and_so_does_the_tree(void ** /*state*/) {
     assert_true(std::filesystem::exists(precious / "file"));
 }
 
+// An overlay moves none of the directories that lie in what it is made of: EXDEV.
+void what_cannot_be_moved_is_emptied_where_it_is(void ** /*state*/) {
+    need_root();
+    if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+        test::skip("no mount namespace can be made here");
+    const Base base;
+    if (mount("tmpfs", base.top.c_str(), "tmpfs", 0, "mode=0700") != 0)
+        test::skip("no tmpfs can be mounted here");
+    for (const char *const name : {"upper", "work", "some"})
+        std::filesystem::create_directory(base.top / name);
+    for (const char *const tree : {"u4711-s1", "u4712-s1"}) {
+        const auto one = made(base, tree, 0);
+        assert_true(one.has_value());
+        std::filesystem::create_directories(*one / "a/b/c/d");
+        assert_true(open_file(*one / "a/b/c/file", O_WRONLY | O_CREAT).has_value());
+        set_aside(base, tree);
+    }
+    const auto lower = base.top / "lower";
+    std::filesystem::rename(base.top / "some", lower);
+    std::filesystem::create_directory(base.top / "some");
+    const auto options = "redirect_dir=off,lowerdir=" + lower.native() +
+                         ",upperdir=" + (base.top / "upper").native() +
+                         ",workdir=" + (base.top / "work").native();
+    const bool is_mounted = mount("overlay", (base.top / "some").c_str(), "overlay", 0, options.c_str()) == 0;
+    if (is_mounted) {
+        for (const auto &error : local::remove_set_aside(base.path))
+            test::fail(error.message());
+        expect_only_the_lock(base);
+        assert_int_equal(umount2((base.top / "some").c_str(), MNT_DETACH), 0);
+    }
+    assert_int_equal(umount2(base.top.c_str(), MNT_DETACH), 0);
+    if (!is_mounted)
+        test::skip("no overlay can be mounted here");
+}
+
 } // namespace
 
 int main() {
@@ -391,6 +482,8 @@ int main() {
         cmocka_unit_test(a_directory_with_other_things_is_left_alone),
         cmocka_unit_test(a_new_run_is_not_taken_for_the_one_before),
         cmocka_unit_test(each_run_has_its_own),
+        cmocka_unit_test(who_does_not_know_the_run_decides_nothing),
+        cmocka_unit_test(a_run_that_has_begun_moves_nothing),
         cmocka_unit_test(a_tree_of_an_unknown_run_is_neither_believed_nor_removed),
         cmocka_unit_test(all_that_come_at_once_get_the_same_tree),
         cmocka_unit_test(the_agent_leaves_what_it_was_started_with),
@@ -398,6 +491,7 @@ int main() {
         cmocka_unit_test(nothing_of_them_stays_and_nothing_else_goes),
         cmocka_unit_test(files_of_others_and_deep_ones_go_as_well),
         cmocka_unit_test(what_is_mounted_in_a_tree_stays_and_so_does_the_tree),
+        cmocka_unit_test(what_cannot_be_moved_is_emptied_where_it_is),
     };
     return cmocka_run_group_tests_name("local directories", tests, nullptr, nullptr);
 }
