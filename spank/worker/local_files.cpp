@@ -41,6 +41,9 @@ using namespace std::chrono_literals;
 constexpr std::size_t kMostWords = 16384; // of what tar says
 constexpr int kLook = 200;                // ms between two looks at the agent
 constexpr int kSomeDiffer = 1;            // tar's exit status: files changed or went while they were read
+constexpr int kSomeFailed = 2;            // likewise: it says which
+constexpr int kNotStarted = 125;          // and none of tar's
+constexpr auto kKilledPatience = 5s;      // for a process that has been killed
 constexpr unsigned kGibibyteBits = 30;
 
 std::string archive_name(std::size_t number) { return fmt::format("local-{}.tar", number); }
@@ -73,14 +76,15 @@ constexpr rlim_t kMostMemory = rlim_t{1} << 30U; // names of a directory are sor
         setrlimit(RLIMIT_DATA, &memory) != 0 || setgroups(groups.size(), groups.data()) != 0 ||
         setresgid(kNobodysGroup, kNobodysGroup, kNobodysGroup) != 0 ||
         setresuid(user.uid, user.uid, user.uid) != 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        _exit(EXIT_FAILURE);
+        _exit(kNotStarted);
     close_range(STDERR_FILENO + 1, ~0U, 0);
     std::array<char *, 3> environment{const_cast<char *>("PATH=/usr/bin:/bin"),
                                       const_cast<char *>("LC_ALL=C"), nullptr}; // execve does not write
     for (const char *const program : {"/usr/bin/tar", "/bin/tar"})
         execve(program, arguments.data(), environment.data());
     constexpr std::string_view kNone = "there is no /usr/bin/tar that can be run: install GNU tar\n";
-    _exit(write(STDERR_FILENO, kNone.data(), kNone.size()) < 0 ? EXIT_FAILURE : EXIT_FAILURE + 1);
+    [[maybe_unused]] const auto told = write(STDERR_FILENO, kNone.data(), kNone.size());
+    _exit(kNotStarted);
 }
 
 // Ended by a signal, or stopped, which its user can do: as a shell says it.
@@ -92,7 +96,7 @@ constexpr int kBySignal = 128;
                                  const std::vector<char *> &arguments, int words) {
     pollfd worker{.fd = words, .events = 0, .revents = 0};
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || poll(&worker, 1, 0) != 0)
-        _exit(EXIT_FAILURE);
+        _exit(kNotStarted);
     const pid_t tar = fork();
     if (tar == 0)
         become_tar(run, groups, arguments, words);
@@ -102,7 +106,7 @@ constexpr int kBySignal = 128;
         if (changed < 0 && errno == EINTR)
             continue;
         if (changed < 0)
-            _exit(EXIT_FAILURE + 1);
+            _exit(kNotStarted);
         if (WIFSTOPPED(status))
             _exit(kBySignal + WSTOPSIG(status));
         _exit(WIFSIGNALED(status) ? kBySignal + WTERMSIG(status) : WEXITSTATUS(status));
@@ -145,7 +149,11 @@ class Tar {
         if (child_ < 0)
             return;
         kill(child_, SIGKILL);
-        waitpid(child_, nullptr, 0);
+        const auto gone = [this] { return waitpid(child_, nullptr, WNOHANG) != 0; };
+        if (auto ended =
+                wait_until(gone, Deadline::after(kKilledPatience), "tar, which has been killed, to end");
+            !ended)
+            kLog.error("{}: it is left to itself", ended.error().message());
     }
 
     // As waitpid(2) gives it.
@@ -208,13 +216,23 @@ int signal_of(int status) {
 }
 
 // tar's last line only says that there were others.
+bool says_nothing(const std::string &line) { return line.starts_with("tar: Exiting with failure"); }
+
 std::string reason(const Tar &tar, int status) {
     for (const auto &line : tar.said())
-        if (line.find("Exiting with failure") == std::string::npos)
+        if (!says_nothing(line))
             return line;
     if (const int signal = signal_of(status); signal != 0)
         return fmt::format("tar was ended or stopped by signal {}", signal);
+    if (WEXITSTATUS(status) == kNotStarted)
+        return "tar could not be started";
     return fmt::format("tar ended with exit status {}", WEXITSTATUS(status));
+}
+
+// All of the file is there, but for whose it is: no user can give files away.
+bool is_about_owner(const std::string &line) {
+    return says_nothing(line) || (line.find(": Cannot change ownership to uid ") != std::string::npos &&
+                                  line.ends_with("Operation not permitted"));
 }
 
 std::uint64_t size_of(int file) {
@@ -300,7 +318,7 @@ std::unexpected<Error> exceeded(const std::string &path, std::uint64_t quota) {
 
 // ---- archives as data
 
-constexpr std::size_t kBlock = 512;
+constexpr std::size_t kBlock = 512; // the shortest archive has two
 constexpr std::uint64_t kWorthACut = 65536;
 
 // Fields of a header as tar(5) has them.
@@ -420,6 +438,8 @@ Expected<std::string> save_local(const node::Record &record, std::uint64_t quota
         for (const auto &line : tar->said())
             notice(fmt::format("{}: not all of it could be saved: {}", path, line));
         const auto size = size_of(archive.get());
+        if (size < kBlock)
+            return failure("save", path, "tar has made no archive");
         if (quota != 0 && size >= left)
             return exceeded(path, quota);
         left -= quota != 0 ? size : 0;
@@ -440,7 +460,8 @@ host::Cuts cuts_of_local(int images) {
     return out;
 }
 
-Expected<void> load_local(const node::Spec &spec, int images, AgentLink &agent, const Deadline &deadline) {
+Expected<void> load_local(const node::Spec &spec, int images, AgentLink &agent, const Patience &patience,
+                          const Notice &notice) {
     if (spec.local.empty())
         return {};
     const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -450,10 +471,12 @@ Expected<void> load_local(const node::Spec &spec, int images, AgentLink &agent, 
     if (!slot)
         return propagate(slot);
     agent.progress("waiting for another node's local directories");
-    if (auto locked = wait_until([&] { return flock(slot->get(), LOCK_EX | LOCK_NB) == 0; }, deadline,
+    if (auto locked = wait_until([&] { return flock(slot->get(), LOCK_EX | LOCK_NB) == 0; },
+                                 Deadline::after(patience.for_others),
                                  "another node of the job to have its local directories");
         !locked)
         return locked;
+    const auto deadline = Deadline::after(patience.for_own);
     const bool is_first = faccessat(slot->get(), local::kLoaded, F_OK, 0) != 0;
     for (std::size_t number = 0; number < spec.local.size(); ++number) {
         const auto &path = spec.local[number].path;
@@ -484,10 +507,16 @@ Expected<void> load_local(const node::Spec &spec, int images, AgentLink &agent, 
         });
         if (!status)
             return propagate(status);
-        if (!is_good(*status, 0))
+        const bool only_owners = is_good(*status, kSomeFailed) && tar->heard_all() && !tar->said().empty() &&
+                                 std::ranges::all_of(tar->said(), is_about_owner);
+        if (!is_good(*status, 0) && !only_owners)
             return failure("restore", path,
                            fmt::format("{} (it lies in {} on this host)", reason(*tar, *status),
                                        spec.local[number].source));
+        for (const auto &line : only_owners ? tar->said() : std::vector<std::string>())
+            if (!says_nothing(line))
+                notice(fmt::format("{}: a file of somebody else's belongs to the job's user now: {}", path,
+                                   line));
         if (unlinkat(images, name.c_str(), 0) != 0)
             return std::unexpected(errno_error("remove", name));
     }

@@ -9,6 +9,7 @@
 #include "criu-hooks/host/transfer.hpp"
 #include "node/record.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -35,7 +36,12 @@ using Notice = std::function<void(std::string)>;
 // job may have the same directories: the first one's archives take the place of what is there, of those of
 // the others only what is missing. Others wait for it. So no file is replaced that a node has open, which
 // would then write to one that has no name.
+// notice: hears of files that have come to belong to the node's user, since no user can give files away.
+struct Patience {
+    std::chrono::seconds for_others; // which unpack theirs one after the other
+    std::chrono::seconds for_own;
+};
 [[nodiscard]] Expected<void> load_local(const node::Spec &spec, int images, AgentLink &agent,
-                                        const Deadline &deadline);
+                                        const Patience &patience, const Notice &notice);
 
 } // namespace singularity::worker

@@ -38,6 +38,7 @@ using Clock = Deadline::Clock;
 
 constexpr auto kAgentPatience = 120s; // for proxies to start
 constexpr auto kLoadPatience = 1800s;
+constexpr auto kOthersPatience = 4 * kLoadPatience; // several nodes of the job, one after the other
 constexpr auto kRestorePatience = 600s;
 constexpr auto kHoldPatience = 1h; // for the job's other nodes; its coordinator waits less
 
@@ -266,8 +267,12 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
         return propagate(copied);
     if (auto taken = take_local(record.spec); !taken)
         return propagate(taken);
-    if (auto loaded = load_local(record.spec, staging->directory(), agent, Deadline::after(kLoadPatience));
-        !loaded)
+    const auto hear = [&report](std::string text) {
+        kLog.info("{}: {}", report.node, text); // should the restore fail
+        add_notice(report, std::move(text));
+    };
+    const Patience patience{.for_others = kOthersPatience, .for_own = kLoadPatience};
+    if (auto loaded = load_local(record.spec, staging->directory(), agent, patience, hear); !loaded)
         return propagate(loaded);
     auto network = RestoredNetwork::make(record.spec);
     if (!network)
@@ -287,10 +292,7 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
                                  .mounts = mounts_from(record, room),
                                  .owner = owner_of(record.spec),
                                  .keep_aside = files->keep_aside,
-                                 .notice = [&report](std::string text) {
-                                     kLog.info("{}: {}", report.node, text); // should the restore fail
-                                     add_notice(report, std::move(text));
-                                 }};
+                                 .notice = hear};
     request.connected = [&network] { return network->end_lost_connections(); };
     if (!job.node.empty())
         request.hold = [&](pid_t there) { return hold(agent, network->home(), there); };
