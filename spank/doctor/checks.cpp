@@ -53,7 +53,8 @@ Diagnosis diagnose(const Facts &facts) {
                 out.findings.push_back({each.name, each.severity, *std::move(problem)});
     std::ranges::stable_sort(out.findings, {}, &Finding::severity);
     for (const Part &each : kParts)
-        if (const NotSeen *const reason = each.reason(facts); reason != nullptr)
+        if (const NotSeen *const reason = each.reason(facts);
+            reason != nullptr && reason->why != Unseen::kUnused)
             out.unlooked.push_back({each.name, *reason});
     return out;
 }

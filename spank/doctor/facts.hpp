@@ -25,6 +25,7 @@ enum class Unseen : std::uint8_t {
     kNeedsRoot,
     kElsewhere, // it does not apply here, or hangs on something that is wrong itself
     kFailed,
+    kUnused, // the site has not turned it on: not a word of it
 };
 struct NotSeen {
     Unseen why = Unseen::kFailed;

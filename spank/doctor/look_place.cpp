@@ -60,7 +60,7 @@ Fact<Place> look_at_place(const std::filesystem::path &directory) {
 
 Fact<Place> look_at_local(const Config::LocalDirectories &local) {
     if (local.paths.empty())
-        return not_seen(Unseen::kElsewhere, "local_directories.paths in singularity.yaml names none");
+        return not_seen(Unseen::kUnused, "local_directories.paths in singularity.yaml names none");
     return look_at_place(local.base);
 }
 

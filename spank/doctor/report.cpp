@@ -20,7 +20,7 @@ namespace {
 std::string_view name_of(Severity severity) { return severity == Severity::kError ? "error" : "warning"; }
 
 // In the order of Unseen.
-constexpr std::array<std::string_view, 3> kReasons{"needs root", "does not apply", "cannot look"};
+constexpr std::array<std::string_view, 4> kReasons{"needs root", "does not apply", "cannot look", "is off"};
 
 std::string_view name_of(Unseen why) { return kReasons.at(static_cast<std::size_t>(why)); }
 

@@ -15,7 +15,7 @@ namespace singularity::local {
 
 namespace {
 
-constexpr mode_t kForAllToRead = 0644;
+constexpr mode_t kForRoot = 0600;                          // slurmstepd reads it
 constexpr std::size_t kMostBytes = std::size_t{64} << 10U; // 9 paths
 
 } // namespace
@@ -25,7 +25,7 @@ Expected<void> leave_notice(const std::filesystem::path &file, const Notice &not
     std::string text(notice.base.native() + '\0');
     for (const auto &path : notice.paths)
         text += path.native() + '\0';
-    return replace_file(file, text, kForAllToRead, Durable::kNo);
+    return replace_file(file, text, kForRoot, Durable::kNo);
 }
 
 Expected<std::optional<Notice>> read_notice(const std::filesystem::path &file) {

@@ -336,6 +336,10 @@ void what_was_not_seen_is_not_judged(void **) {
     assert_int_equal(exit_status(diagnosis), 0);
     facts.slurm->settings["JobRequeue"] = "0";
     assert_int_equal(exit_status(diagnose(facts)), 1);
+    // What a site has not turned on is not mentioned.
+    facts = good();
+    facts.local = std::unexpected(NotSeen{.why = Unseen::kUnused, .words = "none"});
+    assert_string_equal(in_words(diagnose(facts)).c_str(), "no problem found\n");
 }
 
 void one_node_needs_no_others(void **) {
