@@ -145,6 +145,15 @@ Expected<UniqueFd> made(const Held &base) {
     return made_of_root(base.base.get(), base.name(), base.place.native());
 }
 
+// The tree that there is; none: no descriptor.
+Expected<UniqueFd> found_in(const Held &above) {
+    UniqueFd out(
+        openat(above.base.get(), above.name().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!out && errno != ENOENT)
+        return std::unexpected(errno_error("open", above.place.native()));
+    return out;
+}
+
 // Nobody waits for the disk with the lock: a run or an origin that a loss of power takes is one that is not
 // known, and the tree is from before the machine started.
 Expected<void> write_run(const Held &base, std::uint32_t run) {
@@ -256,14 +265,13 @@ Expected<void> confirm_run(const std::filesystem::path &base, const std::string 
     const auto above = held(base, tree);
     if (!above)
         return std::unexpected(above.error());
-    const UniqueFd found(
-        openat(above->base.get(), above->name().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!found && errno == ENOENT)
-        return {};
+    const auto found = found_in(*above);
     if (!found)
-        return std::unexpected(errno_error("open", above->place.native()));
-    auto identity = identity_of(found);
-    auto known = identity ? run_of(found) : propagate(identity);
+        return std::unexpected(found.error());
+    if (!*found)
+        return {};
+    auto identity = identity_of(*found);
+    auto known = identity ? run_of(*found) : propagate(identity);
     if (!known)
         return propagate(known);
     const auto its = *known;
@@ -307,13 +315,12 @@ Expected<bool> set_aside(const std::filesystem::path &base, const std::string &t
     const auto above = held(base, tree);
     if (!above)
         return std::unexpected(above.error());
-    const UniqueFd found(
-        openat(above->base.get(), above->name().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!found && errno == ENOENT)
-        return false;
+    const auto found = found_in(*above);
     if (!found)
-        return std::unexpected(errno_error("open", above->place.native()));
-    auto identity = identity_of(found);
+        return std::unexpected(found.error());
+    if (!*found)
+        return false;
+    auto identity = identity_of(*found);
     if (!identity)
         return propagate(identity);
     return *identity == only ? moved_aside(above->base, above->name()) : false;
