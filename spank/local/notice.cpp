@@ -2,14 +2,10 @@
 #include "notice.hpp"
 
 #include "common/replace_file.hpp"
-#include "common/unique_fd.hpp"
+#include "common/trusted_file.hpp"
 
 #include <cerrno>
 #include <string>
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 namespace singularity::local {
 
@@ -29,21 +25,12 @@ Expected<void> leave_notice(const std::filesystem::path &file, const Notice &not
 }
 
 Expected<std::optional<Notice>> read_notice(const std::filesystem::path &file) {
-    auto opened = open_file(file, O_RDONLY | O_NOFOLLOW);
-    if (!opened && opened.error().code == ENOENT)
+    const auto known = read_trusted_file(file, kMostBytes);
+    if (!known && known.error().code == ENOENT)
         return std::nullopt;
-    if (!opened)
-        return propagate(opened);
-    struct stat about{};
-    if (fstat(opened->get(), &about) != 0)
-        return std::unexpected(errno_error("look at", file.native()));
-    if (about.st_uid != geteuid() || (about.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        return failure("believe", file.native(), "others than root can write it", EPERM);
-    std::string text(kMostBytes, '\0');
-    const ssize_t size = read(opened->get(), text.data(), text.size());
-    if (size < 0)
-        return std::unexpected(errno_error("read", file.native()));
-    text.resize(static_cast<std::size_t>(size));
+    if (!known)
+        return std::unexpected(known.error());
+    const auto &text = *known;
     if (text.empty() || text.back() != '\0')
         return failure("read", file.native(), "it has no end: start singularityd again", EPROTO);
     Notice out;

@@ -293,6 +293,8 @@ void the_agent_leaves_what_it_was_started_with(void ** /*state*/) {
          {local::Notice{.base = "/disk/local", .paths = {}},
           local::Notice{.base = "/disk/a\nb c", .paths = {"/tmp", "/var/tmp", "/x\ny"}}}) {
         assert_true(local::leave_notice(file, notice).has_value());
+        assert_true(std::filesystem::status(file).permissions() ==
+                    (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
         const auto read = local::read_notice(file);
         assert_true(read.has_value() && *read && **read == notice);
     }
