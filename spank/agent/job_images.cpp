@@ -69,7 +69,9 @@ Expected<void> Job::save(bool go_on, bool periodic) {
 }
 
 JobSave::Plan Job::save_plan(bool go_on, bool periodic) const {
-    const auto record = record_.SerializeAsString();
+    auto stored = record_;
+    stored.set_saving_goes_on(go_on);
+    const auto record = stored.SerializeAsString();
     JobSave::Plan plan{.libraries = setting_->libraries,
                        .begin = {.job = record_.name(),
                                  .uid = record_.user().uid(),

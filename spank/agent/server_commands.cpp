@@ -90,7 +90,8 @@ void Server::find_steps(const std::shared_ptr<Client> &client, const FindSteps &
     find_next_step(look);
 }
 
-// One after the other: each takes a process. What an earlier run has left of a step does not count.
+// One after the other: each takes a process. What an earlier run has left of a step does not count, and
+// neither does a checkpoint after which the step has run on: what it has done since then, the script has seen.
 void Server::find_next_step(const std::shared_ptr<StepsLook> &look) {
     const auto &request = look->request;
     auto &found = look->found.checkpoints;
@@ -107,7 +108,8 @@ void Server::find_next_step(const std::shared_ptr<StepsLook> &look) {
                            saved &&
                            record.ParseFromArray(saved->record.data(),
                                                  static_cast<int>(saved->record.size())) &&
-                           record.name() == name && record.restarts() == look->request.restarts;
+                           record.name() == name && record.restarts() == look->request.restarts &&
+                           !record.saving_goes_on();
                        look->found.checkpoints.push_back(is_of_this_run ? saved->checkpoint : std::string());
                        find_next_step(look);
                    });

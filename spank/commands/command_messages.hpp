@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a stand-in for one of Slurm's commands and the runner outside of the node say to each other. One
 // connection for each command: `Run`, then signals; the runner answers with `Again` or `Refused`, or with
-// `Begun` and, when the command has ended, `Ended`. In place of `Ended` there may be `Again` or `GoesOn`: the
-// node is about to be saved, and the same stand-in asks once more wherever the node is then. The stand-in
+// `Begun` and, when the command has ended, `Ended`. In place of `Ended` there may be `GoesOn`: the node is
+// about to be saved, and the same stand-in asks once more wherever the node is then. The stand-in
 // hangs up after the last answer; if it hangs up before, the command is killed. Nothing but the C and C++
 // libraries: the stand-in is made of this.
 #pragma once
@@ -69,18 +69,19 @@ struct Ended {
     static void fields(auto &self, auto &visit) { visit(self.status); }
 };
 
-// Nothing was run, or nothing has come of it. The stand-in hangs up and connects again later.
+// Nothing was run. The stand-in hangs up and connects again later.
 struct Again {
     static constexpr auto kType = CommandMessage::again;
     static void fields(auto & /*self*/, auto & /*visit*/) {}
 };
 
-// The command has ended because its step was saved. The stand-in hangs up and connects again later, with
-// this.
+// The command has ended because its step was saved, or before it had one. The stand-in hangs up and connects
+// again later, with this.
 struct GoesOn {
     static constexpr auto kType = CommandMessage::goes_on;
-    std::string checkpoint; // of the step
-    static void fields(auto &self, auto &visit) { visit(self.checkpoint); }
+    std::string checkpoint;            // of the step; empty: as it came
+    std::vector<std::int32_t> signals; // that no step has had: they are sent again
+    static void fields(auto &self, auto &visit) { visit(self.checkpoint, self.signals); }
 };
 
 // Nothing was run, or what ran was killed.

@@ -24,8 +24,8 @@ namespace singularity::commands {
 
 namespace {
 
-// Of the new process: after its three streams.
-constexpr int kProgress = kNotice;
+// Of the new process: after its three streams, and kNotice.
+constexpr int kProgress = 4;
 // As a shell has them.
 constexpr int kNotFound = 127;
 constexpr int kNotExecutable = 126;
@@ -50,7 +50,7 @@ struct Prepared {
     std::vector<char *> environment;
     std::array<bool, NSIG> ignored;
     std::array<int, kRunDescriptors> descriptors;
-    bool notice;
+    int notice; // -1: none
 };
 
 // 0, or errno. The descriptor is of a mount of the node's: from there nobody outside finds its own name
@@ -75,15 +75,17 @@ int apply(const node::Limit &limit) {
     return setrlimit(resource, &value) == 0 ? 0 : errno;
 }
 
-// 0, or errno. Copies above the four first: one of them may be the number on which another has to go.
-int place(const std::array<int, 4> &wanted, bool notice) {
-    std::array<int, 4> high{};
+// 0, or errno. Copies above all of them first: one of them may be the number on which another has to go.
+int place(const std::array<int, kProgress + 1> &wanted) {
+    std::array<int, kProgress + 1> high{};
     for (std::size_t i = 0; i < high.size(); ++i)
-        if (high.at(i) = fcntl(wanted.at(i), F_DUPFD_CLOEXEC, kProgress + 1); high.at(i) < 0)
+        if (high.at(i) = fcntl(wanted.at(i), F_DUPFD_CLOEXEC, kProgress + 1);
+            high.at(i) < 0 && wanted.at(i) >= 0)
             return errno;
+    close(kNotice); // unless it is asked for
     for (std::size_t i = 0; i < high.size(); ++i)
-        if (dup3(high.at(i), static_cast<int>(i), std::cmp_equal(i, kProgress) && !notice ? O_CLOEXEC : 0) <
-            0)
+        if (high.at(i) >= 0 &&
+            dup3(high.at(i), static_cast<int>(i), std::cmp_equal(i, kProgress) ? O_CLOEXEC : 0) < 0)
             return errno;
     return close_range(kProgress + 1, ~0U, 0) == 0 ? 0 : errno;
 }
@@ -95,7 +97,7 @@ Obstacle become_command(const Prepared &prepared, int &progress) {
     if (const int code = enter(prepared.program.directory, prepared.descriptors[3]); code != 0)
         return {Stage::directory, code};
     const auto &given = prepared.descriptors;
-    if (const int code = place({given[0], given[1], given[2], progress}, prepared.notice); code != 0)
+    if (const int code = place({given[0], given[1], given[2], prepared.notice, progress}); code != 0)
         return {Stage::streams, code};
     progress = kProgress;
     umask(prepared.program.mask & ACCESSPERMS);
@@ -130,7 +132,7 @@ Expected<RealCommand> RealCommand::start(Run &run, const node::Descriptors &desc
                       .environment = exec_list(run.program.environment),
                       .ignored = {},
                       .descriptors = {},
-                      .notice = notice};
+                      .notice = -1};
     std::ranges::copy(descriptors.all(), prepared.descriptors.begin());
     for (const std::int32_t number : run.ignored)
         if (number > 0 && number < NSIG)
@@ -140,6 +142,15 @@ Expected<RealCommand> RealCommand::start(Run &run, const node::Descriptors &desc
         return std::unexpected(errno_error("make a pipe for", run.path));
     UniqueFd progress(ends[0]);
     const UniqueFd writing(ends[1]);
+    UniqueFd noticing;
+    UniqueFd noticed;
+    if (notice && pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0)
+        return std::unexpected(errno_error("make a pipe for", run.path));
+    if (notice) {
+        noticed = UniqueFd(ends[0]);
+        noticing = UniqueFd(ends[1]);
+        prepared.notice = noticing.get();
+    }
     // A signal that comes before exec waits for it: no handler of this process runs in the new one.
     sigset_t all;
     sigset_t before;
@@ -163,7 +174,7 @@ Expected<RealCommand> RealCommand::start(Run &run, const node::Descriptors &desc
         waitpid(child, nullptr, 0);
         return std::unexpected(error);
     }
-    return RealCommand(run.path, child, std::move(pidfd), std::move(progress));
+    return RealCommand(run.path, child, std::move(pidfd), std::move(progress), std::move(noticed));
 }
 
 int RealCommand::signal(int number) const {
@@ -172,7 +183,7 @@ int RealCommand::signal(int number) const {
 
 bool RealCommand::has_begun_step() const {
     int bytes = 0;
-    return ioctl(progress_.get(), FIONREAD, &bytes) == 0 && bytes == 1;
+    return notice_ && ioctl(notice_.get(), FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
 std::optional<RealCommand::End> RealCommand::reap() {
@@ -186,7 +197,7 @@ std::optional<RealCommand::End> RealCommand::reap() {
     if (info.si_pid == 0)
         return std::nullopt;
     Obstacle obstacle;
-    if (!has_begun_step() && read(progress_.get(), &obstacle, sizeof(obstacle)) == sizeof(obstacle))
+    if (read(progress_.get(), &obstacle, sizeof(obstacle)) == sizeof(obstacle))
         return refusal_of(obstacle, path_);
     if (info.si_code == CLD_EXITED)
         return Ended{.status = W_EXITCODE(info.si_status, 0)};

@@ -41,13 +41,15 @@ class RealCommand {
     [[nodiscard]] bool has_begun_step() const;
 
   private:
-    RealCommand(std::string path, pid_t pid, UniqueFd pidfd, UniqueFd progress)
-        : path_(std::move(path)), pid_(pid), pidfd_(std::move(pidfd)), progress_(std::move(progress)) {}
+    RealCommand(std::string path, pid_t pid, UniqueFd pidfd, UniqueFd progress, UniqueFd notice)
+        : path_(std::move(path)), pid_(pid), pidfd_(std::move(pidfd)), progress_(std::move(progress)),
+          notice_(std::move(notice)) {}
 
     std::string path_;
     pid_t pid_;
     UniqueFd pidfd_;
-    UniqueFd progress_; // tells why the program does not run; or of its step, if it is asked to
+    UniqueFd progress_; // tells why the program does not run
+    UniqueFd notice_;   // of its step, if it is asked to; nothing but the command's word
 };
 
 } // namespace singularity::commands

@@ -164,10 +164,11 @@ void Runner::take(Served &one, node::Packet &packet) {
     this->signal(one, signal->number);
 }
 
-// One whose end is withheld is signalled no more.
+// One that has ended is signalled no more, unless its step goes on.
 void Runner::signal(Served &one, int number) {
-    if (one.command && one.goes_on) {
-        one.signals.push_back(number);
+    const bool waits = one.number != 0 && (one.untold || (one.command && (one.goes_on || withheld_)));
+    if (waits && number > 0 && number < NSIG) {
+        hold(one, number);
         return;
     }
     if (const int code = one.command ? one.command->signal(number) : 0; code != 0 && code != ESRCH)
@@ -300,9 +301,12 @@ bool Runner::withholds() const {
 
 void Runner::deliver() {
     withheld_ = false;
-    for (Served &one : served_)
+    for (Served &one : served_) {
         if (const auto ended = std::exchange(one.untold, std::nullopt))
             answer(one, *ended);
+        if (one.command && !one.goes_on)
+            signal_again(one);
+    }
 }
 
 std::vector<std::uint32_t> Runner::untold_steps() const {
@@ -323,11 +327,32 @@ std::vector<std::uint32_t> Runner::signalled_steps() const {
 
 void Runner::step_runs(std::uint32_t number) {
     for (Served &one : served_) {
-        if (one.number != number || !std::exchange(one.goes_on, false))
-            continue;
-        for (const int waiting : std::exchange(one.signals, {}))
-            signal(one, waiting);
+        if (one.number == number && std::exchange(one.goes_on, false))
+            signal_again(one);
     }
+}
+
+// As the kernel holds them (signal(7)).
+void Runner::hold(Served &one, int number) {
+    if (number == SIGSTOP || number == SIGCONT)
+        std::erase(one.signals, number == SIGSTOP ? SIGCONT : SIGSTOP);
+    if (std::ranges::find(one.signals, number) == one.signals.end())
+        one.signals.push_back(number);
+}
+
+void Runner::signal_again(Served &one) {
+    for (const int waiting : std::exchange(one.signals, {}))
+        signal(one, waiting);
+}
+
+// What has been sent by now is here, and nothing can be sent any more: the stand-in learns of that, and keeps
+// the signal that it could not send.
+void Runner::hear_the_last(Served &one) {
+    shutdown(one.socket.get(), SHUT_RD);
+    for (node::Packet packet; node::receive_packet(one.socket.get(), packet) == node::Received::packet;)
+        if (const auto signal = node::decode<Signal>(packet.bytes);
+            signal && signal->number > 0 && signal->number < NSIG)
+            hold(one, signal->number);
 }
 
 void Runner::send_away(const std::map<std::uint32_t, std::string> &checkpoints) {
@@ -338,10 +363,9 @@ void Runner::send_away(const std::map<std::uint32_t, std::string> &checkpoints) 
             continue;
         one.untold.reset();
         sent_away_.insert_or_assign(one.number, *untold);
-        if (found == checkpoints.end())
-            answer(one, Again{});
-        else
-            answer(one, GoesOn{.checkpoint = found->second});
+        hear_the_last(one);
+        answer(one, GoesOn{.checkpoint = found == checkpoints.end() ? std::string() : found->second,
+                           .signals = one.signals});
     }
 }
 

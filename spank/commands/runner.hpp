@@ -89,7 +89,8 @@ class Runner {
     [[nodiscard]] bool has_child(pid_t pid) const;
 
     // From now on, until `deliver`, stand-ins for kStepCommands are not told that these have ended, and stay
-    // connected; none is begun.
+    // connected; none is begun. Signals to one that may go on wait: its step may be saved before they reach
+    // it.
     void withhold() { withheld_ = true; }
     void deliver();
     // There are ends that somebody has not been told.
@@ -124,8 +125,8 @@ class Runner {
         std::optional<Ended> untold;        // its end, as long as ends are withheld
         std::uint32_t number = 0;           // of one that may go on
         bool began_step = false;
-        bool goes_on = false;     // and its step does not run yet, as far as is known
-        std::vector<int> signals; // that have come meanwhile
+        bool goes_on = false; // and its step does not run yet, as far as is known
+        std::vector<std::int32_t> signals; // that have come while there was no step, or it was to end
         bool answered = false;    // finally: only the hang-up is waited for
     };
 
@@ -137,6 +138,9 @@ class Runner {
     void run(Served &one, Run &&run, const node::Descriptors &descriptors);
     [[nodiscard]] bool is_to_come_again(Served &one, const Run &run);
     void signal(Served &one, int number);
+    void signal_again(Served &one);
+    static void hold(Served &one, int number);
+    static void hear_the_last(Served &one);
     void look_after(Served &one);
     void refuse(Served &one, const Refused &refusal);
     template <class Answer>

@@ -110,7 +110,8 @@ class StandIn {
     // Of a command that may go on after a checkpoint: standard input and output, while it runs.
     std::array<Held, 2> kept_{Held(-1), Held(-1)};
     bool goes_on_ = false; // it had begun, before its step was saved
-    int unsent_ = 0;       // a signal for which the connection has had no room
+    std::vector<std::int32_t> again_; // signals that no step of an earlier connection has had
+    int unsent_ = 0;                  // a signal that could not be sent yet
 };
 
 std::vector<std::int32_t> ignored_signals() {
@@ -351,13 +352,11 @@ int StandIn::take_streams_back() {
 std::optional<int> StandIn::follow(int socket) {
     if (const int code = let_go_of_streams(); code != 0)
         return complain_of("keep the streams of", path_, code);
-    for (;;) {
-        if (!forward(socket))
-            // The command may have ended: its end may lie there to be read.
-            unsent_ = 0;
-        const short writing = unsent_ != 0 ? POLLOUT : 0;
-        wait_for({{.fd = socket, .events = static_cast<short>(POLLIN | writing), .revents = 0},
-                  {.fd = unsent_ != 0 ? -1 : signals_, .events = POLLIN, .revents = 0}});
+    for (bool takes_signals = true;;) {
+        takes_signals = takes_signals && forward(socket);
+        const bool writing = takes_signals && unsent_ != 0;
+        wait_for({{.fd = socket, .events = static_cast<short>(writing ? POLLIN | POLLOUT : POLLIN), .revents = 0},
+                  {.fd = takes_signals && !writing ? signals_ : -1, .events = POLLIN, .revents = 0}});
         node::Packet packet;
         const auto received = node::receive_packet(socket, packet);
         if (received == node::Received::nothing)
@@ -374,10 +373,11 @@ std::optional<int> StandIn::follow(int socket) {
         if (const auto ended = node::decode<Ended>(packet.bytes))
             return end_as(ended->status);
         const auto saved = node::decode<GoesOn>(packet.bytes);
-        if (run_.number == 0 || (!saved && !node::decode<Again>(packet.bytes)))
+        if (run_.number == 0 || !saved)
             continue;
-        if (saved)
+        if (!saved->checkpoint.empty())
             run_.checkpoint = saved->checkpoint;
+        again_.insert(again_.begin(), saved->signals.begin(), saved->signals.end());
         request_ = node::encode(run_);
         goes_on_ = true;
         if (const int code = take_streams_back(); code != 0)
@@ -386,9 +386,14 @@ std::optional<int> StandIn::follow(int socket) {
     }
 }
 
-// All signals that are there, as far as the connection takes them. False: it has ended.
+// All signals that are there, as far as the connection takes them. False: it takes none any more; the
+// command's end may lie there to be read.
 bool StandIn::forward(int socket) {
     for (;;) {
+        if (unsent_ == 0 && !again_.empty()) {
+            unsent_ = again_.front();
+            again_.erase(again_.begin());
+        }
         if (unsent_ == 0) {
             signalfd_siginfo signal{};
             if (read(signals_, &signal, sizeof(signal)) != sizeof(signal))

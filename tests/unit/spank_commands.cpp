@@ -22,6 +22,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -565,6 +566,75 @@ void signals_wait_for_a_step_that_goes_on(void **) {
     assert_int_equal(WTERMSIG(one.status), SIGHUP);
 }
 
+// None is lost between the end of srun and the save: those that the runner has heard of, has yet to read, or
+// that come when nobody listens any more.
+void signals_wait_from_the_end_of_a_step_until_it_runs_again(void **) {
+    const Scratch scratch;
+    const auto ran = (scratch.path / "ran").native();
+    const auto script = "printf x >> " + ran + "; case $(cat " + ran +
+                        ") in x) printf x >&3; exit 1;; xx) sleep 0.3; exit 1;; esac; trap 'printf 1' USR1; "
+                        "trap 'printf 2' USR2; trap 'exit 5' TERM; while :; do sleep 0.01; done";
+    StandIn one;
+    {
+        OfScript first(scratch);
+        first.run(one, scratch, script);
+        until(first.runner, [&] { return first.number != 0; }, "a command");
+        first.runner.withhold();
+        first.await_untold();
+        kill(one.pid, SIGUSR1);
+        for (int turn = 0; turn < 20; ++turn) { // most probably it is here then, which changes nothing
+            first.runner.work();
+            std::this_thread::sleep_for(5ms);
+        }
+        kill(one.pid, SIGUSR2);
+        std::this_thread::sleep_for(20ms);
+        first.runner.pause();
+        first.runner.send_away({{first.number, "the checkpoint"}});
+        kill(one.pid, SIGTERM);
+        rests(first.runner);
+    }
+    {
+        // It is saved once more, before its step runs.
+        OfScript second(scratch);
+        until(second.runner, [&] { return second.runner.signalled_steps().size() == 1; }, "signals");
+        second.runner.withhold();
+        second.await_untold();
+        second.runner.pause();
+        second.runner.send_away({});
+        rests(second.runner);
+    }
+    OfScript third(scratch);
+    until(third.runner, [&] { return !third.runner.signalled_steps().empty(); }, "the signals");
+    std::this_thread::sleep_for(300ms); // until its traps are set
+    third.runner.step_runs(third.number);
+    const auto ends = [&] {
+        third.runner.deliver(); // it has not said that it has begun a step: an end in doubt
+        return one.ended();
+    };
+    until(third.runner, ends, "the end by a trap");
+    assert_int_equal(WEXITSTATUS(one.status), 5);
+    expect_equal(third.checkpoint, "the checkpoint");
+    const auto shown = content(one.out);
+    assert_true(shown == "12" || shown == "21");
+}
+
+// A command writes there what it wants: the programs that srun starts have the descriptor as well.
+void what_a_command_says_of_its_step_is_only_that(void **) {
+    const Scratch scratch;
+    for (const auto *const said : {"xx", "\\377\\377\\377\\377\\377\\377\\377\\377"}) {
+        OfScript script(scratch);
+        StandIn one;
+        script.run(one, scratch, std::string("printf '") + said + "' >&3; exit 3");
+        until(script.runner, [&] { return script.number != 0; }, "a command");
+        script.runner.withhold();
+        script.await_untold();
+        assert_int_equal(script.runner.untold_steps().size(), 1);
+        script.runner.deliver();
+        expect_exit(script.runner, one, 3);
+        std::filesystem::remove(scratch.socket());
+    }
+}
+
 // Nobody knows how much of its input has been read.
 void a_command_with_input_does_not_go_on(void **) {
     const Scratch scratch;
@@ -703,6 +773,8 @@ int main() {
         cmocka_unit_test(a_step_that_has_not_begun_begins_later),
         cmocka_unit_test(who_was_sent_away_hears_of_the_end_that_was_withheld),
         cmocka_unit_test(signals_wait_for_a_step_that_goes_on),
+        cmocka_unit_test(signals_wait_from_the_end_of_a_step_until_it_runs_again),
+        cmocka_unit_test(what_a_command_says_of_its_step_is_only_that),
         cmocka_unit_test(a_command_with_input_does_not_go_on),
         cmocka_unit_test(a_killed_stand_in_takes_its_command_along),
         cmocka_unit_test(the_end_is_everybodys),
