@@ -60,7 +60,8 @@ enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the
     save_begins,
     find_steps, // -> found_steps
     found_steps,
-    step_runs, // -> done, if it does
+    step_runs,  // -> done, if it does
+    input_read, // -> done: by the task of this connection, which has ended
 };
 
 struct Create {
@@ -417,10 +418,23 @@ struct FindSteps {
     std::string store;
     static void fields(auto &self, auto &visit) { visit(self.numbers, self.restarts, self.store); }
 };
+// By each rank, as InputRead; empty: not known of all of them. Those on other hosts than the script's tell
+// nobody.
+struct StepInput {
+    std::vector<std::uint64_t> bytes;
+    static void fields(auto &self, auto &visit) { visit(self.bytes); }
+};
 struct FoundSteps {
     static constexpr auto kType = Message::found_steps;
     std::vector<std::string> checkpoints; // in the same order
-    static void fields(auto &self, auto &visit) { visit(self.checkpoints); }
+    std::vector<StepInput> inputs;
+    static void fields(auto &self, auto &visit) { visit(self.checkpoints, self.inputs); }
+};
+// How much of its standard input the program of a task has read, of a step that a script goes on with.
+struct InputRead {
+    static constexpr auto kType = Message::input_read;
+    std::uint64_t bytes = 0; // what it had read before it was restored included
+    static void fields(auto &self, auto &visit) { visit(self.bytes); }
 };
 struct CommandsRest {
     static constexpr auto kType = Message::commands_rest;

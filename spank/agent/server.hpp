@@ -99,6 +99,8 @@ class Server : private NodeKeeper {
         bool reminds = false;         // slurmctld is asked once more to run it again
         bool ended = false;           // slurmctld said so of its job; killed just then, it would not know
         bool over = false;
+        // Of its steps, by their numbers: what each task has read of its input.
+        std::map<std::uint32_t, std::map<std::uint32_t, std::uint64_t>> inputs;
     };
     // A job that ends with its client, or after an agent's death if he does not come again.
     struct JobTie {
@@ -188,6 +190,9 @@ class Server : private NodeKeeper {
                                        Message type, const Asker &asker);
     void open_door(const std::shared_ptr<Client> &client, const Asker &asker);
     void step_runs(const Client &client, std::uint32_t number, const Asker &asker) const;
+    void input_read(const Client &client, const InputRead &about, const Asker &asker);
+    // By all of them, in their order; nothing where one is missing.
+    [[nodiscard]] StepInput input_of(const Client &script, std::uint32_t number, std::uint32_t ranks) const;
     // What there is of steps, as far as has been found by now.
     struct StepsLook {
         std::shared_ptr<Client> client;

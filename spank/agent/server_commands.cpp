@@ -30,10 +30,11 @@ bool Server::handle_commands(const std::shared_ptr<Client> &client, const node::
     const auto rest = node::decode<CommandsRest>(packet.bytes);
     const auto find = node::decode<FindSteps>(packet.bytes);
     const auto runs = node::decode<StepRuns>(packet.bytes);
+    const auto input = node::decode<InputRead>(packet.bytes);
     const bool good = type == Message::open_door ? node::decode<OpenDoor>(packet.bytes).has_value()
                       : type == Message::watch_saves
                           ? node::decode<WatchSaves>(packet.bytes).has_value()
-                          : rest.has_value() || find.has_value() || runs.has_value();
+                          : rest.has_value() || find.has_value() || runs.has_value() || input.has_value();
     if (!good)
         return false;
     if (!client->step)
@@ -46,9 +47,44 @@ bool Server::handle_commands(const std::shared_ptr<Client> &client, const node::
         find_steps(client, *find, asker);
     else if (runs)
         step_runs(*client, runs->number, asker);
+    else if (input)
+        input_read(*client, *input, asker);
     else
         client->step->doors().rest_of(client.get(), *rest, asker);
     return true;
+}
+
+// Kept for as long as the script may ask; of a step that has ended otherwise, until there are too many.
+void Server::input_read(const Client &client, const InputRead &about, const Asker &asker) {
+    const auto uid = client.sender.uid();
+    const auto job = job_of_step(client.step->name());
+    const auto number = client.step->plan().number;
+    const auto script = std::ranges::find_if(
+        scripts_, [&](const auto &one) { return job && one.uid == uid && one.job == *job && !one.left; });
+    asker.tell(Done{});
+    if (script == scripts_.end() || number == 0)
+        return;
+    auto &inputs = script->inputs;
+    if (inputs.size() >= kStepsLimit && !inputs.contains(number))
+        std::erase_if(inputs, [&](const auto &one) {
+            return std::ranges::none_of(steps_, [&](const auto &entry) {
+                return entry.first.uid == uid && entry.second->plan().number == one.first;
+            });
+        });
+    if (inputs.size() < kStepsLimit || inputs.contains(number))
+        inputs[number][client.rank] = about.bytes;
+}
+
+StepInput Server::input_of(const Client &script, std::uint32_t number, std::uint32_t ranks) const {
+    const auto one = std::ranges::find_if(
+        scripts_, [&](const auto &other) { return other.client.lock().get() == &script; });
+    if (one == scripts_.end() || !one->inputs.contains(number))
+        return {};
+    StepInput out;
+    for (const auto &[task, bytes] : one->inputs.at(number))
+        if (task == out.bytes.size()) // in their order, from 0
+            out.bytes.push_back(bytes);
+    return out.bytes.size() == ranks ? out : StepInput();
 }
 
 void Server::step_runs(const Client &client, std::uint32_t number, const Asker &asker) const {
@@ -91,7 +127,8 @@ void Server::find_steps(const std::shared_ptr<Client> &client, const FindSteps &
 }
 
 // One after the other: each takes a process. What an earlier run has left of a step does not count, and
-// neither does a checkpoint after which the step has run on: what it has done since then, the script has seen.
+// neither does a checkpoint after which the step has run on: what it has done since then, the script has
+// seen.
 void Server::find_next_step(const std::shared_ptr<StepsLook> &look) {
     const auto &request = look->request;
     auto &found = look->found.checkpoints;
@@ -99,20 +136,23 @@ void Server::find_next_step(const std::shared_ptr<StepsLook> &look) {
         return look->asker.tell(look->found);
     const auto name = job_name_of_step(look->client->sender.uid(),
                                        fmt::format("{}.{}", look->job, request.numbers[found.size()]));
-    look_for_saved(name, look->client, look->cgroups, look->store,
-                   [this, look, name](const Expected<WorkFoundJob> &saved) {
-                       peers::wire::JobRecord record;
-                       if (!saved && saved.error().code != ENOENT)
-                           return look->asker.refuse(saved.error());
-                       const bool is_of_this_run =
-                           saved &&
-                           record.ParseFromArray(saved->record.data(),
-                                                 static_cast<int>(saved->record.size())) &&
-                           record.name() == name && record.restarts() == look->request.restarts &&
-                           !record.saving_goes_on();
-                       look->found.checkpoints.push_back(is_of_this_run ? saved->checkpoint : std::string());
-                       find_next_step(look);
-                   });
+    look_for_saved(
+        name, look->client, look->cgroups, look->store,
+        [this, look, name, found_before = found.size()](const Expected<WorkFoundJob> &saved) {
+            peers::wire::JobRecord record;
+            if (!saved && saved.error().code != ENOENT)
+                return look->asker.refuse(saved.error());
+            const bool is_of_this_run =
+                saved &&
+                record.ParseFromArray(saved->record.data(), static_cast<int>(saved->record.size())) &&
+                record.name() == name && record.restarts() == look->request.restarts &&
+                !record.saving_goes_on();
+            look->found.checkpoints.push_back(is_of_this_run ? saved->checkpoint : std::string());
+            look->found.inputs.push_back(
+                is_of_this_run ? input_of(*look->client, look->request.numbers[found_before], record.ranks())
+                               : StepInput());
+            find_next_step(look);
+        });
 }
 
 void Server::open_door(const std::shared_ptr<Client> &client, const Asker &asker) {

@@ -81,7 +81,8 @@ bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Pa
                         .was_begun = false,
                         .reminds = false,
                         .ended = false,
-                        .over = false});
+                        .over = false,
+                        .inputs = {}});
     return true;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a stand-in for one of Slurm's commands and the runner outside of the node say to each other. One
-// connection for each command: `Run`, then signals; the runner answers with `Again` or `Refused`, or with
-// `Begun` and, when the command has ended, `Ended`. In place of `Ended` there may be `GoesOn`: the node is
-// about to be saved, and the same stand-in asks once more wherever the node is then. The stand-in
+// connection for each command: `Run`, then signals and `Kept`; the runner answers with `Again` or `Refused`,
+// or with `Begun` and, when the command has ended, `Ended`. In place of `Ended` there may be `GoesOn`: the
+// node is about to be saved, and the same stand-in asks once more wherever the node is then. The stand-in
 // hangs up after the last answer; if it hangs up before, the command is killed. Nothing but the C and C++
 // libraries: the stand-in is made of this.
 #pragma once
@@ -34,6 +34,14 @@ enum class CommandMessage : std::uint16_t { // NOLINT(performance-enum-size): as
     again,
     refused,
     goes_on,
+    kept,
+};
+
+// Of the step that goes on, the ranks' input.
+enum class Input : std::uint8_t {
+    nothing, // there is nothing to be read
+    file,    // the stand-in's own, at the place where the stream begins
+    pipe,    // through which the stand-in sends it
 };
 
 struct Run {
@@ -45,9 +53,19 @@ struct Run {
     std::vector<std::int32_t> ignored; // signals
     std::uint32_t number = 0;          // of the stand-in, by chance; it keeps it
     std::string checkpoint;            // as of GoesOn; empty: the command is to begin
+    Input input = Input::nothing;      // of one with a number
+    std::vector<std::uint64_t> had;    // of each rank: so many bytes of its input it has had already
     static void fields(auto &self, auto &visit) {
-        visit(self.path, self.program, self.ignored, self.number, self.checkpoint);
+        visit(self.path, self.program, self.ignored, self.number, self.checkpoint, self.input, self.had);
     }
+};
+
+// Of its input, the stand-in has only what begins here (in bytes since `Run`). Said before what lies behind
+// it is sent to the command.
+struct Kept {
+    static constexpr auto kType = CommandMessage::kept;
+    std::uint64_t from = 0;
+    static void fields(auto &self, auto &visit) { visit(self.from); }
 };
 
 // For the command, after `Run`.
@@ -81,7 +99,8 @@ struct GoesOn {
     static constexpr auto kType = CommandMessage::goes_on;
     std::string checkpoint;            // of the step; empty: as it came
     std::vector<std::int32_t> signals; // that no step has had: they are sent again
-    static void fields(auto &self, auto &visit) { visit(self.checkpoint, self.signals); }
+    std::vector<std::uint64_t> read;   // by each rank of its input (in bytes since `Run`); empty: none of it
+    static void fields(auto &self, auto &visit) { visit(self.checkpoint, self.signals, self.read); }
 };
 
 // Nothing was run, or what ran was killed.

@@ -152,12 +152,16 @@ void Runner::take(Served &one, node::Packet &packet) {
         run(one, std::move(*asked), packet.descriptors);
         return;
     }
+    if (const auto kept = node::decode<Kept>(packet.bytes); kept && !one.path.empty()) {
+        one.kept_from = kept->from;
+        return;
+    }
     const auto signal = node::decode<Signal>(packet.bytes);
     if (!signal || one.path.empty()) {
         const auto header = node::header_of(packet.bytes);
         refuse(one, refusal("understand", "what a command asks for",
                             "a packet of type " + (header ? std::to_string(header->type) : "none") +
-                                " came where one Run is due, and then Signals",
+                                " came where one Run is due, then Signals and Kept",
                             EBADMSG));
         return;
     }
@@ -197,8 +201,9 @@ void Runner::run(Served &one, Run &&run, const node::Descriptors &descriptors) {
         setting_.adapt(run.program.environment);
     if (setting_.number && std::filesystem::path(run.path).filename() == kGoesOn && run.number != 0) {
         one.number = run.number;
+        one.input = run.input;
         one.goes_on = !run.checkpoint.empty();
-        setting_.number(run.program.environment, run.number, run.checkpoint);
+        setting_.number(run.program.environment, run);
     }
     auto started = RealCommand::start(run, descriptors, one.number != 0);
     if (!started) {
@@ -350,22 +355,28 @@ void Runner::signal_again(Served &one) {
 void Runner::hear_the_last(Served &one) {
     shutdown(one.socket.get(), SHUT_RD);
     for (node::Packet packet; node::receive_packet(one.socket.get(), packet) == node::Received::packet;)
-        if (const auto signal = node::decode<Signal>(packet.bytes);
-            signal && signal->number > 0 && signal->number < NSIG)
+        if (const auto kept = node::decode<Kept>(packet.bytes))
+            one.kept_from = kept->from;
+        else if (const auto signal = node::decode<Signal>(packet.bytes);
+                 signal && signal->number > 0 && signal->number < NSIG)
             hold(one, signal->number);
 }
 
-void Runner::send_away(const std::map<std::uint32_t, std::string> &checkpoints) {
+void Runner::send_away(const std::map<std::uint32_t, SavedStep> &steps) {
     for (Served &one : served_) {
-        const auto found = checkpoints.find(one.number);
+        const auto found = steps.find(one.number);
         const auto untold = one.untold;
-        if (!untold || one.number == 0 || (one.began_step && found == checkpoints.end()))
+        if (!untold || one.number == 0 || (one.began_step && found == steps.end()))
+            continue;
+        const auto saved = one.began_step ? found->second : SavedStep();
+        hear_the_last(one);
+        const auto first = std::ranges::min_element(saved.read);
+        if (one.input != Input::nothing &&
+            (first == saved.read.end() ? one.began_step || one.kept_from != 0 : *first < one.kept_from))
             continue;
         one.untold.reset();
         sent_away_.insert_or_assign(one.number, *untold);
-        hear_the_last(one);
-        answer(one, GoesOn{.checkpoint = found == checkpoints.end() ? std::string() : found->second,
-                           .signals = one.signals});
+        answer(one, GoesOn{.checkpoint = saved.checkpoint, .signals = one.signals, .read = saved.read});
     }
 }
 

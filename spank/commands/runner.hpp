@@ -42,12 +42,16 @@ struct Setting {
     std::vector<std::filesystem::path> commands; // these paths, exactly, and no others
     // Makes of an environment in the node one outside of it; may be empty.
     std::function<void(std::vector<std::string> &environment)> adapt;
-    // The same for a command that may go on (kGoesOn): the number of its stand-in, and the checkpoint of its
-    // step, which may be empty. Empty: none goes on.
-    std::function<void(std::vector<std::string> &environment, std::uint32_t number,
-                       const std::string &checkpoint)>
-        number;
+    // The same for a command that may go on (kGoesOn), as `Run` has it. Empty: none goes on.
+    std::function<void(std::vector<std::string> &environment, const Run &run)> number;
     std::size_t connections = kConnectionLimit;
+};
+
+// What a step goes on from.
+struct SavedStep {
+    std::string checkpoint;
+    std::vector<std::uint64_t>
+        read; // by each rank of its input, since the command was begun; empty: not known
 };
 
 class Runner {
@@ -103,8 +107,9 @@ class Runner {
     // Of commands that may go on, whose ends are withheld: the numbers of those that have begun a step.
     [[nodiscard]] std::vector<std::uint32_t> untold_steps() const;
     // Their stand-ins are to come again: for these checkpoints of their steps, by number; or, where no step
-    // has begun, as they came. Those that come here hear of the ends that were withheld.
-    void send_away(const std::map<std::uint32_t, std::string> &checkpoints);
+    // has begun, as they came. One stays whose input is not known to be there from where its step goes on.
+    // Those that come here hear of the ends that were withheld.
+    void send_away(const std::map<std::uint32_t, SavedStep> &steps);
 
     // A step that goes on has run all the time for whoever signals it. Until it does again, signals wait: the
     // numbers of those for which some do.
@@ -124,10 +129,12 @@ class Runner {
         std::optional<RealCommand> command; // until it has been reaped
         std::optional<Ended> untold;        // its end, as long as ends are withheld
         std::uint32_t number = 0;           // of one that may go on
+        Input input = Input::nothing;
+        std::uint64_t kept_from = 0; // of the input
         bool began_step = false;
-        bool goes_on = false; // and its step does not run yet, as far as is known
+        bool goes_on = false;              // and its step does not run yet, as far as is known
         std::vector<std::int32_t> signals; // that have come while there was no step, or it was to end
-        bool answered = false;    // finally: only the hang-up is waited for
+        bool answered = false;             // finally: only the hang-up is waited for
     };
 
     void accept_all();

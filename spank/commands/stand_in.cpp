@@ -5,6 +5,7 @@
 #include "nearest_door.hpp"
 #include "node/door.hpp"
 #include "node/seqpacket.hpp"
+#include "sent_input.hpp"
 
 #include <algorithm>
 #include <array>
@@ -87,6 +88,7 @@ class StandIn {
     std::optional<int> attempt_at(const std::string &door);
     std::optional<int> begin(int socket);
     std::optional<int> follow(int socket);
+    [[nodiscard]] int come_again(const GoesOn &saved);
     bool forward(int socket);
     [[nodiscard]] int let_go_of_streams();
     [[nodiscard]] int take_streams_back();
@@ -104,12 +106,14 @@ class StandIn {
     std::string own_door_; // empty: there is none
     Patience patience_;
     Run run_;
-    std::string request_; // the encoded Run
+    std::string request_;            // the encoded Run
+    std::optional<SentInput> input_; // of a command that may go on, through a pipe
+    off_t input_begins_ = 0;         // in a file
     int directory_ = -1;
     int signals_ = -1;
     // Of a command that may go on after a checkpoint: standard input and output, while it runs.
     std::array<Held, 2> kept_{Held(-1), Held(-1)};
-    bool goes_on_ = false; // it had begun, before its step was saved
+    bool goes_on_ = false;            // it had begun, before its step was saved
     std::vector<std::int32_t> again_; // signals that no step of an earlier connection has had
     int unsent_ = 0;                  // a signal that could not be sent yet
 };
@@ -158,22 +162,37 @@ int open_closed_streams() {
     return 0;
 }
 
-// There is nothing to be read, and nobody who could write it.
-bool has_no_input() {
+// Nothing: it is of a kind of which nobody can have a part again.
+std::optional<Input> input_here() {
     struct stat about{};
     if (fstat(STDIN_FILENO, &about) != 0)
-        return false;
-    if (S_ISCHR(about.st_mode))
-        return about.st_rdev == makedev(1, 3); // of /dev/null (null(4))
+        return std::nullopt;
+    if (S_ISCHR(about.st_mode) && about.st_rdev == makedev(1, 3)) // of /dev/null (null(4))
+        return Input::nothing;
+    if (S_ISREG(about.st_mode))
+        return Input::file;
+    if (!S_ISFIFO(about.st_mode))
+        return std::nullopt;
+    // There is nothing to be read, and nobody who could write it.
     pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-    return S_ISFIFO(about.st_mode) && poll(&input, 1, 0) == 1 && input.revents == POLLHUP;
+    return poll(&input, 1, 0) == 1 && input.revents == POLLHUP ? Input::nothing : Input::pipe;
 }
 
-// Its step can be saved while this process waits for it; 0: it cannot, since nobody knows what has become of
-// the input that it has read.
+// Of what may be an srun that leaves its input to others (srun(1), --input): nothing is to be taken from it.
+// The word may as well be the program's.
+bool may_leave_input(const Command &command) {
+    const auto is_none = [](std::string_view word) {
+        return word == "none" || word == "-inone" || (word.starts_with("--i") && word.ends_with("=none"));
+    };
+    return std::ranges::any_of(command.arguments, is_none) ||
+           std::ranges::any_of(command.environment,
+                               [](const auto &entry) { return entry == "SLURM_STDINMODE=none"; });
+}
+
+// Its step can be saved while this process waits for it; 0: it cannot.
 std::uint32_t number_of(std::string_view command) {
     std::uint32_t out = 0;
-    if (command != kGoesOn || !has_no_input() || getrandom(&out, sizeof(out), 0) != sizeof(out))
+    if (command != kGoesOn || getrandom(&out, sizeof(out), 0) != sizeof(out))
         return 0;
     return node::kLeastStandIn + (out % (node::kStandInsEnd - node::kLeastStandIn));
 }
@@ -244,7 +263,15 @@ int StandIn::stand(const Command &command) {
     run_.program.directory = directory_name();
     run_.program.limits = limits();
     run_.program.mask = mask();
-    run_.number = number_of(name_);
+    const auto input = input_here();
+    if (input && (*input == Input::nothing || !may_leave_input(command))) {
+        run_.number = number_of(name_);
+        run_.input = *input;
+        if (run_.number != 0 && *input == Input::pipe)
+            input_.emplace();
+        if (*input == Input::file)
+            input_begins_ = lseek(STDIN_FILENO, 0, SEEK_CUR);
+    }
     request_ = node::encode(run_);
     for (int tries = 0; tries < patience_.attempts; ++tries) {
         if (const auto status = attempt(tries < patience_.at_own))
@@ -290,8 +317,13 @@ std::optional<int> StandIn::attempt_at(const std::string &door) {
 
 std::optional<int> StandIn::begin(int socket) {
     node::widen(socket);
-    const int code =
-        node::send_packet(socket, request_, {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, directory_});
+    int input = STDIN_FILENO;
+    if (input_)
+        if (input = input_->open(); input < 0)
+            return complain_of("make a pipe for", path_, errno);
+    const int code = node::send_packet(socket, request_, {input, STDOUT_FILENO, STDERR_FILENO, directory_});
+    if (input_)
+        close(input);
     if (has(kGone, code))
         return std::nullopt;
     if (code == EMSGSIZE)
@@ -355,8 +387,16 @@ std::optional<int> StandIn::follow(int socket) {
     for (bool takes_signals = true;;) {
         takes_signals = takes_signals && forward(socket);
         const bool writing = takes_signals && unsent_ != 0;
-        wait_for({{.fd = socket, .events = static_cast<short>(writing ? POLLIN | POLLOUT : POLLIN), .revents = 0},
-                  {.fd = takes_signals && !writing ? signals_ : -1, .events = POLLIN, .revents = 0}});
+        std::vector<pollfd> watched{
+            {.fd = socket, .events = static_cast<short>(writing ? POLLIN | POLLOUT : POLLIN), .revents = 0},
+            {.fd = takes_signals && !writing ? signals_ : -1, .events = POLLIN, .revents = 0}};
+        if (input_)
+            watched.push_back(input_->wish(kept_.front().get()));
+        wait_for(watched);
+        if (input_)
+            input_->work(kept_.front().get(), [&](std::uint64_t from) {
+                return node::send_packet(socket, node::encode(Kept{.from = from})) == 0;
+            });
         node::Packet packet;
         const auto received = node::receive_packet(socket, packet);
         if (received == node::Received::nothing)
@@ -375,15 +415,33 @@ std::optional<int> StandIn::follow(int socket) {
         const auto saved = node::decode<GoesOn>(packet.bytes);
         if (run_.number == 0 || !saved)
             continue;
-        if (!saved->checkpoint.empty())
-            run_.checkpoint = saved->checkpoint;
-        again_.insert(again_.begin(), saved->signals.begin(), saved->signals.end());
-        request_ = node::encode(run_);
-        goes_on_ = true;
-        if (const int code = take_streams_back(); code != 0)
+        if (const int code = come_again(*saved); code != 0)
             return complain_of("give its streams back to", path_, code);
         return std::nullopt;
     }
+}
+
+// The stream begins where the first rank has to read on. 0, or errno.
+int StandIn::come_again(const GoesOn &saved) {
+    if (!saved.checkpoint.empty()) {
+        run_.checkpoint = saved.checkpoint;
+        const auto first = std::ranges::min_element(saved.read);
+        const std::uint64_t begin = first == saved.read.end() ? 0 : *first;
+        run_.had = saved.read;
+        for (auto &one : run_.had)
+            one -= begin;
+        if (input_)
+            input_->begin_at(begin);
+        input_begins_ += static_cast<off_t>(begin);
+    } else if (input_) {
+        input_->begin_at(0);
+    }
+    again_.insert(again_.begin(), saved.signals.begin(), saved.signals.end());
+    request_ = node::encode(run_);
+    goes_on_ = true;
+    if (const int code = take_streams_back(); code != 0)
+        return code;
+    return run_.input == Input::file && lseek(STDIN_FILENO, input_begins_, SEEK_SET) < 0 ? errno : 0;
 }
 
 // All signals that are there, as far as the connection takes them. False: it takes none any more; the

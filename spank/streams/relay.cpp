@@ -5,6 +5,8 @@
 #include <array>
 #include <cerrno>
 
+#include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace singularity::spank {
@@ -47,6 +49,7 @@ void Pump::work() {
         // EIO: the last program has left the terminal.
         if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))
             return close();
+        skip();
     }
     while (!held_.empty() && ready(to_.get(), POLLOUT)) {
         const ssize_t written = write(to_.get(), held_.data(), std::min(held_.size(), kWriteSize));
@@ -55,13 +58,38 @@ void Pump::work() {
         if (written < 0)
             return;
         held_.erase(0, static_cast<std::size_t>(written));
+        written_ += static_cast<std::uint64_t>(written);
     }
 }
 
+// Who has the pipe open for reading sees what nobody has read, and does not keep its writer from seeing that
+// nobody else reads it: there is none any more.
 void Pump::close() {
     held_.clear();
     from_.reset();
+    if (counts_ && to_)
+        left_ = UniqueFd(
+            open(("/proc/self/fd/" + std::to_string(to_.get())).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     to_.reset();
+}
+
+void Pump::count(std::uint64_t had) {
+    counts_ = true;
+    skipping_ = written_ = had;
+}
+
+void Pump::skip() {
+    const auto now = std::min<std::uint64_t>(skipping_, held_.size());
+    held_.erase(0, static_cast<std::size_t>(now));
+    skipping_ -= now;
+}
+
+std::uint64_t Pump::taken() const {
+    const int pipe = to_ ? to_.get() : left_.get();
+    int unread = 0;
+    if (pipe < 0 || ioctl(pipe, FIONREAD, &unread) != 0 || unread < 0)
+        return written_;
+    return written_ - std::min(written_, static_cast<std::uint64_t>(unread));
 }
 
 bool pump_and_poll(std::vector<Pump> &pumps, std::vector<pollfd> &others, int timeout_ms) {

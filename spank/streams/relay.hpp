@@ -6,6 +6,7 @@
 #include "common/unique_fd.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,10 +30,22 @@ class Pump {
     // Gives up, with what has not been written.
     void close();
 
+    // Into a pipe: from now on it is known what has been read at its other end. had: so many of the bytes
+    // that come have been before, and are not written.
+    void count(std::uint64_t had);
+    // What had been read there, `had` included, when the last one who could do so closed it; or until now.
+    [[nodiscard]] std::uint64_t taken() const;
+
   private:
+    void skip();
+
     UniqueFd from_;
     UniqueFd to_;
     std::string held_; // read, not written
+    bool counts_ = false;
+    std::uint64_t skipping_ = 0; // of what comes
+    std::uint64_t written_ = 0;  // and skipped, or to be skipped
+    UniqueFd left_;              // the pipe, when `to_` is closed
 };
 
 // Until signal or packet: polls `others` (revents are set) and lets the pumps work. False: poll(2) failed,

@@ -32,14 +32,19 @@ constexpr auto kSaveComesWithin = 10s; // when Slurm has told a step to end, if 
 constexpr std::string_view kAppends = "SLURM_OPEN_MODE=a";
 
 // For the step's tasks.
-void name_step(std::vector<std::string> &environment, std::uint32_t number, const std::string &checkpoint) {
+void name_step(std::vector<std::string> &environment, const commands::Run &run) {
     const auto name = fmt::format("{}=", kGoesOnVariable);
-    const bool goes_on = !checkpoint.empty();
+    const bool goes_on = !run.checkpoint.empty();
     std::erase_if(environment, [&](const std::string &entry) {
         return entry.starts_with(name) ||
                (goes_on && entry.starts_with(kAppends.substr(0, kAppends.find('=') + 1)));
     });
-    environment.push_back(fmt::format("{}{}{}{}", name, number, goes_on ? " " : "", checkpoint));
+    auto words = fmt::format("{}{}", name, run.number);
+    if (goes_on)
+        words += fmt::format(" {}", run.checkpoint);
+    if (goes_on && !run.had.empty())
+        words += fmt::format(" {}", fmt::join(run.had, ","));
+    environment.push_back(std::move(words));
     if (goes_on)
         environment.emplace_back(kAppends);
 }
@@ -260,15 +265,21 @@ bool CommandSide::sends_steps_away(commands::Runner &runner) {
     const auto &there = *found;
     if (!there)
         return false;
-    std::map<std::uint32_t, std::string> checkpoints;
-    for (std::size_t at = 0; at < std::min(sought_.size(), there->reply.checkpoints.size()); ++at)
-        if (const auto &checkpoint = there->reply.checkpoints[at]; !checkpoint.empty())
-            checkpoints.emplace(sought_[at], checkpoint);
-    runner.send_away(checkpoints);
+    std::map<std::uint32_t, commands::SavedStep> saved;
+    const auto &[all, inputs] = there->reply;
+    for (std::size_t at = 0; at < std::min({sought_.size(), all.size(), inputs.size()}); ++at)
+        if (!all[at].empty())
+            saved.emplace(sought_[at], commands::SavedStep{.checkpoint = all[at], .read = inputs[at].bytes});
+    runner.send_away(saved);
     const auto left = runner.untold_steps();
-    if (!left.empty())
-        rest(fmt::format("srun has ended, and nothing was saved of its step: {} of {} steps", left.size(),
-                         sought_.size()));
+    const auto of_input = std::ranges::count_if(left, [&](auto number) { return saved.contains(number); });
+    if (std::cmp_less(of_input, left.size()))
+        rest(fmt::format("srun has ended, and nothing was saved of its step: {} of {} steps",
+                         std::ssize(left) - of_input, sought_.size()));
+    else if (!left.empty())
+        rest(fmt::format("srun has input, and how much of it its step has read is not known, as of tasks on "
+                         "other hosts than the script's, or that is not there any more: {} of {} steps",
+                         of_input, sought_.size()));
     return left.empty();
 }
 

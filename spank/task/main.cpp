@@ -98,8 +98,8 @@ int run(int argc, char **argv) {
     task::CommandSide commands([again, own = std::move(environment)](std::vector<std::string> &of_command) {
         task::adapt_environment(of_command, own, again, 0);
     });
-    const auto status =
-        task::run_rank(singularity::agent::kDefaultSocket, std::move(request->join), command, commands);
+    const auto status = task::run_rank(singularity::agent::kDefaultSocket, std::move(request->join), command,
+                                       commands, request->had);
     commands.end();
     if (status)
         return end_as(*status);

@@ -114,6 +114,35 @@ Expected<void> add_job(StepRequest &out, const std::vector<std::string> &environ
     return add_devices(out, environment);
 }
 
+// A number, a checkpoint, and the input of each rank: the last two, or the last one, may be missing.
+Expected<void> add_number(StepRequest &out, std::string_view text) {
+    auto next = [rest = text]() mutable {
+        const auto found = rest.substr(0, rest.find(' '));
+        rest.remove_prefix(std::min(found.size() + 1, rest.size()));
+        return found;
+    };
+    const auto given = number_in(next());
+    if (!given)
+        return refuse(
+            fmt::format("{}={} begins with no number: leave it as srun sets it", kGoesOnVariable, text));
+    out.join.number = *given;
+    out.join.checkpoint = next();
+    const auto had = parts_of(next());
+    if (had.empty())
+        return {};
+    if (out.join.hosts.size() > 1 || out.join.rank >= had.size())
+        return refuse(
+            fmt::format("its input can be passed on only to {} tasks on one host, as they were when "
+                        "it was saved: give the job one node, or the step (-N1)",
+                        had.size()));
+    const auto own = had[out.join.rank];
+    const auto [end, code] = std::from_chars(own.data(), own.data() + own.size(), out.had);
+    if (code != std::errc() || end != own.data() + own.size())
+        return refuse(fmt::format("{}={} has {} in place of a number of bytes: leave it as srun sets it",
+                                  kGoesOnVariable, text, own));
+    return {};
+}
+
 } // namespace
 
 Expected<StepRequest> script_request(const std::vector<std::string> &environment) {
@@ -160,13 +189,8 @@ Expected<StepRequest> step_request(const std::vector<std::string> &environment) 
     const bool is_saved = value_of(environment, kOfScriptVariable) == kSavedScript;
     const auto name = value_of(environment, kGoesOnVariable);
     if (is_saved && name) {
-        const auto checkpoint = std::min(name->find(' '), name->size());
-        const auto given = number_in(name->substr(0, checkpoint));
-        if (!given)
-            return refuse(
-                fmt::format("{}={} begins with no number: leave it as srun sets it", kGoesOnVariable, *name));
-        out.join.number = *given;
-        out.join.checkpoint = name->substr(std::min(checkpoint + 1, name->size()));
+        if (auto added = add_number(out, *name); !added)
+            return propagate(added);
         out.join.every = 0; // it is saved when its script is, and with it
     } else if (is_saved) {  // its script goes on where it was saved, and has begun this step since then
         out.join.of_script = false;

@@ -6,6 +6,7 @@
 #include "common/error.hpp"
 #include "variables.hpp"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ struct StepRequest {
     agent::JoinStep join; // without the program
     // What the program's CUDA_VISIBLE_DEVICES must be: of the virtual node's devices. Empty: as it is.
     std::string visible_devices;
+    // Of what comes to its standard input, so many bytes it has had before it was restored.
+    std::uint64_t had = 0;
 };
 
 // The same of a batch script, which is the only task of a step of its own on this host.

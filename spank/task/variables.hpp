@@ -14,8 +14,8 @@ inline constexpr const char *kStoreVariable = "SINGULARITY_STEP_STORE";
 // of srun, which takes away what is not SLURM_* where --export=NONE says so.
 inline constexpr const char *kOfScriptVariable = "SLURM_SINGULARITY_OF_SCRIPT";
 // Of a step that goes on when its script, which is saved, is restored: the number of the srun's stand-in
-// (../commands), and, after a blank, the checkpoint from which the step goes on now. It comes by srun as
-// well.
+// (../commands), and, with blanks between them, the checkpoint from which the step goes on now, and how many
+// bytes of what comes as its input each rank has had. It comes by srun as well.
 inline constexpr const char *kGoesOnVariable = "SLURM_SINGULARITY_GOES_ON";
 // It is no task of a step, but the batch script; and again what becomes of it.
 inline constexpr const char *kScriptVariable = "SINGULARITY_SCRIPT";

@@ -105,6 +105,13 @@ class Rank {
         }
     }
 
+    // Before Slurm hears of its end: what its script asks for then is here.
+    void tell_read(std::uint64_t bytes) {
+        if (auto told = client_->call<agent::Done>(agent::InputRead{.bytes = bytes}); !told)
+            std::cerr << "singularity-task: how much was read of its input is not known now: "
+                      << told.error().message() << '\n';
+    }
+
     // The signal that has ended it before the rank ran; 0: none has.
     [[nodiscard]] int ended_by() const { return ended_by_; }
 
@@ -247,7 +254,7 @@ class Rank {
 } // namespace
 
 Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep request,
-                       const std::vector<std::string> &command, Companion &beside) {
+                       const std::vector<std::string> &command, Companion &beside, std::uint64_t had) {
     auto program = spank::describe_program(command);
     if (!program)
         return propagate(program);
@@ -263,11 +270,13 @@ Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep requ
         if (!made)
             return propagate(made);
         pipes = std::move(*made);
+        pipes.pumps.front().count(had);
     } else {
         program->window = spank::window_size();
     }
     program->stdio = terminal ? node::Stdio::terminal : node::Stdio::given;
     request.program = std::move(*program);
+    const bool goes_on = request.number != 0;
     auto client = reach(socket);
     if (!client)
         return propagate(client);
@@ -286,6 +295,8 @@ Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep requ
     auto ended = rank.supervise(pipes.pumps, *other);
     if (!ended)
         return propagate(ended);
+    if (goes_on && !terminal)
+        rank.tell_read(pipes.pumps.front().taken());
     // Of what the rank has left behind some may still hold the streams: what there is by now is delivered.
     if (auto delivered = pipes.deliver_what_there_is(); !delivered)
         return propagate(delivered);

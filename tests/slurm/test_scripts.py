@@ -176,13 +176,65 @@ def test_signals_and_ends_pass_after_a_restore(cluster):
     assert lines(cluster, job) == ["step", "told", "ended with 9"], output(cluster, job)
 
 
-def test_a_step_that_has_input_keeps_its_script_from_being_saved(cluster):
-    """Nobody knows how much of that it has read."""
-    job = submit(cluster, "echo begins", "(echo in; exec sleep 1000) | srun sh -c 'read word; echo step; until [ -e /shared/step-ends ]; do sleep 0.1; done; kill -TERM $$'", "echo goes on")
-    wait_output(cluster, job, "^step$")
+NUMBERS = 150
+# Each byte is a call: nothing is read before it is used. The end of the input is seen, or is not waited for.
+SLOW = "while read -r line; do echo $SLURM_PROCID got $line; sleep 0.1; done; echo $SLURM_PROCID over"
+PART = "n=0; while [ $n -lt 50 ]; do read -r line; echo got $line; sleep 0.2; n=$((n + 1)); done; echo over"
+# More than all that is between the script and the program can hold.
+WRITE = "import sys\nfor n in range(4000000): sys.stdout.write(f'{n:07}\\n')"
+READ = """
+import sys, time
+n, rest = 0, b""
+print("reads", flush=True)
+while block := sys.stdin.buffer.read1(400000):
+    rest += block
+    whole = len(rest) - len(rest) % 8
+    for line in rest[:whole].split():
+        assert int(line) == n, (line, n)
+        n += 1
+    rest = rest[whole:]
+    time.sleep(0.05)
+print("read", n, rest)
+"""
+
+
+@pytest.mark.parametrize("how", [(), ("requeued", "moved")], ids=["undisturbed", "disturbed"])
+def test_input_of_steps_comes_once(cluster, how):
+    """From pipes, files and here-documents, to ranks that read slowly, of which one reads a part only."""
+    srun = "srun --overlap --mem=100"
+    job = submit(cluster, "mkdir /shared/run-$SLURM_JOB_ID; cd /shared/run-$SLURM_JOB_ID; numbers=$(seq 0 149); echo \"$numbers\" > numbers",
+                 f"seq 0 149 | {srun} -n2 sh -c {shlex.quote(SLOW)} > pipe &",
+                 f"{srun} -n1 sh -c {shlex.quote(SLOW)} < numbers > file &",
+                 f"{srun} -n1 sh -c {shlex.quote(SLOW)} <<< \"$numbers\" > here &",
+                 f"(for n in $numbers; do echo $n; sleep 0.1; done) | {srun} -n1 sh -c {shlex.quote(SLOW)} > trickle &",
+                 f"seq 0 149 | {srun} -n1 sh -c {shlex.quote(PART)} > part &",
+                 f"python3 -c {shlex.quote(WRITE)} | {srun} -n1 python3 -c {shlex.quote(READ)} > much &",
+                 "wait; echo over", options=("-N1", "-n2"))
+    for turn, what in enumerate(how):
+        for name in ("pipe", "file", "here", "trickle", "part"):
+            wait_for(lambda name=name, turn=turn: has(cluster, job, name, f"got {10 + 20 * turn}\n"), PATIENCE, f"{name} to be read")
+        wait_for(lambda: has(cluster, job, "much", "reads"), PATIENCE, "much to be read")
+        disturb(cluster, job, what)
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert lines(cluster, job) == ["over"], output(cluster, job)
+    expected = [f"0 got {n}" for n in range(NUMBERS)] + ["0 over"]
+    for name in ("file", "trickle"):
+        assert shared(cluster, job, name).splitlines() == expected, name
+    assert shared(cluster, job, "here").splitlines() == expected, "here"
+    for rank in range(2):
+        assert [line for line in shared(cluster, job, "pipe").splitlines() if line.startswith(f"{rank} ")] == [f"{rank}{line[1:]}" for line in expected]
+    assert shared(cluster, job, "part").splitlines() == [f"got {n}" for n in range(50)] + ["over"]
+    assert shared(cluster, job, "much") == "reads\nread 4000000 b''\n"
+
+
+def test_input_on_other_hosts_keeps_a_script_from_being_saved(cluster):
+    """Nobody there tells the script's host how much of it was read."""
+    job = submit(cluster, "echo begins", "(echo in; exec sleep 1000) | srun sh -c 'read word; echo step; exec sleep 1000'", "echo goes on",
+                 options=("-N2", "--ntasks-per-node=1"))
+    wait_for(lambda: output(cluster, job).count("step\n") == 2, PATIENCE, "both ranks")
     requeue(cluster, job)
     wait_for(lambda: output(cluster, job).count("begins\n") == 2, PATIENCE, "the script to begin anew")
-    assert "waits for srun" in output(cluster, job)
+    assert "as of tasks on other hosts than the script's" in output(cluster, job)
     assert "goes on" not in output(cluster, job)
     cluster.slurm("scancel", str(job))
 

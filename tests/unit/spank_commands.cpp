@@ -2,6 +2,7 @@
 // Slurm's commands outside of a virtual node, run for stand-ins.
 #include "cmocka.hpp"
 #include "commands/runner.hpp"
+#include "commands/sent_input.hpp"
 #include "commands/stand_in.hpp"
 #include "common/deadline.hpp"
 #include "common/proc.hpp"
@@ -424,30 +425,52 @@ void ends_of_steps_are_withheld(void **) {
     rests(runner);
 }
 
+const commands::SavedStep kSaved{.checkpoint = "the checkpoint", .read = {}};
+
 // The runner of a script, in one run of its job.
 struct OfScript {
     std::filesystem::path srun;
+    std::filesystem::path end;
     std::uint32_t number = 0; // what it is told last
     std::string checkpoint;
+    std::vector<std::uint64_t> had;
     Runner runner;
 
-    explicit OfScript(const Scratch &scratch) : srun(scratch.path / "srun"), runner(setting()) {
+    explicit OfScript(const Scratch &scratch)
+        : srun(scratch.path / "srun"), end(scratch.path / "end"), runner(setting()) {
         std::error_code exists;
         std::filesystem::create_symlink(kShell, srun, exists);
         runner.open(scratch.listen());
     }
     commands::Setting setting() {
         auto out = only({srun});
-        out.number = [this](std::vector<std::string> & /*environment*/, std::uint32_t told,
-                            const std::string &from) {
-            number = told;
-            checkpoint = from;
+        out.number = [this](std::vector<std::string> & /*environment*/, const commands::Run &run) {
+            number = run.number;
+            checkpoint = run.checkpoint;
+            had = run.had;
         };
         return out;
     }
     void run(StandIn &one, const Scratch &scratch, const std::string &script) const {
         one.in = UniqueFd(open("/dev/null", O_RDONLY));
         one.run(scratch.door(), script, srun);
+    }
+    // Before it ends, so that the end is withheld.
+    [[nodiscard]] std::string wait() const {
+        return "until [ -e " + end.native() + " ]; do sleep 0.01; done; ";
+    }
+    void withhold() {
+        until(runner, [&] { return number != 0; }, "a command");
+        runner.withhold();
+        std::ofstream(end) << "now\n";
+        await_untold();
+        std::filesystem::remove(end);
+    }
+    // It has begun a step, which is saved with so much read of its input.
+    void save(const std::vector<std::uint64_t> &read) {
+        withhold();
+        runner.pause();
+        runner.send_away({{number, {.checkpoint = "the checkpoint", .read = read}}});
     }
     void await_untold() {
         until(
@@ -480,7 +503,7 @@ void a_step_that_was_saved_goes_on(void **) {
         first.runner.pause();
         first.runner.send_away({}); // nothing is known to be saved: it stays
         assert_false(first.runner.at_rest());
-        first.runner.send_away({{number, "the checkpoint"}});
+        first.runner.send_away({{number, kSaved}});
         rests(first.runner);
         assert_false(one.ended());
     }
@@ -530,7 +553,7 @@ void who_was_sent_away_hears_of_the_end_that_was_withheld(void **) {
     script.runner.withhold();
     script.await_untold();
     script.runner.pause();
-    script.runner.send_away({{script.number, "the checkpoint"}});
+    script.runner.send_away({{script.number, kSaved}});
     rests(script.runner);
     script.number = 0;
     script.runner.open(scratch.listen());
@@ -549,7 +572,7 @@ void signals_wait_for_a_step_that_goes_on(void **) {
         first.runner.withhold();
         first.await_untold();
         first.runner.pause();
-        first.runner.send_away({{first.number, "the checkpoint"}});
+        first.runner.send_away({{first.number, kSaved}});
         rests(first.runner);
     }
     kill(one.pid, SIGHUP); // nobody is there, and it waits all the same
@@ -571,16 +594,15 @@ void signals_wait_for_a_step_that_goes_on(void **) {
 void signals_wait_from_the_end_of_a_step_until_it_runs_again(void **) {
     const Scratch scratch;
     const auto ran = (scratch.path / "ran").native();
-    const auto script = "printf x >> " + ran + "; case $(cat " + ran +
-                        ") in x) printf x >&3; exit 1;; xx) sleep 0.3; exit 1;; esac; trap 'printf 1' USR1; "
+    const auto script = "end() { until [ -e " + (scratch.path / "end").native() +
+                        " ]; do sleep 0.01; done; exit 1; }; printf x >> " + ran + "; case $(cat " + ran +
+                        ") in x) printf x >&3; end;; xx) end;; esac; trap 'printf 1' USR1; "
                         "trap 'printf 2' USR2; trap 'exit 5' TERM; while :; do sleep 0.01; done";
     StandIn one;
     {
         OfScript first(scratch);
         first.run(one, scratch, script);
-        until(first.runner, [&] { return first.number != 0; }, "a command");
-        first.runner.withhold();
-        first.await_untold();
+        first.withhold();
         kill(one.pid, SIGUSR1);
         for (int turn = 0; turn < 20; ++turn) { // most probably it is here then, which changes nothing
             first.runner.work();
@@ -589,7 +611,7 @@ void signals_wait_from_the_end_of_a_step_until_it_runs_again(void **) {
         kill(one.pid, SIGUSR2);
         std::this_thread::sleep_for(20ms);
         first.runner.pause();
-        first.runner.send_away({{first.number, "the checkpoint"}});
+        first.runner.send_away({{first.number, kSaved}});
         kill(one.pid, SIGTERM);
         rests(first.runner);
     }
@@ -597,8 +619,7 @@ void signals_wait_from_the_end_of_a_step_until_it_runs_again(void **) {
         // It is saved once more, before its step runs.
         OfScript second(scratch);
         until(second.runner, [&] { return second.runner.signalled_steps().size() == 1; }, "signals");
-        second.runner.withhold();
-        second.await_untold();
+        second.withhold();
         second.runner.pause();
         second.runner.send_away({});
         rests(second.runner);
@@ -624,10 +645,8 @@ void what_a_command_says_of_its_step_is_only_that(void **) {
     for (const auto *const said : {"xx", "\\377\\377\\377\\377\\377\\377\\377\\377"}) {
         OfScript script(scratch);
         StandIn one;
-        script.run(one, scratch, std::string("printf '") + said + "' >&3; exit 3");
-        until(script.runner, [&] { return script.number != 0; }, "a command");
-        script.runner.withhold();
-        script.await_untold();
+        script.run(one, scratch, std::string("printf '") + said + "' >&3; " + script.wait() + "exit 3");
+        script.withhold();
         assert_int_equal(script.runner.untold_steps().size(), 1);
         script.runner.deliver();
         expect_exit(script.runner, one, 3);
@@ -635,14 +654,111 @@ void what_a_command_says_of_its_step_is_only_that(void **) {
     }
 }
 
-// Nobody knows how much of its input has been read.
-void a_command_with_input_does_not_go_on(void **) {
+// Each byte once: the command reads what its ranks have not had, whatever srun had taken.
+void input_from_a_file_goes_on_where_the_step_is(void **) {
+    const Scratch scratch;
+    StandIn one;
+    assert_int_equal(write(one.in.get(), "0123456789", 10), 10);
+    lseek(one.in.get(), 1, SEEK_SET); // the script has read one
+    {
+        OfScript first(scratch);
+        one.run(scratch.door(), "printf x >&3; read all; " + first.wait() + "exit 1", first.srun);
+        first.save({5, 3});
+        rests(first.runner);
+    }
+    {
+        OfScript second(scratch);
+        until(second.runner, [&] { return second.number != 0; }, "the second run");
+        assert_true(second.had == (std::vector<std::uint64_t>{2, 0}));
+        second.save({4, 2});
+        rests(second.runner);
+    }
+    OfScript third(scratch);
+    third.withhold();
+    assert_true(third.had == (std::vector<std::uint64_t>{2, 0}));
+    third.runner.deliver();
+    expect_exit(third.runner, one, 1);
+    assert_int_equal(lseek(one.in.get(), 0, SEEK_CUR), 10); // 1 + 3 + 2, and all that is left
+}
+
+void input_from_a_pipe_goes_on_where_the_step_is(void **) {
+    const Scratch scratch;
+    std::array<int, 2> ends{};
+    assert_int_equal(pipe2(ends.data(), O_CLOEXEC), 0);
+    UniqueFd writing(ends[1]);
+    assert_int_equal(write(writing.get(), "0123456789", 10), 10);
+    const auto ran = (scratch.path / "ran").native();
+    StandIn one;
+    one.in = UniqueFd(ends[0]);
+    {
+        OfScript first(scratch);
+        one.run(scratch.door(),
+                "printf x >> " + ran + "; case $(cat " + ran +
+                    ") in x|xx) printf x >&3; dd bs=1 count=8 2>/dev/null; " + first.wait() +
+                    "exit 1;; esac; cat",
+                first.srun);
+        one.in.reset();
+        first.save({5, 3});
+        rests(first.runner);
+    }
+    assert_int_equal(write(writing.get(), "abcde", 5), 5);
+    {
+        OfScript second(scratch);
+        until(second.runner, [&] { return second.number != 0; }, "the second run");
+        assert_true(second.had == (std::vector<std::uint64_t>{2, 0}));
+        second.save({4, 2});
+        rests(second.runner);
+    }
+    writing.reset();
+    OfScript third(scratch);
+    expect_exit(third.runner, one, 0);
+    expect_equal(content(one.out), "01234567"
+                                   "3456789a"
+                                   "56789abcde");
+}
+
+// It is not to begin where something is missing.
+void a_step_whose_input_is_not_known_or_not_there_stays(void **) {
     const Scratch scratch;
     OfScript script(scratch);
     StandIn one;
-    one.run(scratch.door(), "exit 3", script.srun); // a file
+    one.run(scratch.door(), "printf x >&3; " + script.wait() + "exit 3", script.srun); // a file
+    script.save({});
+    assert_int_equal(script.runner.untold_steps().size(), 1);
+    script.runner.deliver();
     expect_exit(script.runner, one, 3);
-    assert_int_equal(script.number, 0);
+}
+
+// More than is kept, which is more than can be under way.
+void much_input_is_not_kept_for_ever(void **) {
+    std::array<int, 2> ends{};
+    assert_int_equal(pipe2(ends.data(), O_CLOEXEC), 0);
+    const UniqueFd reading(ends[0]);
+    const UniqueFd writing(ends[1]);
+    constexpr std::size_t kKept = 1 << 20;
+    commands::SentInput input(kKept);
+    UniqueFd command(input.open());
+    std::uint64_t first = 0;
+    std::uint64_t sent = 0;
+    std::vector<char> bytes(65536);
+    for (; sent < 4 * kKept; sent += bytes.size()) {
+        for (std::size_t at = 0; at < bytes.size(); ++at)
+            bytes[at] = static_cast<char>((sent + at) % 251);
+        assert_int_equal(write(writing.get(), bytes.data(), bytes.size()), bytes.size());
+        for (std::size_t got = 0; got < bytes.size();) {
+            input.work(reading.get(), [&](std::uint64_t from) {
+                first = from;
+                return true;
+            });
+            got += static_cast<std::size_t>(read(command.get(), bytes.data() + got, bytes.size() - got));
+        }
+    }
+    assert_true(first >= kKept && first <= sent - kKept);
+    input.begin_at(first + 7);
+    command = UniqueFd(input.open());
+    input.work(reading.get(), [](std::uint64_t) { return true; });
+    assert_int_equal(read(command.get(), bytes.data(), 1), 1);
+    assert_int_equal(static_cast<unsigned char>(bytes[0]), (first + 7) % 251);
 }
 
 void a_killed_stand_in_takes_its_command_along(void **) {
@@ -710,7 +826,7 @@ void what_is_no_request_is_refused(void **) {
     Runner runner(only({kShell}));
     runner.open(scratch.listen());
     commands::Run run{
-        .path = kShell, .program = {}, .ignored = {-1, 0, 1 << 30}, .number = 0, .checkpoint = {}};
+        .path = kShell, .program = {}, .ignored = {-1, 0, 1 << 30}, .number = 0, .checkpoint = {}, .had = {}};
     run.program.arguments = {"sh", "-c", "exec sleep 1000"};
     const UniqueFd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
     const UniqueFd root(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -775,7 +891,10 @@ int main() {
         cmocka_unit_test(signals_wait_for_a_step_that_goes_on),
         cmocka_unit_test(signals_wait_from_the_end_of_a_step_until_it_runs_again),
         cmocka_unit_test(what_a_command_says_of_its_step_is_only_that),
-        cmocka_unit_test(a_command_with_input_does_not_go_on),
+        cmocka_unit_test(input_from_a_file_goes_on_where_the_step_is),
+        cmocka_unit_test(input_from_a_pipe_goes_on_where_the_step_is),
+        cmocka_unit_test(a_step_whose_input_is_not_known_or_not_there_stays),
+        cmocka_unit_test(much_input_is_not_kept_for_ever),
         cmocka_unit_test(a_killed_stand_in_takes_its_command_along),
         cmocka_unit_test(the_end_is_everybodys),
         cmocka_unit_test(connections_have_a_limit),

@@ -202,6 +202,24 @@ void a_step_goes_on_with_its_script(void **) {
     request = step_request(environment);
     assert_int_equal(request->join.number, 1234567890);
     expect_equal(request->join.checkpoint, "20261128T095620-50d2");
+    assert_int_equal(request->had, 0);
+    environment.back() = "SLURM_SINGULARITY_GOES_ON=1234567890 the-checkpoint 0,0,700,12345678901";
+    request = step_request(environment);
+    expect_contains(request.error().message(), "only to 4 tasks on one host");
+    auto on_one = std::move(environment);
+    on_one[0] = "SINGULARITY_STEP_HOSTS=n1";
+    on_one[1] = "SLURM_STEP_TASKS_PER_NODE=4";
+    on_one[3] = "SLURM_NODEID=0";
+    for (const auto &[rank, had] : {std::pair("2", 700LL), {"3", 12345678901LL}}) {
+        on_one[2] = fmt::format("SLURM_PROCID={}", rank);
+        request = step_request(on_one);
+        assert_true(request.has_value());
+        expect_equal(request->join.checkpoint, "the-checkpoint");
+        assert_int_equal(request->had, had);
+    }
+    on_one.back() += "x";
+    expect_contains(step_request(on_one).error().message(), "12345678901x in place of a number of bytes");
+    environment = std::move(on_one);
     environment.back() = "SLURM_SINGULARITY_GOES_ON= x";
     expect_contains(step_request(environment).error().message(), "begins with no number");
 }
