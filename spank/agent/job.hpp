@@ -225,6 +225,7 @@ class Job : public std::enable_shared_from_this<Job> {
     std::optional<Deadline> look_again_; // at its script
     bool comment_asks_ = false;          // for the checkpoint that is made
     std::optional<Worker> keeper_;       // writes down how it has ended
+    bool said_step_runs_ = false;        // that there are no checkpoints because of an srun
     bool is_saved_ = false;              // and stands still
     bool cut_short_ = false;  // its ranks have been told to end, and may have more to do in the next run
     bool ends_saved_ = false; // its tasks end without a word

@@ -148,8 +148,15 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
     if (!outcome) {
         counters().failed(saved_as_);
         kLog.error("{}", outcome.error().message());
-        if (code == JobSave::kStepRuns && (comment_asks_ || imager_)) // of others only the log tells
+        if (code == JobSave::kStepRuns && (comment_asks_ || imager_))
             tell_user(outcome.error().message());
+        else if (code == JobSave::kStepRuns && periodic && !std::exchange(said_step_runs_, true))
+            tell_user(fmt::format("no checkpoint is made while srun runs in the batch script: should this "
+                                  "node die before it has "
+                                  "ended, the script {}",
+                                  record_.checkpoint().empty()
+                                      ? std::string("begins anew")
+                                      : fmt::format("goes on from {}", record_.checkpoint())));
         answer_comment(
             JobSave::is_unsavable(code) || code == JobSave::kStepRuns
                 ? std::string("not saved: the job's output says why")
