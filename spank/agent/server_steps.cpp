@@ -257,7 +257,8 @@ Expected<void> Server::find_saved(const std::shared_ptr<Step> &step) {
 void Server::find_no_saved(Step &step, const Error &why) {
     if (step.plan().restarts == 0 && step.plan().checkpoint.empty() && why.code != ESTALE)
         return begin_first(step, why);
-    if (why.code != ENOENT && why.code != ESTALE) {
+    // With a script that goes on, it never begins anew: the script has seen what it has done.
+    if ((why.code != ENOENT && why.code != ESTALE) || !step.plan().checkpoint.empty()) {
         const auto trouble = fmt::format("cannot go on where it was saved: {}", why.message());
         if (!step.plan().of_script)
             return fail_step(step, "it " + trouble);

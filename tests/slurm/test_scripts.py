@@ -8,7 +8,7 @@ import shlex
 import pytest
 from conftest import elastic_up
 from elastic import ELASTIC, PATIENCE, TIME_TO_SAVE, assert_clean
-from test_lifecycle import EVERY, OFTEN, output, requeue, script
+from test_lifecycle import EVERY, HELD, OFTEN, output, requeue, script
 from test_lifecycle_moves import SOON
 from virtualcluster.errors import wait_for
 
@@ -236,6 +236,26 @@ def test_input_on_other_hosts_keeps_a_script_from_being_saved(cluster):
     wait_for(lambda: output(cluster, job).count("begins\n") == 2, PATIENCE, "the script to begin anew")
     assert "as of tasks on other hosts than the script's" in output(cluster, job)
     assert "goes on" not in output(cluster, job)
+    cluster.slurm("scancel", str(job))
+
+
+def test_a_step_whose_checkpoint_is_gone_is_not_begun_anew_under_its_script(cluster):
+    """The script has seen what the step has done. The job is held, and says why."""
+    job = submit(cluster, "echo begins", counts("step"), "echo goes on")
+    wait_output(cluster, job, "^step 0 5$")
+    cluster.slurm("scontrol", "requeuehold", str(job))
+    wait_for(lambda: cluster.job(job)["JobState"] == "PENDING", PATIENCE, "the job to wait")
+    host = cluster.host("n1")
+    stored = host.run(["singularityctl", "store", "ls"]).stdout
+    own = [line.split()[0] for line in stored.splitlines() if re.search(rf"-s{job}-\d{{10}}\s", line)]
+    assert own, stored
+    for one in own:
+        host.run(["singularityctl", "store", "rm", one])
+    cluster.slurm("scontrol", "release", str(job))
+    wait_for(lambda: cluster.job(job)["Reason"] in HELD and int(cluster.job(job)["Restarts"]) > 1, PATIENCE, f"it to be held: {cluster.job(job)}")
+    assert "it cannot go on where it was saved" in cluster.slurm("squeue", "-h", "-j", str(job), "-o", "%k")
+    shown = lines(cluster, job)
+    assert shown.count("begins") == 1 and shown.count("step 0 0") == 1 and "goes on" not in shown, output(cluster, job)
     cluster.slurm("scancel", str(job))
 
 
