@@ -99,8 +99,12 @@ class Server : private NodeKeeper {
         bool reminds = false;         // slurmctld is asked once more to run it again
         bool ended = false;           // slurmctld said so of its job; killed just then, it would not know
         bool over = false;
-        // Of its steps, by their numbers: what each task has read of its input.
-        std::map<std::uint32_t, std::map<std::uint32_t, std::uint64_t>> inputs;
+        // Of its steps, in the order of their ends: what each task has read of its input.
+        struct Input {
+            std::uint32_t number = 0; // of the step
+            std::map<std::uint32_t, std::uint64_t> read;
+        };
+        std::vector<Input> inputs;
     };
     // A job that ends with its client, or after an agent's death if he does not come again.
     struct JobTie {

@@ -54,7 +54,8 @@ bool Server::handle_commands(const std::shared_ptr<Client> &client, const node::
     return true;
 }
 
-// Kept for as long as the script may ask; of a step that has ended otherwise, until there are too many.
+// Kept for as long as the script may ask; where there are too many, the oldest goes, of a step that has ended
+// otherwise.
 void Server::input_read(const Client &client, const InputRead &about, const Asker &asker) {
     const auto uid = client.sender.uid();
     const auto job = job_of_step(client.step->name());
@@ -65,23 +66,25 @@ void Server::input_read(const Client &client, const InputRead &about, const Aske
     if (script == scripts_.end() || number == 0)
         return;
     auto &inputs = script->inputs;
-    if (inputs.size() >= kStepsLimit && !inputs.contains(number))
-        std::erase_if(inputs, [&](const auto &one) {
-            return std::ranges::none_of(steps_, [&](const auto &entry) {
-                return entry.first.uid == uid && entry.second->plan().number == one.first;
-            });
-        });
-    if (inputs.size() < kStepsLimit || inputs.contains(number))
-        inputs[number][client.rank] = about.bytes;
+    auto entry = std::ranges::find(inputs, number, &Script::Input::number);
+    if (entry == inputs.end()) {
+        if (inputs.size() >= kStepsLimit)
+            inputs.erase(inputs.begin());
+        entry = inputs.insert(inputs.end(), {.number = number, .read = {}});
+    }
+    entry->read[client.rank] = about.bytes;
 }
 
 StepInput Server::input_of(const Client &script, std::uint32_t number, std::uint32_t ranks) const {
     const auto one = std::ranges::find_if(
         scripts_, [&](const auto &other) { return other.client.lock().get() == &script; });
-    if (one == scripts_.end() || !one->inputs.contains(number))
+    if (one == scripts_.end())
+        return {};
+    const auto entry = std::ranges::find(one->inputs, number, &Script::Input::number);
+    if (entry == one->inputs.end())
         return {};
     StepInput out;
-    for (const auto &[task, bytes] : one->inputs.at(number))
+    for (const auto &[task, bytes] : entry->read)
         if (task == out.bytes.size()) // in their order, from 0
             out.bytes.push_back(bytes);
     return out.bytes.size() == ranks ? out : StepInput();

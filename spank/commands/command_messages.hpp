@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a stand-in for one of Slurm's commands and the runner outside of the node say to each other. One
 // connection for each command: `Run`, then signals and `Kept`; the runner answers with `Again` or `Refused`,
-// or with `Begun` and, when the command has ended, `Ended`. In place of `Ended` there may be `GoesOn`: the
-// node is about to be saved, and the same stand-in asks once more wherever the node is then. The stand-in
-// hangs up after the last answer; if it hangs up before, the command is killed. Nothing but the C and C++
-// libraries: the stand-in is made of this.
+// or with `Begun`, perhaps `StepBegun`, and, when the command has ended, `Ended`. In place of `Ended` there
+// may be `GoesOn`: the node is about to be saved, and the same stand-in asks once more wherever the node is
+// then. The stand-in hangs up after the last answer; if it hangs up before, the command is killed. Nothing
+// but the C and C++ libraries: the stand-in is made of this.
 #pragma once
 
 #include "node/init_messages.hpp"
@@ -35,6 +35,7 @@ enum class CommandMessage : std::uint16_t { // NOLINT(performance-enum-size): as
     refused,
     goes_on,
     kept,
+    step_begun,
 };
 
 // Of the step that goes on, the ranks' input.
@@ -43,6 +44,9 @@ enum class Input : std::uint8_t {
     file,    // the stand-in's own, at the place where the stream begins
     pipe,    // through which the stand-in sends it
 };
+
+// In place of what a rank has read: it has none of this input (srun(1), --input=RANK).
+inline constexpr std::uint64_t kReadsNone = UINT64_MAX;
 
 struct Run {
     static constexpr auto kType = CommandMessage::run;
@@ -78,6 +82,13 @@ struct Signal {
 // From now on there is a process that signals can reach.
 struct Begun {
     static constexpr auto kType = CommandMessage::begun;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+
+// For a command whose input comes from the stand-in: it is wanted from now on. One that begins no step leaves
+// it to others.
+struct StepBegun {
+    static constexpr auto kType = CommandMessage::step_begun;
     static void fields(auto & /*self*/, auto & /*visit*/) {}
 };
 

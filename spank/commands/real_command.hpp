@@ -37,6 +37,8 @@ class RealCommand {
     using End = std::variant<Ended, Refused>;
     // Nothing while it runs.
     [[nodiscard]] std::optional<End> reap();
+    // Readable when it has told of its step; -1: it was not asked to.
+    [[nodiscard]] int notice() const { return notice_.get(); }
     // As far as it has told by now.
     [[nodiscard]] bool has_begun_step() const;
 

@@ -21,6 +21,8 @@ namespace {
 constexpr int kPacketsAtATime = 16;
 constexpr std::chrono::milliseconds kAcceptAgain{100};
 constexpr std::chrono::seconds kEndPatience{5};
+// Real-time signals do not merge (signal(7)). The kernel has a limit for those that wait, too.
+constexpr std::size_t kHeldLimit = 4096;
 
 bool ends_with_its_step(const std::string &path) {
     const auto name = std::filesystem::path(path).filename().native();
@@ -43,6 +45,11 @@ std::string together(const std::vector<std::filesystem::path> &paths) {
 
 pollfd readable(int fd) { return {.fd = fd, .events = POLLIN, .revents = 0}; }
 
+bool has_hung_up(int fd) {
+    pollfd one{.fd = fd, .events = 0, .revents = 0};
+    return poll(&one, 1, 0) == 1 && (one.revents & POLLHUP) != 0;
+}
+
 } // namespace
 
 void Runner::open(UniqueFd listening) {
@@ -58,7 +65,10 @@ void Runner::watch(std::vector<pollfd> &fds) const {
         fds.push_back(readable(listening_.get()));
     for (const Served &one : served_) {
         if (one.socket)
-            fds.push_back(readable(one.socket.get()));
+            fds.push_back(
+                {.fd = one.socket.get(), .events = static_cast<short>(one.deaf ? 0 : POLLIN), .revents = 0});
+        if (one.command && one.awaits_step)
+            fds.push_back(readable(one.command->notice()));
         if (one.command)
             fds.push_back(readable(one.command->pidfd()));
     }
@@ -122,6 +132,11 @@ void Runner::admit(Served &one, bool allowed) {
 }
 
 void Runner::listen_to(Served &one) {
+    if (one.deaf) {
+        if (one.socket && has_hung_up(one.socket.get()))
+            hang_up(one);
+        return;
+    }
     for (int packets = 0; one.socket && packets < kPacketsAtATime; ++packets) {
         node::Packet packet;
         switch (node::receive_packet(one.socket.get(), packet, {.descriptors = kRunDescriptors})) {
@@ -203,6 +218,7 @@ void Runner::run(Served &one, Run &&run, const node::Descriptors &descriptors) {
         one.number = run.number;
         one.input = run.input;
         one.goes_on = !run.checkpoint.empty();
+        one.awaits_step = run.input == Input::pipe;
         setting_.number(run.program.environment, run);
     }
     auto started = RealCommand::start(run, descriptors, one.number != 0);
@@ -228,7 +244,19 @@ bool Runner::is_to_come_again(Served &one, const Run &run) {
     return true;
 }
 
+void Runner::hear_of_step(Served &one) {
+    if (one.command->has_begun_step()) {
+        one.awaits_step = false;
+        if (!one.answered)
+            answer(one, StepBegun{});
+    } else if (has_hung_up(one.command->notice())) {
+        one.awaits_step = false;
+    }
+}
+
 void Runner::look_after(Served &one) {
+    if (one.command && one.awaits_step)
+        hear_of_step(one);
     auto end = one.command ? one.command->reap() : std::nullopt;
     if (!end)
         return;
@@ -257,7 +285,7 @@ void Runner::refuse(Served &one, const Refused &refusal) {
 // Whoever does not take so little as is ever said to it has hung up as far as the runner is concerned.
 template <class Answer>
 void Runner::answer(Served &one, const Answer &what) {
-    one.answered = !std::is_same_v<Answer, Begun>;
+    one.answered = !std::is_same_v<Answer, Begun> && !std::is_same_v<Answer, StepBegun>;
     if (one.socket && node::send_packet(one.socket.get(), node::encode(what)) != 0)
         hang_up(one);
 }
@@ -341,7 +369,9 @@ void Runner::step_runs(std::uint32_t number) {
 void Runner::hold(Served &one, int number) {
     if (number == SIGSTOP || number == SIGCONT)
         std::erase(one.signals, number == SIGSTOP ? SIGCONT : SIGSTOP);
-    if (std::ranges::find(one.signals, number) == one.signals.end())
+    const bool merges = number < SIGRTMIN;
+    if (merges ? std::ranges::find(one.signals, number) == one.signals.end()
+               : one.signals.size() < kHeldLimit)
         one.signals.push_back(number);
 }
 
@@ -354,12 +384,22 @@ void Runner::signal_again(Served &one) {
 // the signal that it could not send.
 void Runner::hear_the_last(Served &one) {
     shutdown(one.socket.get(), SHUT_RD);
+    one.deaf = true;
     for (node::Packet packet; node::receive_packet(one.socket.get(), packet) == node::Received::packet;)
         if (const auto kept = node::decode<Kept>(packet.bytes))
             one.kept_from = kept->from;
         else if (const auto signal = node::decode<Signal>(packet.bytes);
                  signal && signal->number > 0 && signal->number < NSIG)
             hold(one, signal->number);
+}
+
+// From where the first of its ranks has to read on.
+bool Runner::has_its_input(const Served &one, const SavedStep &saved) {
+    if (one.input == Input::nothing) // one that was read all the same is of a name that only srun knows
+        return std::ranges::all_of(saved.read, [](auto read) { return read == 0 || read == kReadsNone; });
+    if (saved.read.empty())
+        return !one.began_step && one.kept_from == 0;
+    return *std::ranges::min_element(saved.read) >= one.kept_from;
 }
 
 void Runner::send_away(const std::map<std::uint32_t, SavedStep> &steps) {
@@ -370,9 +410,7 @@ void Runner::send_away(const std::map<std::uint32_t, SavedStep> &steps) {
             continue;
         const auto saved = one.began_step ? found->second : SavedStep();
         hear_the_last(one);
-        const auto first = std::ranges::min_element(saved.read);
-        if (one.input != Input::nothing &&
-            (first == saved.read.end() ? one.began_step || one.kept_from != 0 : *first < one.kept_from))
+        if (!has_its_input(one, saved))
             continue;
         one.untold.reset();
         sent_away_.insert_or_assign(one.number, *untold);

@@ -51,7 +51,7 @@ struct Setting {
 struct SavedStep {
     std::string checkpoint;
     std::vector<std::uint64_t>
-        read; // by each rank of its input, since the command was begun; empty: not known
+        read; // by each rank of its input, since the command was begun (or kReadsNone); empty: not known
 };
 
 class Runner {
@@ -132,6 +132,8 @@ class Runner {
         Input input = Input::nothing;
         std::uint64_t kept_from = 0; // of the input
         bool began_step = false;
+        bool awaits_step = false;          // the stand-in, for its input
+        bool deaf = false;                 // nothing can come from the socket any more, as hear_the_last says
         bool goes_on = false;              // and its step does not run yet, as far as is known
         std::vector<std::int32_t> signals; // that have come while there was no step, or it was to end
         bool answered = false;             // finally: only the hang-up is waited for
@@ -148,7 +150,9 @@ class Runner {
     void signal_again(Served &one);
     static void hold(Served &one, int number);
     static void hear_the_last(Served &one);
+    static bool has_its_input(const Served &one, const SavedStep &saved);
     void look_after(Served &one);
+    void hear_of_step(Served &one);
     void refuse(Served &one, const Refused &refusal);
     template <class Answer>
     void answer(Served &one, const Answer &what);

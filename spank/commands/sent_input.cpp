@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "sent_input.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -91,7 +92,7 @@ void SentInput::read_more(int from, const std::function<bool(std::uint64_t first
 
 void SentInput::begin_at(std::uint64_t byte) {
     close();
-    kept_.erase(0, static_cast<std::size_t>(byte - first_));
+    kept_.erase(0, static_cast<std::size_t>(std::max(byte, first_) - first_));
     kept_.shrink_to_fit();
     first_ = next_ = 0;
 }

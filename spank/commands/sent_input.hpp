@@ -28,13 +28,14 @@ class SentInput {
 
     // A new pipe for a command. Its end for reading, the caller's; -1: errno says why.
     [[nodiscard]] int open();
-    // What poll(2) has to wait for, when `from` is what is read.
+    // What poll(2) has to wait for, when `from`, which is non-blocking, is what is read.
     [[nodiscard]] pollfd wish(int from) const;
     // All that can be done without waiting. before: told what will be the first byte that is kept; where it
     // returns false nothing is read for now.
     void work(int from, const std::function<bool(std::uint64_t first)> &before);
 
-    // The command has ended. The next stream begins with this byte of the last one, which is kept.
+    // The command has ended. The next stream begins with this byte of the last one, or with the first that is
+    // kept.
     void begin_at(std::uint64_t byte);
 
   private:

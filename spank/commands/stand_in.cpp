@@ -6,6 +6,7 @@
 #include "node/door.hpp"
 #include "node/seqpacket.hpp"
 #include "sent_input.hpp"
+#include "srun_input.hpp"
 
 #include <algorithm>
 #include <array>
@@ -88,7 +89,9 @@ class StandIn {
     std::optional<int> attempt_at(const std::string &door);
     std::optional<int> begin(int socket);
     std::optional<int> follow(int socket);
+    [[nodiscard]] bool can_begin_again(Input input);
     [[nodiscard]] int come_again(const GoesOn &saved);
+    void begin_input_at(const std::vector<std::uint64_t> &read);
     bool forward(int socket);
     [[nodiscard]] int let_go_of_streams();
     [[nodiscard]] int take_streams_back();
@@ -113,6 +116,7 @@ class StandIn {
     int signals_ = -1;
     // Of a command that may go on after a checkpoint: standard input and output, while it runs.
     std::array<Held, 2> kept_{Held(-1), Held(-1)};
+    Held source_{-1};                 // the first of them, for input_
     bool goes_on_ = false;            // it had begun, before its step was saved
     std::vector<std::int32_t> again_; // signals that no step of an earlier connection has had
     int unsent_ = 0;                  // a signal that could not be sent yet
@@ -178,21 +182,30 @@ std::optional<Input> input_here() {
     return poll(&input, 1, 0) == 1 && input.revents == POLLHUP ? Input::nothing : Input::pipe;
 }
 
-// Of what may be an srun that leaves its input to others (srun(1), --input): nothing is to be taken from it.
-// The word may as well be the program's.
-bool may_leave_input(const Command &command) {
-    const auto is_none = [](std::string_view word) {
-        return word == "none" || word == "-inone" || (word.starts_with("--i") && word.ends_with("=none"));
-    };
-    return std::ranges::any_of(command.arguments, is_none) ||
-           std::ranges::any_of(command.environment,
-                               [](const auto &entry) { return entry == "SLURM_STDINMODE=none"; });
+// Whether an srun is one for which there is input of this kind, or none. One that leaves it to others takes
+// nothing of it; how much it has taken of a file that it opens itself, nobody can have again.
+bool takes_input(const Command &command, Input input) {
+    switch (input_source(command)) {
+    case InputSource::standard:
+        return true;
+    case InputSource::nothing:
+        return input == Input::nothing;
+    case InputSource::named:
+        break;
+    }
+    return false;
+}
+
+// The same pipe, non-blocking: the flags of the one that was given are shared with other programs. -1: errno
+// says why.
+int open_again(int fd) {
+    return open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 }
 
 // Its step can be saved while this process waits for it; 0: it cannot.
-std::uint32_t number_of(std::string_view command) {
+std::uint32_t number_by_chance() {
     std::uint32_t out = 0;
-    if (command != kGoesOn || getrandom(&out, sizeof(out), 0) != sizeof(out))
+    if (getrandom(&out, sizeof(out), 0) != sizeof(out))
         return 0;
     return node::kLeastStandIn + (out % (node::kStandInsEnd - node::kLeastStandIn));
 }
@@ -264,13 +277,11 @@ int StandIn::stand(const Command &command) {
     run_.program.limits = limits();
     run_.program.mask = mask();
     const auto input = input_here();
-    if (input && (*input == Input::nothing || !may_leave_input(command))) {
-        run_.number = number_of(name_);
+    if (input && name_ == kGoesOn && takes_input(command, *input) && can_begin_again(*input)) {
+        run_.number = number_by_chance();
         run_.input = *input;
         if (run_.number != 0 && *input == Input::pipe)
             input_.emplace();
-        if (*input == Input::file)
-            input_begins_ = lseek(STDIN_FILENO, 0, SEEK_CUR);
     }
     request_ = node::encode(run_);
     for (int tries = 0; tries < patience_.attempts; ++tries) {
@@ -285,6 +296,14 @@ int StandIn::stand(const Command &command) {
                     "nobody outside of the virtual node has taken it at " + directory_of_doors_ + " for " +
                         std::to_string(std::int64_t{patience_.attempts} * patience_.pause_ms / 1000) +
                         " seconds; run it again when the job is not being saved or begun");
+}
+
+// Where it is not so, the command has its input as it is.
+bool StandIn::can_begin_again(Input input) {
+    if (input == Input::pipe)
+        return Held(open_again(STDIN_FILENO)).get() >= 0;
+    input_begins_ = input == Input::file ? lseek(STDIN_FILENO, 0, SEEK_CUR) : 0;
+    return input_begins_ >= 0;
 }
 
 // At another rank's only where nobody is at its own: the command ends with that rank then.
@@ -366,11 +385,17 @@ int StandIn::let_go_of_streams() {
             return errno;
         dup2(nothing.get(), stream);
     }
+    if (input_) {
+        source_.reset(open_again(kept_.front().get()));
+        if (source_.get() < 0)
+            return errno;
+    }
     return nothing.get() >= 0 || run_.number == 0 ? 0 : errno;
 }
 
 // 0, or errno.
 int StandIn::take_streams_back() {
+    source_.reset();
     for (int stream = 0; stream < STDERR_FILENO; ++stream) {
         auto &kept = kept_.at(static_cast<std::size_t>(stream));
         if (dup2(kept.get(), stream) < 0)
@@ -384,19 +409,25 @@ int StandIn::take_streams_back() {
 std::optional<int> StandIn::follow(int socket) {
     if (const int code = let_go_of_streams(); code != 0)
         return complain_of("keep the streams of", path_, code);
+    bool wants_input = false; // its step has begun
+    int kept_code = 0;        // of the last Kept: EAGAIN, it waits; any other, no more are taken
     for (bool takes_signals = true;;) {
         takes_signals = takes_signals && forward(socket);
-        const bool writing = takes_signals && unsent_ != 0;
+        const bool signal_waits = takes_signals && unsent_ != 0;
+        const bool writing = signal_waits || kept_code == EAGAIN;
         std::vector<pollfd> watched{
             {.fd = socket, .events = static_cast<short>(writing ? POLLIN | POLLOUT : POLLIN), .revents = 0},
-            {.fd = takes_signals && !writing ? signals_ : -1, .events = POLLIN, .revents = 0}};
-        if (input_)
-            watched.push_back(input_->wish(kept_.front().get()));
+            {.fd = takes_signals && !signal_waits ? signals_ : -1, .events = POLLIN, .revents = 0}};
+        if (wants_input && kept_code == 0)
+            watched.push_back(input_->wish(source_.get()));
         wait_for(watched);
-        if (input_)
-            input_->work(kept_.front().get(), [&](std::uint64_t from) {
-                return node::send_packet(socket, node::encode(Kept{.from = from})) == 0;
+        if (wants_input && (kept_code == 0 || kept_code == EAGAIN)) {
+            kept_code = 0;
+            input_->work(source_.get(), [&](std::uint64_t from) {
+                kept_code = node::send_packet(socket, node::encode(Kept{.from = from}));
+                return kept_code == 0;
             });
+        }
         node::Packet packet;
         const auto received = node::receive_packet(socket, packet);
         if (received == node::Received::nothing)
@@ -412,6 +443,8 @@ std::optional<int> StandIn::follow(int socket) {
             return refused(*refusal);
         if (const auto ended = node::decode<Ended>(packet.bytes))
             return end_as(ended->status);
+        if (input_ && node::decode<StepBegun>(packet.bytes))
+            wants_input = true;
         const auto saved = node::decode<GoesOn>(packet.bytes);
         if (run_.number == 0 || !saved)
             continue;
@@ -421,21 +454,31 @@ std::optional<int> StandIn::follow(int socket) {
     }
 }
 
-// The stream begins where the first rank has to read on. 0, or errno.
+// The stream begins where the first rank has to read on.
+void StandIn::begin_input_at(const std::vector<std::uint64_t> &read) {
+    const auto first = std::ranges::min_element(read);
+    const auto begin = first == read.end() || *first == kReadsNone ? 0 : *first;
+    run_.had = read;
+    for (auto &one : run_.had)
+        one = one == kReadsNone ? 0 : one - begin;
+    // Where all read on at one place, it does not matter on which hosts they are then.
+    if (std::ranges::all_of(run_.had, [](auto one) { return one == 0; }))
+        run_.had.clear();
+    if (input_)
+        input_->begin_at(begin);
+    input_begins_ += static_cast<off_t>(begin);
+}
+
+// 0, or errno.
 int StandIn::come_again(const GoesOn &saved) {
     if (!saved.checkpoint.empty()) {
         run_.checkpoint = saved.checkpoint;
-        const auto first = std::ranges::min_element(saved.read);
-        const std::uint64_t begin = first == saved.read.end() ? 0 : *first;
-        run_.had = saved.read;
-        for (auto &one : run_.had)
-            one -= begin;
-        if (input_)
-            input_->begin_at(begin);
-        input_begins_ += static_cast<off_t>(begin);
+        begin_input_at(saved.read);
     } else if (input_) {
         input_->begin_at(0);
     }
+    if (unsent_ != 0)
+        again_.insert(again_.begin(), std::exchange(unsent_, 0));
     again_.insert(again_.begin(), saved.signals.begin(), saved.signals.end());
     request_ = node::encode(run_);
     goes_on_ = true;

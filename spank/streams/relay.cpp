@@ -84,11 +84,11 @@ void Pump::skip() {
     skipping_ -= now;
 }
 
-std::uint64_t Pump::taken() const {
+std::optional<std::uint64_t> Pump::taken() const {
     const int pipe = to_ ? to_.get() : left_.get();
     int unread = 0;
     if (pipe < 0 || ioctl(pipe, FIONREAD, &unread) != 0 || unread < 0)
-        return written_;
+        return std::nullopt;
     return written_ - std::min(written_, static_cast<std::uint64_t>(unread));
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,7 +35,8 @@ class Pump {
     // that come have been before, and are not written.
     void count(std::uint64_t had);
     // What had been read there, `had` included, when the last one who could do so closed it; or until now.
-    [[nodiscard]] std::uint64_t taken() const;
+    // Nothing: that cannot be known.
+    [[nodiscard]] std::optional<std::uint64_t> taken() const;
 
   private:
     void skip();

@@ -2,6 +2,7 @@
 #include "wrapper.hpp"
 
 #include "agent/client.hpp"
+#include "commands/command_messages.hpp"
 #include "common/deadline.hpp"
 #include "program_path.hpp"
 #include "signals.hpp"
@@ -21,6 +22,8 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 namespace singularity::task {
@@ -39,6 +42,13 @@ Expected<Client> reach(const std::filesystem::path &socket) {
     if (!client) // whatever the reason, it is not the program that is missing
         client.error().code = EHOSTUNREACH;
     return client;
+}
+
+// Of a step whose input is another rank's, Slurm gives a task this.
+bool has_no_input() {
+    struct stat about{};
+    return fstat(STDIN_FILENO, &about) == 0 && S_ISCHR(about.st_mode) &&
+           about.st_rdev == makedev(1, 3); // of /dev/null (null(4))
 }
 
 class Rank {
@@ -295,8 +305,9 @@ Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep requ
     auto ended = rank.supervise(pipes.pumps, *other);
     if (!ended)
         return propagate(ended);
-    if (goes_on && !terminal)
-        rank.tell_read(pipes.pumps.front().taken());
+    const auto read = terminal ? std::nullopt : pipes.pumps.front().taken();
+    if (goes_on && read)
+        rank.tell_read(has_no_input() ? commands::kReadsNone : *read);
     // Of what the rank has left behind some may still hold the streams: what there is by now is delivered.
     if (auto delivered = pipes.deliver_what_there_is(); !delivered)
         return propagate(delivered);

@@ -3,6 +3,7 @@
 #include "cmocka.hpp"
 #include "commands/runner.hpp"
 #include "commands/sent_input.hpp"
+#include "commands/srun_input.hpp"
 #include "commands/stand_in.hpp"
 #include "common/deadline.hpp"
 #include "common/proc.hpp"
@@ -695,7 +696,7 @@ void input_from_a_pipe_goes_on_where_the_step_is(void **) {
         one.run(scratch.door(),
                 "printf x >> " + ran + "; case $(cat " + ran +
                     ") in x|xx) printf x >&3; dd bs=1 count=8 2>/dev/null; " + first.wait() +
-                    "exit 1;; esac; cat",
+                    "exit 1;; esac; printf x >&3; cat",
                 first.srun);
         one.in.reset();
         first.save({5, 3});
@@ -724,9 +725,71 @@ void a_step_whose_input_is_not_known_or_not_there_stays(void **) {
     StandIn one;
     one.run(scratch.door(), "printf x >&3; " + script.wait() + "exit 3", script.srun); // a file
     script.save({});
+    for (int turn = 0; turn < 3; ++turn)
+        script.runner.work();
     assert_int_equal(script.runner.untold_steps().size(), 1);
     script.runner.deliver();
     expect_exit(script.runner, one, 3);
+}
+
+void input_stays_where_no_step_begins(void **) {
+    const Scratch scratch;
+    std::array<int, 2> ends{};
+    assert_int_equal(pipe2(ends.data(), O_CLOEXEC), 0);
+    const UniqueFd writing(ends[1]);
+    const UniqueFd reading(ends[0]);
+    assert_int_equal(write(writing.get(), "0123456789", 10), 10);
+    OfScript script(scratch);
+    StandIn one;
+    one.in = UniqueFd(dup(reading.get()));
+    one.run(scratch.door(), "sleep 0.2; exit 0", script.srun);
+    expect_exit(script.runner, one, 0);
+    std::array<char, 16> bytes{};
+    assert_int_equal(read(reading.get(), bytes.data(), bytes.size()), 10);
+}
+
+// On whatever hosts it is run next.
+void a_step_without_input_has_nothing_to_skip(void **) {
+    const Scratch scratch;
+    StandIn one;
+    {
+        OfScript first(scratch);
+        first.run(one, scratch, "printf x >&3; " + first.wait() + "exit 0");
+        first.save({0, commands::kReadsNone, 0});
+        rests(first.runner);
+    }
+    OfScript second(scratch);
+    second.withhold();
+    assert_true(second.had.empty());
+    expect_equal(second.checkpoint, "the checkpoint");
+    second.runner.deliver();
+    expect_exit(second.runner, one, 0);
+}
+
+void where_input_comes_from_is_known(void **) {
+    using commands::InputSource;
+    const auto source = [](std::vector<std::string> arguments, std::vector<std::string> environment) {
+        arguments.insert(arguments.begin(), "srun");
+        return commands::input_source({.path = "/usr/bin/srun",
+                                       .arguments = std::move(arguments),
+                                       .environment = std::move(environment)});
+    };
+    const std::vector<std::vector<std::string>> named{
+        {"-i", "f", "app"},    {"-if", "app"},         {"--input=f", "app"},
+        {"--inp", "f", "app"}, {"-N1", "-lif", "app"}, {"-n", "2", "-i", "f"},
+        {"--overlap", "-if"},  {"--mem", "1", "-if"},  {"a", ":", "--input=f", "b"}};
+    for (const auto &words : named)
+        assert_true(source(words, {}) == InputSource::named);
+    const std::vector<std::vector<std::string>> standard{
+        {"app", "-i", "f"},      {"-n", "2", "app", "-if"}, {"--overlap", "app", "-i"}, {"-i", "all", "app"},
+        {"--input=3", "app"},    {"-K", "app", "-i", "f"},  {"--", "app", "--input=f"}, {"-Ki", "app"},
+        {"--exact", "sed", "-i"}};
+    for (const auto &words : standard)
+        assert_true(source(words, {}) == InputSource::standard);
+    for (const auto *const word : {"--input=none", "-inone", "-i/dev/null"})
+        assert_true(source({word, "app"}, {}) == InputSource::nothing);
+    assert_true(source({"app"}, {"SLURM_STDINMODE=f"}) == InputSource::named);
+    assert_true(source({"app"}, {"SLURM_STDINMODE=none"}) == InputSource::nothing);
 }
 
 // More than is kept, which is more than can be under way.
@@ -894,6 +957,9 @@ int main() {
         cmocka_unit_test(input_from_a_file_goes_on_where_the_step_is),
         cmocka_unit_test(input_from_a_pipe_goes_on_where_the_step_is),
         cmocka_unit_test(a_step_whose_input_is_not_known_or_not_there_stays),
+        cmocka_unit_test(input_stays_where_no_step_begins),
+        cmocka_unit_test(a_step_without_input_has_nothing_to_skip),
+        cmocka_unit_test(where_input_comes_from_is_known),
         cmocka_unit_test(much_input_is_not_kept_for_ever),
         cmocka_unit_test(a_killed_stand_in_takes_its_command_along),
         cmocka_unit_test(the_end_is_everybodys),
