@@ -244,19 +244,19 @@ bool Runner::is_to_come_again(Served &one, const Run &run) {
     return true;
 }
 
-void Runner::hear_of_step(Served &one) {
-    if (one.command->has_begun_step()) {
+void Runner::hear_of_step(Served &one, const RealCommand &command) {
+    if (command.has_begun_step()) {
         one.awaits_step = false;
         if (!one.answered)
             answer(one, StepBegun{});
-    } else if (has_hung_up(one.command->notice())) {
+    } else if (has_hung_up(command.notice())) {
         one.awaits_step = false;
     }
 }
 
 void Runner::look_after(Served &one) {
     if (one.command && one.awaits_step)
-        hear_of_step(one);
+        hear_of_step(one, *one.command);
     auto end = one.command ? one.command->reap() : std::nullopt;
     if (!end)
         return;

@@ -152,7 +152,7 @@ class Runner {
     static void hear_the_last(Served &one);
     static bool has_its_input(const Served &one, const SavedStep &saved);
     void look_after(Served &one);
-    void hear_of_step(Served &one);
+    void hear_of_step(Served &one, const RealCommand &command);
     void refuse(Served &one, const Refused &refusal);
     template <class Answer>
     void answer(Served &one, const Answer &what);
