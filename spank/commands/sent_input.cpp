@@ -27,8 +27,17 @@ void SentInput::close() {
     to_ = -1;
 }
 
+SentInput::~SentInput() {
+    close();
+    for (const int end : through_)
+        if (end >= 0)
+            ::close(end);
+}
+
 int SentInput::open() {
     close();
+    if (through_[0] < 0 && pipe2(through_.data(), O_CLOEXEC) != 0)
+        return -1;
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0)
         return -1;
@@ -73,6 +82,20 @@ void SentInput::work(int from, const std::function<bool(std::uint64_t first)> &b
         close();
 }
 
+// Without waiting, whoever else reads `from`: its flags are shared with other programs, and its user may not
+// open it anew, as CRIU's pipes are root's.
+ssize_t SentInput::take(int from, char *to, std::size_t size) {
+    const ssize_t got = splice(from, nullptr, through_[1], nullptr, size, SPLICE_F_NONBLOCK);
+    for (ssize_t done = 0; done < got;) {
+        const ssize_t part =
+            read(through_[0], to + done, static_cast<std::size_t>(got - done)); // it is there
+        if (part <= 0 && errno != EINTR)
+            return -1;
+        done += std::max<ssize_t>(part, 0);
+    }
+    return got;
+}
+
 // What is kept is moved seldom: when half as much again has come.
 void SentInput::read_more(int from, const std::function<bool(std::uint64_t first)> &before) {
     if (kept_.size() >= least_ + least_ / 2) {
@@ -84,7 +107,7 @@ void SentInput::read_more(int from, const std::function<bool(std::uint64_t first
     }
     const auto size = kept_.size();
     kept_.resize(size + kReadSize);
-    const ssize_t got = read(from, kept_.data() + size, kReadSize);
+    const ssize_t got = take(from, kept_.data() + size, kReadSize);
     const int code = errno;
     kept_.resize(size + (got > 0 ? static_cast<std::size_t>(got) : 0));
     ended_ = got == 0 || (got < 0 && code != EINTR && code != EAGAIN);

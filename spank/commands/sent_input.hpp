@@ -4,12 +4,14 @@
 // srun, in slurmstepd and in what connects them. Nothing but the C and C++ libraries.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 
 #include <poll.h>
+#include <sys/types.h>
 
 namespace singularity::commands {
 
@@ -24,11 +26,11 @@ class SentInput {
     SentInput &operator=(const SentInput &) = delete;
     SentInput(SentInput &&) = delete;
     SentInput &operator=(SentInput &&) = delete;
-    ~SentInput() { close(); }
+    ~SentInput();
 
     // A new pipe for a command. Its end for reading, the caller's; -1: errno says why.
     [[nodiscard]] int open();
-    // What poll(2) has to wait for, when `from`, which is non-blocking, is what is read.
+    // What poll(2) has to wait for, when `from`, a pipe, is what is read.
     [[nodiscard]] pollfd wish(int from) const;
     // All that can be done without waiting. before: told what will be the first byte that is kept; where it
     // returns false nothing is read for now.
@@ -40,11 +42,13 @@ class SentInput {
 
   private:
     [[nodiscard]] bool all_sent() const { return next_ - first_ == kept_.size(); }
+    [[nodiscard]] ssize_t take(int from, char *to, std::size_t size);
     void read_more(int from, const std::function<bool(std::uint64_t first)> &before);
     void close();
 
     std::size_t least_;
     int to_ = -1;
+    std::array<int, 2> through_{-1, -1}; // a pipe of its own
     std::string kept_;
     std::uint64_t first_ = 0; // byte of the stream: of what is kept
     std::uint64_t next_ = 0;  // to be sent

@@ -116,7 +116,6 @@ class StandIn {
     int signals_ = -1;
     // Of a command that may go on after a checkpoint: standard input and output, while it runs.
     std::array<Held, 2> kept_{Held(-1), Held(-1)};
-    Held source_{-1};                 // the first of them, for input_
     bool goes_on_ = false;            // it had begun, before its step was saved
     std::vector<std::int32_t> again_; // signals that no step of an earlier connection has had
     int unsent_ = 0;                  // a signal that could not be sent yet
@@ -194,12 +193,6 @@ bool takes_input(const Command &command, Input input) {
         break;
     }
     return false;
-}
-
-// The same pipe, non-blocking: the flags of the one that was given are shared with other programs. -1: errno
-// says why.
-int open_again(int fd) {
-    return open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 }
 
 // Its step can be saved while this process waits for it; 0: it cannot.
@@ -300,8 +293,6 @@ int StandIn::stand(const Command &command) {
 
 // Where it is not so, the command has its input as it is.
 bool StandIn::can_begin_again(Input input) {
-    if (input == Input::pipe)
-        return Held(open_again(STDIN_FILENO)).get() >= 0;
     input_begins_ = input == Input::file ? lseek(STDIN_FILENO, 0, SEEK_CUR) : 0;
     return input_begins_ >= 0;
 }
@@ -385,17 +376,11 @@ int StandIn::let_go_of_streams() {
             return errno;
         dup2(nothing.get(), stream);
     }
-    if (input_) {
-        source_.reset(open_again(kept_.front().get()));
-        if (source_.get() < 0)
-            return errno;
-    }
     return nothing.get() >= 0 || run_.number == 0 ? 0 : errno;
 }
 
 // 0, or errno.
 int StandIn::take_streams_back() {
-    source_.reset();
     for (int stream = 0; stream < STDERR_FILENO; ++stream) {
         auto &kept = kept_.at(static_cast<std::size_t>(stream));
         if (dup2(kept.get(), stream) < 0)
@@ -419,11 +404,11 @@ std::optional<int> StandIn::follow(int socket) {
             {.fd = socket, .events = static_cast<short>(writing ? POLLIN | POLLOUT : POLLIN), .revents = 0},
             {.fd = takes_signals && !signal_waits ? signals_ : -1, .events = POLLIN, .revents = 0}};
         if (wants_input && kept_code == 0)
-            watched.push_back(input_->wish(source_.get()));
+            watched.push_back(input_->wish(kept_.front().get()));
         wait_for(watched);
         if (wants_input && (kept_code == 0 || kept_code == EAGAIN)) {
             kept_code = 0;
-            input_->work(source_.get(), [&](std::uint64_t from) {
+            input_->work(kept_.front().get(), [&](std::uint64_t from) {
                 kept_code = node::send_packet(socket, node::encode(Kept{.from = from}));
                 return kept_code == 0;
             });

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -766,6 +767,35 @@ void a_step_without_input_has_nothing_to_skip(void **) {
     expect_exit(second.runner, one, 0);
 }
 
+// A rank has read little of much that has gone to the others: it cannot have the rest again, so the script is
+// not saved as if it could.
+void a_step_whose_input_is_not_kept_any_more_stays(void **) {
+    const Scratch scratch;
+    std::array<int, 2> ends{};
+    assert_int_equal(pipe2(ends.data(), O_CLOEXEC), 0);
+    UniqueFd reading(ends[0]);
+    UniqueFd writing(ends[1]);
+    constexpr std::size_t kMuch = 3 * commands::kInputKept;
+    OfScript script(scratch);
+    StandIn one;
+    one.in = std::move(reading);
+    one.run(scratch.door(),
+            fmt::format("printf x >&3; head -c {} > /dev/null; {} exit 3", kMuch, script.wait()),
+            script.srun);
+    const std::jthread writer([&] {
+        const std::vector<char> bytes(std::size_t{1} << 20U);
+        for (std::size_t sent = 0; sent < kMuch; sent += bytes.size())
+            if (write(writing.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+                return;
+        writing.reset();
+    });
+    script.save({7, kMuch});
+    assert_false(script.runner.at_rest());
+    assert_false(one.ended());
+    script.runner.deliver();
+    expect_exit(script.runner, one, 3);
+}
+
 void where_input_comes_from_is_known(void **) {
     using commands::InputSource;
     const auto source = [](std::vector<std::string> arguments, std::vector<std::string> environment) {
@@ -959,6 +989,7 @@ int main() {
         cmocka_unit_test(a_step_whose_input_is_not_known_or_not_there_stays),
         cmocka_unit_test(input_stays_where_no_step_begins),
         cmocka_unit_test(a_step_without_input_has_nothing_to_skip),
+        cmocka_unit_test(a_step_whose_input_is_not_kept_any_more_stays),
         cmocka_unit_test(where_input_comes_from_is_known),
         cmocka_unit_test(much_input_is_not_kept_for_ever),
         cmocka_unit_test(a_killed_stand_in_takes_its_command_along),
