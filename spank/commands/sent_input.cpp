@@ -89,7 +89,7 @@ ssize_t SentInput::take(int from, char *to, std::size_t size) {
     for (ssize_t done = 0; done < got;) {
         const ssize_t part =
             read(through_[0], to + done, static_cast<std::size_t>(got - done)); // it is there
-        if (part <= 0 && errno != EINTR)
+        if (part == 0 || (part < 0 && errno != EINTR))
             return -1;
         done += std::max<ssize_t>(part, 0);
     }
