@@ -15,6 +15,7 @@
 #include <climits>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <future>
 #include <map>
 #include <optional>
@@ -67,6 +68,10 @@ class Visitor {
     // What a link in /proc leads to, without opening it.
     [[nodiscard]] UniqueFd at(const std::string &link) const {
         return UniqueFd(openat(proc_.get(), link.c_str(), O_PATH | O_CLOEXEC));
+    }
+    [[nodiscard]] bool opens(const std::string &link, int flags) const {
+        return static_cast<bool>(
+            UniqueFd(openat(proc_.get(), link.c_str(), flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)));
     }
     // Its name as the node sees it.
     [[nodiscard]] std::string name_of(const std::string &link) const {
@@ -302,12 +307,27 @@ class Inspection {
                       .executed = link.ends_with("/exe") || executed_.contains(inode_of(about))};
         if (link.ends_with("/exe"))
             executed_.insert(use.inode);
+        auto wanted = use;
+        if (S_ISFIFO(about.st_mode)) // CRIU opens it for both
+            wanted.access |= R_OK | W_OK;
         const auto name = visitor_.name_of(link);
+        if (about.st_uid == context_.uid && !can_be_opened_again(link, about, access))
+            return failure("look into", "the virtual node",
+                           fmt::format("{} ({}) of {} has no such rights for its owner, and its file system "
+                                       "lets root do nothing: it could not be opened again; chmod u+rw it",
+                                       link.substr(link.find('/') + 1), quote(name), title),
+                           EACCES);
         // Pipes and sockets have no names; processes of the node are the user's own.
         if (!name.starts_with('/') || about.st_uid == context_.uid || is_given(use) || is_of_process(name) ||
             good_.contains(use))
             return {};
-        auto may = visitor_.may(fd.get(), about, name, use);
+        if (S_ISREG(about.st_mode) && about.st_nlink == 0 && !can_be_made_again(name, about))
+            return failure("look into", "the virtual node",
+                           fmt::format("{} ({}) of {} has been deleted and was neither its user's own nor in "
+                                       "a directory that only root changes: it could not be made again",
+                                       link.substr(link.find('/') + 1), quote(name), title),
+                           EACCES);
+        auto may = visitor_.may(fd.get(), about, name, wanted);
         if (!may)
             return propagate(may);
         if (!may->good)
@@ -319,6 +339,38 @@ class Inspection {
                            EACCES);
         good_.insert(use);
         return {};
+    }
+
+    // A file of the user's own is opened by root where its mode has no rights for him.
+    [[nodiscard]] bool can_be_opened_again(const std::string &link, const struct stat &about,
+                                           int access) const {
+        const bool may = ((access & R_OK) == 0 || (about.st_mode & S_IRUSR) != 0) &&
+                         ((access & W_OK) == 0 || (about.st_mode & S_IWUSR) != 0);
+        if (may || (!S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode)))
+            return true;
+        return visitor_.opens(link, (access & W_OK) != 0 ? O_RDWR : O_RDONLY);
+    }
+
+    // Root makes it where no user can put something else in its way. What has no name in a file system is not
+    // made by one.
+    [[nodiscard]] static bool can_be_made_again(const std::string &name, const struct stat &about) {
+        constexpr std::array<std::string_view, 4> kNameless{"/memfd:", "/dev/zero", "/SYSV",
+                                                            "/anon_hugepage"};
+        if (std::ranges::any_of(kNameless, [&](auto one) { return name.starts_with(one); }))
+            return true;
+        if (about.st_uid != 0)
+            return false;
+        struct stat above{};
+        auto directory = std::filesystem::path(name).parent_path();
+        while (lstat(directory.c_str(), &above) != 0 && errno == ENOENT && directory.has_relative_path())
+            directory = directory.parent_path(); // CRIU takes the one above
+        for (; lstat(directory.c_str(), &above) == 0; directory = directory.parent_path()) {
+            if (!S_ISDIR(above.st_mode) || above.st_uid != 0 || (above.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+                return false;
+            if (directory == directory.root_path())
+                return true;
+        }
+        return false;
     }
 
     // "/proc/27/status"

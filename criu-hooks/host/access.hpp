@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What a node has open. For one that is restored CRIU opens it as root, by names that lead somewhere else if
-// the user, in whose directories they are, has put a link there meanwhile. A program may also have got from
-// another user's process what it cannot open itself, such as nscd's tables: not to be saved, since it could
-// not be restored.
+// What a node has open. A program may have got from another user's process what it cannot open itself, such
+// as nscd's tables: not to be saved, since it could not be restored. Of one that is restored it is looked at
+// once more, beyond the ids with which CRIU has opened it.
 #pragma once
 
 #include "criu-hooks/host/node.hpp"
@@ -14,8 +13,10 @@ namespace singularity::host {
 
 // All files, directories, devices and mappings of the processes of a node that does not run (yet) are such as
 // its user reaches by their names, or his own, or were given. An error names one that is not, and why; code
-// EACCES. In a node that runs, what ends meanwhile is passed over, what changes may be taken for what it is
-// not, and what is on its way through sockets is left alone.
+// EACCES. So is one that is the user's own, but without
+// rights for him, on a file system that lets root do nothing: nobody could open it again. In a node that
+// runs, what ends meanwhile is passed over, what changes may be taken for what it is not, and what is on its
+// way through sockets is left alone.
 enum class Node : std::uint8_t { stands_still, runs };
 [[nodiscard]] Expected<void> verify_access(const Context &context,
                                            const std::vector<OutsideDescriptor> &given, pid_t init,

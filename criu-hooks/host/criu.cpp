@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "criu.hpp"
 
+#include "criu-hooks/host/as_user.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdlib>
@@ -11,10 +14,12 @@
 
 #include <criu/rpc.pb-c.h>
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,11 +30,12 @@ namespace {
 constexpr int kSocketThere = 3;    // its number in criu
 constexpr int kFirstInherited = 4; // and those of the descriptors for the restored processes
 constexpr std::size_t kLargestMessage = std::size_t{1} << 20U;
+constexpr std::chrono::seconds kToLoad{60};
 constexpr int kLogLevel = 4; // an error is understood from what was done before it
 
 // What follows runs between fork and exec of a program with many threads: system calls only.
-[[noreturn]] void become_criu(const char *const *arguments, const char *const *environment, uid_t uid,
-                              gid_t gid, int *descriptors, std::size_t count) {
+[[noreturn]] void become_criu(const Criu::Start &how, const char *const *arguments,
+                              const char *const *environment, int *descriptors, std::size_t count) {
     constexpr int kFailed = 127;
     // What it makes that nobody else knows of is found again by this.
     if (setpgid(0, 0) != 0)
@@ -51,7 +57,9 @@ constexpr int kLogLevel = 4; // an error is understood from what was done before
     if (syscall(SYS_close_range, static_cast<unsigned>(count), ~0U, 0U) != 0)
         _exit(kFailed);
     // The system calls, not the C library's functions, which would change the ids of other threads as well.
-    if (syscall(SYS_setresgid, gid, 0, 0) != 0 || syscall(SYS_setresuid, uid, 0, 0) != 0)
+    if (how.user && syscall(SYS_setgroups, how.user->groups.size(), how.user->groups.data()) != 0)
+        _exit(kFailed);
+    if (syscall(SYS_setresgid, 0, 0, 0) != 0 || syscall(SYS_setresuid, 0, 0, 0) != 0)
         _exit(kFailed);
     execve(arguments[0], const_cast<char *const *>(arguments), const_cast<char *const *>(environment));
     _exit(kFailed);
@@ -59,10 +67,26 @@ constexpr int kLogLevel = 4; // an error is understood from what was done before
 
 char *text(const std::string &value) { return const_cast<char *>(value.c_str()); } // protobuf-c has no const
 
+// A library that cannot be loaded is only a warning to the loader.
+Expected<void> wait_until_loaded(const Criu::User &user, int said) {
+    pollfd waiting{.fd = said, .events = POLLIN, .revents = 0};
+    const auto deadline = Deadline::after(kToLoad);
+    int ready = 0;
+    do
+        ready = poll(&waiting, 1, deadline.poll_timeout());
+    while (ready < 0 && errno == EINTR);
+    char answer = 0;
+    if (ready > 0 && read(said, &answer, 1) == 1 && answer == as_user::kLoaded)
+        return {};
+    return failure("start", "criu",
+                   fmt::format("{} was not loaded into it within {}: is the package complete, and is criu a "
+                               "dynamically linked program without file capabilities?",
+                               user.library.native(), kToLoad));
+}
+
 } // namespace
 
-Expected<Criu> Criu::start(const std::filesystem::path &binary, uid_t uid, gid_t gid,
-                           const std::vector<std::pair<std::string, int>> &inherited, int complaints) {
+Expected<Criu> Criu::start(const Start &how) {
     std::array<int, 2> ends{};
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
         return std::unexpected(errno_error("make", "a socket pair for criu"));
@@ -72,24 +96,52 @@ Expected<Criu> Criu::start(const std::filesystem::path &binary, uid_t uid, gid_t
     if (!nothing)
         return propagate(nothing);
 
-    std::vector<int> descriptors{nothing->get(), nothing->get(), complaints, theirs.get()};
-    for (const auto &[resource, fd] : inherited)
+    std::vector<int> descriptors{nothing->get(), nothing->get(), how.complaints, theirs.get()};
+    for (const auto &[resource, fd] : how.inherited)
         descriptors.push_back(fd);
-    const std::string program = binary.string();
+    std::array<int, 2> loaded{-1, -1};
+    if (how.user && pipe2(loaded.data(), O_CLOEXEC) != 0)
+        return std::unexpected(errno_error("make", "a pipe for criu"));
+    const UniqueFd said(loaded[0]);
+    UniqueFd says(loaded[1]);
+    std::string preload;
+    std::string user;
+    if (how.user) {
+        if (how.user->library.native().find_first_of(" :") != std::string::npos)
+            return failure("load", how.user->library.native(),
+                           "the loader takes no path with a space or a colon: install the package elsewhere");
+        if (access(how.user->library.c_str(), R_OK) != 0)
+            return std::unexpected(errno_error("find", how.user->library.native()));
+        preload = "LD_PRELOAD=" + how.user->library.native();
+        const bool restores = !how.user->root.empty();
+        struct stat root{};
+        if (restores && stat(how.user->root.c_str(), &root) != 0)
+            return std::unexpected(errno_error("look at", how.user->root.native()));
+        user = fmt::format("{}={}:{}:{}:{}:{}:{}", as_user::kVariable,
+                           restores ? as_user::kRestore : as_user::kDump, how.user->uid, how.user->gid,
+                           root.st_dev, root.st_ino, descriptors.size());
+        descriptors.push_back(says.get());
+    }
+    const std::string program = how.binary.string();
     const std::string socket_number = std::to_string(kSocketThere);
     const std::array<const char *, 4> arguments{program.c_str(), "swrk", socket_number.c_str(), nullptr};
     // criu runs tar, and would read ~/.criu/default.conf.
-    const std::array<const char *, 3> environment{
-        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", nullptr};
+    const std::array<const char *, 5> environment{
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C",
+        how.user ? preload.c_str() : nullptr, user.c_str(), nullptr};
     const pid_t pid = fork();
     if (pid < 0)
         return std::unexpected(errno_error("fork for", program));
     if (pid == 0)
-        become_criu(arguments.data(), environment.data(), uid, gid, descriptors.data(), descriptors.size());
+        become_criu(how, arguments.data(), environment.data(), descriptors.data(), descriptors.size());
     UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     Criu criu(pid, std::move(pidfd), std::move(ours));
     if (!criu.pidfd_)
         return std::unexpected(errno_error("open a pidfd of", program));
+    says.reset();
+    if (how.user)
+        if (auto there = wait_until_loaded(*how.user, said.get()); !there)
+            return propagate(there);
     return criu;
 }
 

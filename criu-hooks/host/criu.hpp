@@ -61,12 +61,23 @@ using Doubt = std::function<Expected<void>()>;
 // end otherwise does that first.
 class Criu {
   public:
-    // Real ids as given, effective ones of root: see README.md. `inherited` are descriptors for the
-    // child; request() names them by the numbers in this process. What criu says before it has a log, and
-    // what else it writes to its standard error, goes to `complaints`.
-    [[nodiscard]] static Expected<Criu> start(const std::filesystem::path &binary, uid_t uid, gid_t gid,
-                                              const std::vector<std::pair<std::string, int>> &inherited,
-                                              int complaints);
+    // Whose node it works on: ../as_user/README.md.
+    struct User {
+        std::filesystem::path library;
+        std::filesystem::path root; // of a node that is restored: below it names are the user's
+        uid_t uid = 0;
+        gid_t gid = 0;
+        std::vector<gid_t> groups;
+    };
+    struct Start {
+        std::filesystem::path binary;
+        // For the child; request() names them by the numbers in this process.
+        std::vector<std::pair<std::string, int>> inherited;
+        // What it says before it has a log, and what else it writes to its standard error.
+        int complaints = -1;
+        std::optional<User> user = std::nullopt;
+    };
+    [[nodiscard]] static Expected<Criu> start(const Start &how);
 
     Criu(Criu &&other) noexcept
         : pid_(std::exchange(other.pid_, -1)), pidfd_(std::move(other.pidfd_)),

@@ -119,7 +119,14 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
     auto complaints = open_complaints(wanted.images);
     if (!complaints)
         return propagate(complaints);
-    auto criu = Criu::start(context.criu, context.uid, context.gid, {}, complaints->get());
+    auto criu = Criu::start({.binary = context.criu,
+                             .inherited = {},
+                             .complaints = complaints->get(),
+                             .user = Criu::User{.library = context.as_user,
+                                                .root = {},
+                                                .uid = context.uid,
+                                                .gid = context.gid,
+                                                .groups = context.groups}});
     if (!criu)
         return propagate(criu);
 

@@ -36,6 +36,10 @@ constexpr std::array kAdvice{
     Advice{"has bad mode", "the file has been replaced since the checkpoint: put it back as it was"},
     Advice{"has bad build-ID", "the program or library has been replaced since the checkpoint: install the "
                                "version that it ran with"},
+    Advice{
+        "on restore: Permission denied",
+        "its user may not open it as the program had it: at the checkpoint another file had its name, or its "
+        "owner and mode were others; put that back"},
     Advice{"Can't open file", "the file was there at the checkpoint: put it back"},
     Advice{"Can't dump ghost file", "a deleted file that is still open is larger than the limit"},
     Advice{"link remap",

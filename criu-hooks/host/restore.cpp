@@ -52,6 +52,14 @@ Expected<CriuRequest> request_of(const RestoreRequest &wanted) {
     return request;
 }
 
+Criu::User user_of(const Context &context, const RestoreRequest &wanted) {
+    return {.library = context.as_user,
+            .root = wanted.root,
+            .uid = context.uid,
+            .gid = context.gid,
+            .groups = context.groups};
+}
+
 // Everything is open, nothing runs. criu would let it run whatever it is told now, so both are killed first.
 Expected<void> verify_new_ones(const Context &context, const RestoreRequest &wanted, const Children &children,
                                Criu &criu) {
@@ -111,7 +119,10 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
         return propagate(children);
     // The real user id is root's: the user could otherwise stop criu, and kill it where it has just made a
     // file.
-    auto criu = Criu::start(context.criu, 0, context.gid, request->inherited, complaints->get());
+    auto criu = Criu::start({.binary = context.criu,
+                             .inherited = request->inherited,
+                             .complaints = complaints->get(),
+                             .user = user_of(context, wanted)});
     if (!criu)
         return propagate(criu);
     std::optional<Error> refused;

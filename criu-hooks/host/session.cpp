@@ -33,7 +33,7 @@ Expected<CriuReply> ask_as_root(const Context &context, CriuRequest::Kind kind, 
     const UniqueFd complaints(memfd_create("criu-complaints", MFD_CLOEXEC));
     if (!complaints)
         return std::unexpected(errno_error("make", "a file for criu's output"));
-    auto criu = Criu::start(context.criu, 0, 0, {}, complaints.get());
+    auto criu = Criu::start({.binary = context.criu, .inherited = {}, .complaints = complaints.get()});
     if (!criu)
         return propagate(criu);
     CriuRequest request;

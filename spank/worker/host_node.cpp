@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "host_node.hpp"
 
+#include "criu-hooks/host/as_user.hpp"
 #include "job_output.hpp"
 #include "node/process.hpp"
 
@@ -101,6 +102,9 @@ host::Context context_of(const node::Spec &spec, AgentLink &agent, const char *p
     context.gid = spec.gid;
     context.groups.assign(spec.groups.begin(), spec.groups.end());
     context.no_new_privileges = true;
+    std::error_code error;
+    context.as_user =
+        std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / as_user::kLibrary;
     context.progress = [&agent, phase](std::string_view /*stage*/) {
         agent.progress(phase);
         return agent.still_wanted();

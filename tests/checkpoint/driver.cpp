@@ -9,6 +9,7 @@
 // Options stand before the operands and are written --NAME=VALUE. --pause=STAGE: says criu's stage when it is
 // reached and waits for a line.
 #include "common/unique_fd.hpp"
+#include "criu-hooks/host/as_user.hpp"
 #include "criu-hooks/host/node.hpp"
 #include "criu-hooks/host/staging.hpp"
 #include "criu-hooks/host/transfer.hpp"
@@ -40,7 +41,12 @@ constexpr int kFailed = 3; // the library said no; its message is on standard er
 
 struct Options {
     host::Context context;
-    Options() { context.uid = context.gid = 1001; }
+    Options() {
+        context.uid = context.gid = 1001;
+        // Where it is built: above this program's directory.
+        context.as_user = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() /
+                          singularity::as_user::kLibrary;
+    }
     pid_t pid = 0;
     std::string images;
     std::string root;

@@ -17,13 +17,13 @@ ROUNDS = 8
 
 
 def criu_of(driver):
-    """The criu that dumps or restores: those that only answer questions have root's ids alone, it has the user's group."""
+    """The criu that dumps or restores: those that only answer questions work for no user."""
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{driver.pid}/task"):
             with open(f"/proc/{driver.pid}/task/{thread}/children", encoding="ascii") as children:
                 for pid in children.read().split():
-                    with open(f"/proc/{pid}/status", encoding="utf-8") as status:
-                        if f"Gid:\t{nodes.USER}\t0\t0\t0" in status.read():
+                    with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
+                        if "libsingularity_criu_user" in maps.read():
                             return int(pid)
     return None
 

@@ -187,7 +187,7 @@ def test_a_file_of_another_user(place):
     os.unlink(work.path("log"))
     change(work.path("log"), lines(*range(SAVED_AFTER)), "w")
     os.chmod(work.path("log"), 0o644)
-    with pytest.raises(nodes.Failed, match="is one that its user may not write to"):
+    with pytest.raises(nodes.Failed, match="its user may not open it as the program had it"):
         work.restore(images)
     assert text_of(work.path("log")) == lines(*range(SAVED_AFTER))
 

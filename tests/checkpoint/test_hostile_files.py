@@ -134,12 +134,12 @@ def test_a_file_that_is_another_one_at_the_restore(place, agent, victim, how, tr
 
 
 # How a program has the file `data` mapped, whose descriptor it has closed: how it was opened, protection, sharing, and whether
-# the mapping can come to write to the file.
+# only who may write to the file can open it so.
 MAPPED = {
     "for writing": ("O_RDWR", "PROT_READ | mmap.PROT_WRITE", "MAP_SHARED", True),
     "for reading, opened for writing": ("O_RDWR", "PROT_READ", "MAP_SHARED", True),
     "for reading": ("O_RDONLY", "PROT_READ", "MAP_SHARED", False),
-    "privately": ("O_RDWR", "PROT_READ | mmap.PROT_WRITE", "MAP_PRIVATE", False),
+    "privately": ("O_RDWR", "PROT_READ | mmap.PROT_WRITE", "MAP_PRIVATE", True),
 }
 MAPS = """
 import ctypes, mmap, os, time
@@ -188,7 +188,7 @@ def test_a_mapped_file_that_is_another_one_at_the_restore(place, agent, how, tri
     refused = bool(trick) and can_write
     assert done.returncode == (1 if refused else 0), done
     if refused:
-        assert "may not write to" in done.stderr and "map_files" in done.stderr, done
+        assert "its user may not open it as the program had it" in done.stderr, done
     virtualnode.wait_for(lambda: not agent.leftovers(), "nothing to be left")
 
 
@@ -218,6 +218,31 @@ def test_a_socket_whose_directory_is_another_one_at_the_restore(place, agent, vi
     os.rename(place.path("kept"), place.path("d"))
     agent.ok("restore", node)
     agent.ok("destroy", node)
+
+
+def test_a_watched_directory_that_is_another_one_at_the_restore(place, agent, victim):
+    """The names of what is made in Bob's directory are not told."""
+    os.mkdir(place.path("d"))
+    os.chown(place.path("d"), USER, USER)
+    script = ("import ctypes, os, time; libc = ctypes.CDLL(None); n = libc.inotify_init1(0); "
+              "assert libc.inotify_add_watch(n, b'd', 0x100) == 1; print('ready', flush=True); print(os.read(n, 99), flush=True)")
+    node = agent.run(["/usr/bin/python3", "-c", script], directory=place.shared)
+    virtualnode.wait_for(lambda: b"ready" in agent.output(node), "the program", PATIENCE)
+    agent.ok("checkpoint", node)
+    os.rename(place.path("d"), place.path("kept"))
+    os.symlink(os.path.dirname(victim), place.path("d"))
+    done = agent.ctl("restore", node, user=USER)
+    print(done.stderr)
+    assert done.returncode == 1 and "watch" in done.stderr, done
+    virtualnode.wait_for(lambda: not agent.leftovers(), "nothing to be left")
+    os.unlink(place.path("d"))
+    os.rename(place.path("kept"), place.path("d"))
+    agent.ok("restore", node)
+    with open(place.path("d/seen"), "w", encoding="utf-8"):
+        pass
+    output, _ = agent.ended(node)
+    agent.ok("destroy", node)
+    assert b"seen" in output, output
 
 
 HOLDS = {
@@ -256,7 +281,7 @@ def test_a_file_on_its_way_between_two_sockets(place, agent, victim, kind, swap)
         output, _ = agent.ended(node)
         agent.ok("destroy", node)
         assert b"secret" not in output and b"public" in output, output
-    assert done.returncode == (1 if swap else 0) and ("on its way" in done.stderr) == swap, done
+    assert done.returncode == (1 if swap else 0) and ("its user may not open it" in done.stderr) == swap, done
     virtualnode.wait_for(lambda: not agent.leftovers(), "nothing to be left")
 
 

@@ -28,6 +28,8 @@ struct Context {
     std::vector<gid_t> groups;      // that a process may be in besides
     bool no_new_privileges = false; // true: every thread must have no_new_privs
     std::filesystem::path criu = "/usr/sbin/criu";
+    // libsingularity_criu_user.so, which is loaded into CRIU: ../../as_user/README.md.
+    std::filesystem::path as_user;
     // CRIU's log is copied here when something fails, readable by root only; the error names it.
     std::filesystem::path log;
     // Called with CRIU's name of each stage it reaches: "pre-dump", "network-lock", ... An error ends what is
