@@ -55,6 +55,12 @@ constexpr Integer kHeld{1, 65536};
 constexpr const char *kMunge = "/run/munge/munge.socket.2";
 
 constexpr std::initializer_list<std::filesystem::path> kNoPaths{};
+// No path is a constant.
+struct OnePath {
+    const char *path;
+    operator std::vector<std::filesystem::path>() const { return {path}; } // NOLINT(*-explicit-*): a default
+};
+constexpr OnePath kHomes{"/home"};
 
 // clang-format off: one line per key
 constexpr std::tuple kKeys{
@@ -106,6 +112,8 @@ constexpr std::tuple kKeys{
     Key{"agents.nccl",                AbsolutePath{true},   "",                [](auto &c) -> auto & { return c.agents.nccl; }},
     Key{"agents.run_without_slurm",   Boolean{},            false,             [](auto &c) -> auto & { return c.agents.run_without_slurm; }},
     Key{"network.outside",            OutsideText{},        "everything",      [](auto &c) -> auto & { return c.network.outside; }},
+    Key{"containers.enabled",         Boolean{},            true,              [](auto &c) -> auto & { return c.containers.enabled; }},
+    Key{"containers.mounts",          AbsolutePaths{16},    kHomes,            [](auto &c) -> auto & { return c.containers.mounts; }},
     Key{"per_user.connections",       Integer{16, 4096},    1024,              [](auto &c) -> auto & { return c.per_user.connections; }},
     Key{"per_user.nodes",             kHeld,                256,               [](auto &c) -> auto & { return c.per_user.nodes; }},
     Key{"per_user.jobs",              kHeld,                64,                [](auto &c) -> auto & { return c.per_user.jobs; }},
@@ -208,6 +216,27 @@ Expected<void> check_local(const Config::LocalDirectories &local, const settings
     return {};
 }
 
+// As check_local wants them, for the same reasons.
+Expected<void> check_containers(const Config::Containers &containers, const settings::Lines &lines,
+                                std::string_view file_name) {
+    const auto refuse = [&](const std::filesystem::path &found) {
+        return std::unexpected(
+            yaml::error_at(file_name, lines.find("containers.mounts")->second, "containers.mounts",
+                           fmt::format("expected directories without //, . and .. and "
+                                       "without a / at the end, none of them the root or in "
+                                       "another, found {}",
+                                       found.native())));
+    };
+    for (const auto &one : containers.mounts) {
+        if (one.native() != one.lexically_normal().native() || !one.has_filename())
+            return refuse(one);
+        for (const auto &other : containers.mounts)
+            if (&one != &other && is_within(one, other))
+                return refuse(one);
+    }
+    return {};
+}
+
 // What no single key's type can say.
 Expected<void> check_together(const Config &config, const settings::Lines &lines,
                               std::string_view file_name) {
@@ -228,6 +257,8 @@ Expected<void> check_together(const Config &config, const settings::Lines &lines
             return checked;
     }
     if (auto checked = check_local(config.local_directories, lines, file_name); !checked)
+        return checked;
+    if (auto checked = check_containers(config.containers, lines, file_name); !checked)
         return checked;
     return check_stores(config.store, lines, file_name);
 }

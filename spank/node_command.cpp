@@ -4,6 +4,7 @@
 #include "agent/client.hpp"
 #include "agent_command.hpp"
 #include "common/text.hpp"
+#include "image_options.hpp"
 #include "job_command.hpp"
 #include "run_command.hpp"
 
@@ -34,6 +35,7 @@ struct NodeOptions {
     RunInNode run;
     RunJobOptions job;
     std::int32_t rank = -1; // all
+    std::string mounts;     // in an image
     std::string node;
     std::uint32_t signalled = 0; // task; 0: all
     std::uint32_t shown = 1;     // task
@@ -52,6 +54,15 @@ std::string shown(const agent::TaskLine &task) {
 }
 
 Expected<int> run(NodeOptions &options) {
+    if (!options.mounts.empty()) {
+        auto mounts = parse_image_mounts(options.mounts);
+        if (!mounts)
+            return propagate(mounts);
+        for (auto &one : *mounts)
+            options.run.spec.image.mounts.push_back({.source = std::move(one.source),
+                                                     .target = std::move(one.target),
+                                                     .read_only = one.read_only});
+    }
     if (options.job.hosts.empty() && options.job.ranks_per_node == 0)
         return run_in_node(options.run);
     options.job.socket = options.run.socket;
@@ -171,6 +182,14 @@ void add_node_commands(CLI::App &app, int &status) {
         ->transform(
             CLI::AsNumberWithUnit(std::map<std::string, std::uint32_t>{{"s", 1}, {"m", 60}, {"h", 3600}},
                                   CLI::AsNumberWithUnit::CASE_SENSITIVE, "DURATION"));
+    command->add_option(
+        "--image", options->run.spec.image.directory,
+        "a directory with a root file system, such as an unpacked image: the root of the node");
+    command->add_option(
+        "--mount", options->mounts,
+        "SRC:DST[:ro]: mount the host's SRC at DST in the image; several with commas between them");
+    command->add_option("--workdir", options->run.directory,
+                        "the program's working directory; without it this one");
     CLI::Option *const hosts = command->add_option("--hosts", options->job.hosts,
                                                    "run it as a job of one virtual node on each of these "
                                                    "hosts (a host may be named again), connected by a "
@@ -182,7 +201,8 @@ void add_node_commands(CLI::App &app, int &status) {
                          "start it so often in each node of a job; without --hosts on this host")
             ->check(CLI::Range(1U, 256U));
     command->add_flag("--label", options->job.label, "begin each line of a job's output with its rank");
-    for (const char *single : {"--terminal", "--name", "--hostname", "--address"})
+    for (const char *single :
+         {"--terminal", "--name", "--hostname", "--address", "--image", "--mount", "--workdir"})
         for (CLI::Option *const of_job : {hosts, ranks})
             of_job->excludes(command->get_option(single));
     command->add_option("PROGRAM", options->run.command, "the program and its arguments, after --")

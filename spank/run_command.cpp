@@ -3,6 +3,7 @@
 
 #include "agent/client.hpp"
 #include "job_command.hpp"
+#include "node/account.hpp"
 #include "streams/program.hpp"
 #include "streams/streams.hpp"
 
@@ -156,8 +157,12 @@ Expected<int> run_in_node(RunInNode options) {
     auto program = describe_program(options.command);
     if (!program)
         return propagate(program);
+    if (!options.directory.empty())
+        program->directory = options.directory;
     if (auto filled = fill_in_user(options.spec); !filled)
         return propagate(filled);
+    if (options.spec.image.any())
+        node::add_account(options.spec.image);
     options.spec.tied = !options.detach;
     auto client = Client::connect(options.socket);
     if (!client)

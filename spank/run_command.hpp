@@ -19,6 +19,7 @@ struct RunInNode {
     node::Spec spec;              // name, hostname, address: empty for the agent's choice
     bool detach = false;          // print the node's name and leave
     bool terminal = false;        // even if standard output is none
+    std::string directory;        // to work in, in the node; empty: the caller's
     std::vector<std::string> command;
 };
 

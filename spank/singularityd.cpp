@@ -59,6 +59,7 @@ int serve(agent::ServerOptions options) {
     options.elastic = settings->elastic;
     options.places.gpu_turn = settings->elastic.gpu_turn;
     options.local = settings->local_directories;
+    options.containers = settings->containers;
     auto server = agent::Server::open(std::move(options));
     if (!server)
         return give_up(server.error());
@@ -77,6 +78,7 @@ int run(int argc, char **argv) {
         .agents = {},
         .network = {},
         .elastic = {},
+        .containers = {},
         .local = {}};
     app.add_flag("--check", once,
                  "check once whether this node can hold elastic jobs, print the result, and end");

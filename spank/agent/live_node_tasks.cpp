@@ -121,9 +121,9 @@ void LiveNode::start(node::Program program, node::Descriptors descriptors, const
                 packet.descriptors.size() != (stdio == Stdio::given ? 0U : 1U)) {
                 give_back();
                 return asker.refuse(
-                    failed
-                        ? task_error(*failed, quote(failed->step == node::Step::directory ? directory : name))
-                        : unexpected_reply(record_.spec.name));
+                    failed ? task_error(*failed, failed->step == node::Step::directory ? directory : name,
+                                        record_.spec.image.directory)
+                           : unexpected_reply(record_.spec.name));
             }
             found->second.pid = started->pid;
             found->second.phase = Phase::running;

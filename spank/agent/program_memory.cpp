@@ -71,9 +71,17 @@ std::size_t memory_of(const peers::wire::Program &program) {
     return of_strings(program.arguments()) + of_strings(program.environment()) + program.directory().size();
 }
 
+std::size_t memory_of(const node::Image &image) {
+    std::size_t of_mounts = 0;
+    for (const auto &one : image.mounts)
+        of_mounts += one.source.size() + one.target.size() + sizeof(one);
+    return of_mounts + image.directory.size() + image.account.size() + of_strings(image.groups);
+}
+
 std::size_t memory_of(const node::Spec &spec) {
-    return of_strings(spec.environment) + of_strings(spec.sockets) + of_strings(spec.commands) +
-           spec.stand_in.size() + spec.backend.size() + (spec.groups.size() * sizeof(spec.groups.front()));
+    return memory_of(spec.image) + of_strings(spec.shown) + of_strings(spec.environment) +
+           of_strings(spec.sockets) + of_strings(spec.commands) + spec.stand_in.size() + spec.backend.size() +
+           (spec.groups.size() * sizeof(spec.groups.front()));
 }
 
 } // namespace singularity::agent

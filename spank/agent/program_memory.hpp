@@ -48,6 +48,7 @@ class ProgramMemory {
 // About what they take.
 [[nodiscard]] std::size_t memory_of(const node::Program &program);
 [[nodiscard]] std::size_t memory_of(const peers::wire::Program &program);
+[[nodiscard]] std::size_t memory_of(const node::Image &image);
 [[nodiscard]] std::size_t memory_of(const node::Spec &spec);
 
 } // namespace singularity::agent

@@ -73,6 +73,8 @@ Expected<void> Sender::may_make(const node::Spec &spec) const {
         return refuse("only agents put stand-ins for commands into it");
     if (spec.run != 0 || !spec.local.empty() || !spec.local_origin.empty())
         return refuse("only agents choose its local directories");
+    if (!spec.shown.empty())
+        return refuse("only agents choose what of the host an image shows");
     if (!spec.job.empty() || !spec.neighbours.empty())
         return refuse("only agents make nodes of a job");
     if (!spec.name.starts_with(prefix()))

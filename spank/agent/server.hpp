@@ -35,6 +35,7 @@ struct ServerOptions {
     Config::Agents agents;
     Config::Network network;
     Config::Elastic elastic;
+    Config::Containers containers;
     Config::LocalDirectories local;
 };
 
@@ -134,6 +135,7 @@ class Server : private NodeKeeper {
     [[nodiscard]] bool handle(const std::shared_ptr<Client> &client, node::Packet &packet);
     void create(const std::shared_ptr<Client> &client, Create request, const Asker &asker);
     [[nodiscard]] Expected<void> room_for_one_more(bool for_root, const node::Spec &spec) const;
+    [[nodiscard]] Expected<void> choose_shown(node::Spec &spec) const;
     // A node of which is known that it may be made.
     void make_checked(node::Spec spec, std::string cgroups, ProxyShare share, std::optional<Meeting> meeting,
                       const std::shared_ptr<Client> &owner, const Asker &asker);

@@ -3,6 +3,7 @@
 #include "budget.hpp"
 #include "common/text.hpp"
 #include "log.hpp"
+#include "node/image.hpp"
 #include "program_memory.hpp"
 #include "server.hpp"
 
@@ -158,9 +159,25 @@ void Server::create(const std::shared_ptr<Client> &client, Create request, const
     make_checked(std::move(spec), std::move(*cgroups), {}, {}, client, asker);
 }
 
+// What an image has of the host: our own programs, what the kernel shows of the machine, and what the site
+// says.
+Expected<void> Server::choose_shown(node::Spec &spec) const {
+    if (!spec.image.any())
+        return {};
+    if (!options_.containers.enabled)
+        return failure("use the image", quote(spec.image.directory),
+                       "this cluster has no images (containers.enabled in singularity.yaml)", EPERM);
+    spec.shown = {options_.places.libraries.directory.native(), "/sys"};
+    for (const auto &one : options_.containers.mounts)
+        spec.shown.push_back(one.native());
+    return {};
+}
+
 void Server::make_checked(node::Spec spec, std::string cgroups, ProxyShare share,
                           std::optional<Meeting> meeting, const std::shared_ptr<Client> &owner,
                           const Asker &asker) {
+    if (auto chosen = choose_shown(spec); !chosen)
+        return asker.refuse(chosen.error());
     if (auto checked = node::check_spec(spec); !checked)
         return asker.refuse(checked.error());
     if (nodes_.contains(spec.name))
@@ -173,6 +190,8 @@ void Server::make_checked(node::Spec spec, std::string cgroups, ProxyShare share
     }
     if (auto given = local_trees_.give(spec); !given)
         return asker.refuse(given.error());
+    if (auto checked = node::check_image(spec); !checked) // now that it has its local directories
+        return asker.refuse(checked.error());
     const node::MakePlan plan{.spec = spec,
                               .room = node::Room(options_.places.state, spec.name),
                               .init = options_.places.libraries.init(),

@@ -203,9 +203,14 @@ Expected<void> Server::check_found(const Finding &finding, const WorkFound &foun
     if (auto checked = node::check_spec(spec); !checked)
         return checked;
     // First: who may not have it hears nothing else of it.
-    if (finding.client)
-        if (auto may = finding.client->sender.may_make(spec); !may)
+    if (finding.client) {
+        node::Spec asked = spec;
+        asked.shown.clear(); // an agent chose that when the node was made, and the store is root's alone
+        if (auto may = finding.client->sender.may_make(asked); !may)
             return may;
+    }
+    if (spec.image.any() && !options_.containers.enabled)
+        return refuse("this cluster has no images (containers.enabled in singularity.yaml)", EPERM);
     if (nodes_.contains(spec.name))
         return refuse("there is a virtual node of that name", EEXIST);
     if (finding.request.proxies > spec.devices)

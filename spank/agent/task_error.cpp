@@ -38,6 +38,22 @@ Error task_error(const node::InitFailed &failed, const std::string &on) {
     return errno_error(words != kSteps.end() ? words->doing : "do what was asked with", on, failed.code);
 }
 
+Error task_error(const node::InitFailed &failed, const std::string &name, const std::string &image) {
+    auto out = task_error(failed, quote(name));
+    if (image.empty() || failed.code != ENOENT)
+        return out;
+    if (failed.step == node::Step::execute)
+        out.why =
+            "it has no such program, or not what that needs to run (its interpreter, its dynamic loader)";
+    else if (failed.step == node::Step::directory)
+        out.why = "it has no such directory: name another with --singularity-workdir, or mount this one with "
+                  "--singularity-mount";
+    else
+        return out;
+    out.on += " in the image " + quote(image);
+    return out;
+}
+
 std::string task_name(const std::string &node, std::uint32_t task) {
     return fmt::format("task {} of {}", task, node);
 }

@@ -13,6 +13,10 @@ namespace singularity::agent {
 // on: the task, the program or the directory that the request was about.
 [[nodiscard]] Error task_error(const node::InitFailed &failed, const std::string &on);
 
+// Of a program that was to start, or the directory for it. image: empty: the host's root.
+[[nodiscard]] Error task_error(const node::InitFailed &failed, const std::string &name,
+                               const std::string &image);
+
 [[nodiscard]] std::string task_name(const std::string &node, std::uint32_t task);
 // Init is the user's and may say anything.
 [[nodiscard]] Error unexpected_reply(const std::string &node);

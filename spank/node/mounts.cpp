@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "mounts.hpp"
 
+#include "common/plain_path.hpp"
 #include "common/proc.hpp"
 #include "common/unique_fd.hpp"
+#include "image.hpp"
+#include "kernel_file_systems.hpp"
+#include "own_mounts.hpp"
 
 #include <algorithm>
 #include <array>
@@ -22,9 +26,6 @@ namespace singularity::node {
 
 namespace {
 
-constexpr std::array<std::string_view, 11> kMachineTypes{"binfmt_misc", "bpf",        "configfs", "debugfs",
-                                                         "efivarfs",    "nsfs",       "fusectl",  "pstore",
-                                                         "rpc_pipefs",  "securityfs", "tracefs"};
 constexpr std::array<std::string_view, 6> kMachinePlaces{
     "/run/containerd", "/run/docker", "/run/netns", "/run/user", "/var/lib/containers", "/var/lib/docker"};
 
@@ -54,15 +55,12 @@ struct OwnMount {
 constexpr unsigned long kQuiet = MS_NOSUID | MS_NOEXEC;
 constexpr OwnMount kProc{"proc", "/proc", kQuiet | MS_NODEV, nullptr};
 constexpr OwnMount kDev{"tmpfs", "/dev", kQuiet, "mode=0755,size=1m"};
+constexpr OwnMount kInMemory{"tmpfs", nullptr, MS_NOSUID | MS_NODEV, "mode=1777"};
 // Group 5 is tty on all distributions.
 constexpr std::array kBelowDev{
     OwnMount{"devpts", "/dev/pts", kQuiet, "newinstance,ptmxmode=0666,mode=0620,gid=5"},
     OwnMount{"tmpfs", "/dev/shm", MS_NOSUID | MS_NODEV, "mode=1777"},
     OwnMount{"mqueue", "/dev/mqueue", kQuiet | MS_NODEV, nullptr}};
-
-bool is_below(std::string_view path, std::string_view top) {
-    return path.starts_with(top) && (path.size() == top.size() || path[top.size()] == '/');
-}
 
 Expected<void> mount_own(const OwnMount &what) {
     if (::mount(what.type, what.target, what.type, what.flags, what.options) != 0)
@@ -85,7 +83,7 @@ Expected<void> clear_below(const std::string &top) {
     if (!text)
         return propagate(text);
     for (const auto mounts = proc::mounts(*text); const auto &mount : std::views::reverse(mounts))
-        if (is_below(mount.point, top) && umount2(mount.point.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0 &&
+        if (is_in(mount.point, top) && umount2(mount.point.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0 &&
             errno != EINVAL)
             return std::unexpected(errno_error("unmount the host's", mount.point));
     return {};
@@ -122,6 +120,34 @@ Expected<void> make_dev() {
     return {};
 }
 
+Expected<void> make_proc() {
+    if (auto cleared = clear(kProc.target); !cleared)
+        return cleared;
+    return mount_own(kProc);
+}
+
+// What the host has there, with all that is mounted in it.
+using Trees = std::vector<std::pair<UniqueFd, std::string>>;
+Expected<Trees> copy_shown(const UniqueFd &host, const Spec &spec) {
+    Trees out;
+    for (const auto &path : spec.shown) {
+        out.emplace_back(
+            open_tree(host.get(), path.c_str() + 1, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE),
+            path);
+        // Beside what each of the mounts has.
+        mount_attr bare{.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
+                        .attr_clr = 0,
+                        .propagation = 0,
+                        .userns_fd = 0};
+        if (!out.back().first ||
+            mount_setattr(out.back().first.get(), "", AT_EMPTY_PATH | AT_RECURSIVE, &bare, sizeof(bare)) != 0)
+            return std::unexpected(errno_error("show the host's directory in an image "
+                                               "(containers.mounts in singularity.yaml):",
+                                               path));
+    }
+    return out;
+}
+
 // The tree at `root` becomes the whole of the namespace, whatever the root directory was before.
 Expected<void> change_root(const UniqueFd &root) {
     // Any directory that every root has: it takes the tree for the moment before it is the root itself.
@@ -140,32 +166,39 @@ Expected<void> change_root(const UniqueFd &root) {
 std::vector<std::string> pruned_mounts(std::string_view mountinfo) {
     std::vector<std::string> out;
     for (auto &mount : proc::mounts(mountinfo))
-        if (std::ranges::find(kMachineTypes, mount.type) != kMachineTypes.end() ||
-            std::ranges::any_of(kMachinePlaces, [&](auto place) { return is_below(mount.point, place); }))
+        if (const auto *const known = kernel_file_system(mount.type);
+            (known != nullptr && known->of_machine) ||
+            std::ranges::any_of(kMachinePlaces, [&](auto place) { return is_in(mount.point, place); }))
             out.push_back(std::move(mount.point));
     return out;
 }
 
 Expected<void> enter_own_mounts(const Room &room, const Spec &spec) {
-    if (unshare(CLONE_NEWNS) != 0)
-        return std::unexpected(errno_error("make", "a mount namespace"));
-    // The agent may have been started with chroot: what it sees as / becomes the root, and setns leads to the
-    // namespace's own, where alone everything can be made a slave.
-    auto before = open_file("/", O_PATH | O_DIRECTORY);
-    if (!before)
-        return propagate(before);
-    auto own = open_file("/proc/self/ns/mnt", O_RDONLY);
+    auto own = OwnMounts::make();
     if (!own)
         return propagate(own);
-    if (setns(own->get(), CLONE_NEWNS) != 0)
-        return std::unexpected(errno_error("go to", "the root of the mount namespace"));
-    // Nothing that is mounted here may appear on the host.
-    if (::mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
-        return std::unexpected(errno_error("detach", "the mounts of the node from the host's"));
-    const UniqueFd root(
-        open_tree(before->get(), "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE));
+    const auto *const before = &own->root_of_agent(); // becomes the root
+    ImageMounts image;
+    if (spec.image.any()) {
+        if (auto gone = own->go_to_root_of_agent(); !gone)
+            return gone;
+        auto opened = open_image(room, spec);
+        if (!opened)
+            return propagate(opened);
+        image = std::move(*opened);
+        if (auto gone = own->go_to_own_root(); !gone)
+            return gone;
+    }
+    const UniqueFd root =
+        spec.image.any()
+            ? std::move(image.root)
+            : UniqueFd(open_tree(before->get(), "",
+                                 OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE));
     if (!root)
         return std::unexpected(errno_error("copy", "the mounts of the host"));
+    auto shown = copy_shown(*before, spec);
+    if (!shown)
+        return propagate(shown);
     struct Bind {
         UniqueFd tree;
         std::string target;
@@ -173,6 +206,8 @@ Expected<void> enter_own_mounts(const Room &room, const Spec &spec) {
     };
     std::vector<Bind> binds;
     for (const auto &external : room.external_mounts(spec)) {
+        if (external.of_image)
+            continue;
         const auto source = external.source.relative_path(); // as the agent sees it
         binds.push_back(
             {.tree = UniqueFd(open_tree(before->get(), source.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC)),
@@ -183,13 +218,24 @@ Expected<void> enter_own_mounts(const Room &room, const Spec &spec) {
     }
     if (auto changed = change_root(root); !changed)
         return changed;
-    for (auto step : {prune, make_dev})
+    for (const auto &[tree, target] : *shown)
+        if (auto attached = attach(tree, target); !attached)
+            return attached;
+    // An image has no /proc in which prune could look; the host's has mounts that prune takes out.
+    constexpr std::array kOnHost{prune, make_dev, make_proc};
+    constexpr std::array kInImage{make_proc, prune, make_dev};
+    for (const auto step : spec.image.any() ? kInImage : kOnHost)
         if (auto done = step(); !done)
             return done;
-    if (auto cleared = clear("/proc"); !cleared)
-        return cleared;
-    if (auto mounted = mount_own(kProc); !mounted)
-        return mounted;
+    for (const auto &path : memory_directories(spec)) {
+        auto in_memory = kInMemory;
+        in_memory.target = path.c_str();
+        if (auto mounted = mount_own(in_memory); !mounted)
+            return mounted;
+    }
+    for (std::size_t at = 0; at < image.mounts.size(); ++at)
+        if (auto attached = attach(image.mounts[at], spec.image.mounts[at].target); !attached)
+            return attached;
     // What the host has mounted there, and in it, is not the job's.
     for (const auto &one : spec.local)
         if (auto hidden = clear_below(one.path); !hidden)

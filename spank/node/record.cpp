@@ -2,6 +2,7 @@
 #include "record.hpp"
 
 #include "common/text.hpp"
+#include "image.hpp"
 #include "network.hpp"
 #include "packet.hpp"
 
@@ -164,6 +165,8 @@ Expected<void> check_spec(const Spec &spec) {
     for (const auto &one : spec.local)
         if (!one.path.starts_with('/') || !one.source.starts_with('/'))
             return refuse(fmt::format("its local directory {} is no absolute path", quote(one.path)));
+    if (auto checked = check_image(spec); !checked)
+        return checked;
     for (const auto &entry : spec.environment)
         if (entry.find('=') == std::string::npos || entry.front() == '=')
             return refuse(fmt::format("{} in its environment is not NAME=VALUE", quote(entry)));
@@ -268,6 +271,11 @@ std::vector<ExternalMount> Room::external_mounts(const Spec &spec) const {
                        .mount_point = spec.local[i].path,
                        .source = spec.local[i].source,
                        .kept = true});
+    for (std::size_t i = 0; i < spec.image.mounts.size(); ++i)
+        out.push_back({.key = fmt::format("singularity-mount-{}", i),
+                       .mount_point = spec.image.mounts[i].target,
+                       .source = image() / std::to_string(i),
+                       .of_image = true});
     return out;
 }
 

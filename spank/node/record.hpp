@@ -34,6 +34,26 @@ struct LocalDirectory {
 };
 inline constexpr std::size_t kLocalLimit = 8;
 
+// A directory or file that the user has mounted in an image.
+struct ImageMount {
+    std::string source; // on the host, as the user finds it
+    std::string target; // in the node
+    bool read_only = false;
+    bool operator==(const ImageMount &) const = default;
+    static void fields(auto &self, auto &visit) { visit(self.source, self.target, self.read_only); }
+};
+// What is the root of a node instead of the host's.
+struct Image {
+    std::string directory; // on the host, as the user finds it; empty: there is none
+    std::vector<ImageMount> mounts;
+    std::string account;             // the user's line of passwd(5)
+    std::vector<std::string> groups; // lines of group(5), which the image may not have
+    static void fields(auto &self, auto &visit) {
+        visit(self.directory, self.mounts, self.account, self.groups);
+    }
+    [[nodiscard]] bool any() const { return !directory.empty(); }
+};
+
 // What a user asks for. All of it has been checked by check_spec when a node is made.
 struct Spec {
     std::string name;     // unique on this machine
@@ -56,10 +76,12 @@ struct Spec {
     std::uint32_t run = 0;             // of Slurm's job: how often that was run again
     std::vector<LocalDirectory> local; // the agent's choice
     std::string local_origin;          // which of the job's trees these are
+    Image image;
+    std::vector<std::string> shown; // of the host, at the same places in an image; the agent's choice
     static void fields(auto &self, auto &visit) {
         visit(self.name, self.hostname, self.address, self.uid, self.gid, self.groups, self.sockets,
               self.environment, self.tied, self.devices, self.backend, self.every, self.job, self.neighbours,
-              self.commands, self.stand_in, self.run, self.local, self.local_origin);
+              self.commands, self.stand_in, self.run, self.local, self.local_origin, self.image, self.shown);
     }
 };
 // Where a node's tasks find a device's socket.
@@ -83,6 +105,7 @@ struct ExternalMount {
     std::filesystem::path mount_point; // in the node
     std::filesystem::path source;      // on the host
     bool kept = false;                 // what is in it belongs to the node, and is saved with it
+    bool of_image = false;             // image.hpp mounts it at `source`, or in the node
 };
 
 struct Record {
@@ -126,6 +149,9 @@ class Room {
     [[nodiscard]] std::filesystem::path devices() const { return run() / "devices"; }
     // There while a worker is at the node; else it has died.
     [[nodiscard]] std::filesystem::path mark() const { return path_ / "worker"; }
+    // What image.hpp makes, in directories that root alone changes.
+    [[nodiscard]] std::filesystem::path image() const { return path_ / "image"; }
+    [[nodiscard]] std::filesystem::path image_root() const { return image() / "root"; }
     // Root's alone: sockets on which proxies are asked for device images.
     [[nodiscard]] std::filesystem::path control() const { return path_ / "control"; }
     [[nodiscard]] std::filesystem::path proxy_log(std::uint32_t proxy) const {

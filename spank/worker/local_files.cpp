@@ -318,7 +318,7 @@ std::unexpected<Error> exceeded(const std::string &path, std::uint64_t quota) {
 
 // ---- archives as data
 
-constexpr std::size_t kBlock = 512; // the shortest archive has two
+constexpr std::size_t kTarBlock = 512; // the shortest archive has two
 constexpr std::uint64_t kWorthACut = 65536;
 
 // Fields of a header as tar(5) has them.
@@ -327,7 +327,7 @@ constexpr std::size_t kSizeLength = 12;
 constexpr std::size_t kMagicAt = 257;
 constexpr std::string_view kMagic = "ustar";
 
-using Header = std::array<char, kBlock>;
+using Header = std::array<char, kTarBlock>;
 
 // In octal digits; nothing for the other way of writing it, which files of more than 8 GiB have.
 std::optional<std::uint64_t> size_in(const Header &header) {
@@ -348,16 +348,17 @@ std::vector<std::uint64_t> cuts_of(int archive) {
     std::vector<std::uint64_t> out;
     const std::uint64_t end = size_of(archive);
     Header header{};
-    for (std::uint64_t at = 0; at < end && end - at >= kBlock;) {
-        if (pread(archive, header.data(), kBlock, static_cast<off_t>(at)) != static_cast<ssize_t>(kBlock))
+    for (std::uint64_t at = 0; at < end && end - at >= kTarBlock;) {
+        if (pread(archive, header.data(), kTarBlock, static_cast<off_t>(at)) !=
+            static_cast<ssize_t>(kTarBlock))
             break;
         const auto size = size_in(header);
-        if (!size || *size > end - at - kBlock)
+        if (!size || *size > end - at - kTarBlock)
             break;
-        at += kBlock;
+        at += kTarBlock;
         if (*size >= kWorthACut && (out.empty() || out.back() < at))
             out.push_back(at);
-        at += (*size + kBlock - 1) / kBlock * kBlock;
+        at += (*size + kTarBlock - 1) / kTarBlock * kTarBlock;
         if (*size >= kWorthACut && at < end)
             out.push_back(at);
     }
@@ -438,7 +439,7 @@ Expected<std::string> save_local(const node::Record &record, std::uint64_t quota
         for (const auto &line : tar->said())
             notice(fmt::format("{}: not all of it could be saved: {}", path, line));
         const auto size = size_of(archive.get());
-        if (size < kBlock)
+        if (size < kTarBlock)
             return failure("save", path, "tar has made no archive");
         if (quota != 0 && size >= left)
             return exceeded(path, quota);

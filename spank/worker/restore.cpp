@@ -7,6 +7,7 @@
 #include "devices.hpp"
 #include "files.hpp"
 #include "host_node.hpp"
+#include "image_mark.hpp"
 #include "job_output.hpp"
 #include "jobs.hpp"
 #include "local_files.hpp"
@@ -40,7 +41,8 @@ constexpr auto kAgentPatience = 120s; // for proxies to start
 constexpr auto kLoadPatience = 1800s;
 constexpr auto kOthersPatience = 4 * kLoadPatience; // several nodes of the job, one after the other
 constexpr auto kRestorePatience = 600s;
-constexpr auto kHoldPatience = 1h; // for the job's other nodes; its coordinator waits less
+constexpr auto kImagePatience = 120s; // for a file system that is slow
+constexpr auto kHoldPatience = 1h;    // for the job's other nodes; its coordinator waits less
 
 struct Choice {
     uid_t uid = 0;
@@ -283,11 +285,23 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
     const auto files = file_settings();
     if (!files)
         return std::unexpected(files.error());
+    if (record.spec.image.any()) {
+        const auto *const marked = attribute((*of_node)->attributes, kImage);
+        const std::string mark = marked == nullptr ? "" : *marked;
+        if (auto entered = enter_image(room, record.spec, mark, agent, Deadline::after(kImagePatience));
+            !entered)
+            return propagate(entered);
+        if (mark.empty())
+            hear(fmt::format(
+                "the image {} could not be looked at when this was saved: nobody knows whether it "
+                "is still the same",
+                quote(record.spec.image.directory)));
+    }
     const auto context = context_of(record.spec, agent, "restoring processes");
     const auto stopped = Clock::now();
     host::RestoreRequest request{.images = staging->directory(),
                                  .network = network->home().get(),
-                                 .root = "/",
+                                 .root = record.spec.image.any() ? room.image_root() : "/",
                                  .descriptors = std::move(descriptors),
                                  .mounts = mounts_from(record, room),
                                  .owner = owner_of(record.spec),

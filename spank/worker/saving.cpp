@@ -6,6 +6,7 @@
 #include "device_store.hpp"
 #include "files.hpp"
 #include "host_node.hpp"
+#include "image_mark.hpp"
 #include "local_files.hpp"
 #include "log.hpp"
 #include "node/process.hpp"
@@ -32,6 +33,7 @@ using Clock = Deadline::Clock;
 
 constexpr auto kDevicesPatience = 600s;
 constexpr auto kDumpPatience = 600s;
+constexpr auto kImagePatience = 30s; // for a file system that is slow: what has been seen by then counts
 constexpr auto kStorePatience = 3600s;
 constexpr auto kMarkPatience = 10s;
 constexpr auto kHangUpPatience = 10s; // the init belongs to the user
@@ -64,7 +66,20 @@ Expected<void> Saving::begin() {
     if (!mark)
         return propagate(mark);
     mark_.emplace(std::move(*mark));
+    if (auto seen = look_at_image(); !seen)
+        return seen;
     return await_hang_up(job_.record, Deadline::after(kHangUpPatience));
+}
+
+// Once, and before the program stands still: it takes its time.
+Expected<void> Saving::look_at_image() {
+    if (!job_.record.spec.image.any() || image_)
+        return {};
+    auto marked = image_mark(job_.record, agent_, Deadline::after(kImagePatience));
+    if (!marked)
+        return propagate(marked);
+    image_ = std::move(*marked);
+    return {};
 }
 
 Expected<void> Saving::prepare() {
@@ -191,6 +206,11 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
     if (!origin)
         return propagate(origin);
     local_origin_ = *std::move(origin);
+    if (image_ && image_->mark.empty())
+        add_notice(report,
+                   fmt::format("the image {} could not be looked at: a restore of this checkpoint cannot "
+                               "tell whether it is still the same ({})",
+                               quote(job_.record.spec.image.directory), image_->why));
     report.host_bytes = dumped->bytes;
     report.processes = dumped->processes;
     // The agent writes no more of it until the node runs again.
@@ -224,10 +244,14 @@ Expected<void> Saving::store_images(store::Writer &writer) {
     return host::save(directory->get(), writer, name, cuts_of_local(directory->get()));
 }
 
-Expected<void> Saving::describe(store::Writer &writer) const {
+Expected<void> Saving::describe(store::Writer &writer) {
+    if (auto looked = look_at_image(); !looked)
+        return looked;
     auto record = job_.record;
     record.spec.local_origin = local_origin_;
     store::Attributes attributes{{kRecord, node::encoded(record)}};
+    if (image_)
+        attributes.emplace_back(kImage, image_->mark);
     if (!job_.part_of.empty())
         attributes.emplace_back(kRanks, std::string(job_.ranks.begin(), job_.ranks.end()));
     return writer.describe(record.spec.name, {}, attributes);

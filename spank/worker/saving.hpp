@@ -11,6 +11,7 @@
 #include "criu-hooks/host/staging.hpp"
 #include "criu-hooks/store/store.hpp"
 #include "devices.hpp"
+#include "image_mark.hpp"
 #include "jobs.hpp"
 #include "node/record.hpp"
 #include "proxy/control/barrier.hpp"
@@ -38,7 +39,7 @@ class Saving {
     [[nodiscard]] Expected<void> cut(agent::ImageReport &report);
     [[nodiscard]] Expected<void> store_images(store::Writer &writer);
     // The node's record, and what its job keeps with it.
-    [[nodiscard]] Expected<void> describe(store::Writer &writer) const;
+    [[nodiscard]] Expected<void> describe(store::Writer &writer);
     // It runs as if nothing had been; also instead of the rest. Devices come first: a program that runs finds
     // them.
     [[nodiscard]] Expected<void> resume();
@@ -55,6 +56,8 @@ class Saving {
     void leave();
 
   private:
+    [[nodiscard]] Expected<void> look_at_image();
+
     const agent::WorkSave &job_;
     AgentLink &agent_;
     node::Room room_;
@@ -66,6 +69,7 @@ class Saving {
     Config::Files files_;
     std::uint64_t local_quota_ = 0; // bytes
     std::string local_origin_;      // of what has been saved
+    std::optional<Marked> image_;   // of a node with an image
     std::vector<UniqueFd> written_; // files whose content the checkpoint relies on
     bool touched_ = false;          // the node may not run as it did
     bool lost_ = false;

@@ -25,7 +25,7 @@ def test_only_root_makes_nodes_of_others(agent):
 @pytest.mark.parametrize("what, why", [
     ({"gid": 0}, "not in group 0"), ({"gid": BOB}, "not in group 1002"), ({"groups": [ALICE, 4]}, "not in group 4"),
     ({"sockets": ["/run/x"]}, "only root"), ({"commands": ["/usr/bin/su"]}, "only agents"), ({"stand_in": "/tmp/x"}, "only agents"),
-    ({"local": [("/tmp", "/root")]}, "only agents"), ({"run": 1}, "only agents"), ({"local_origin": "0-n1"}, "only agents"),
+    ({"local": [("/tmp", "/root")]}, "only agents"), ({"shown": ["/root"]}, "only agents"), ({"run": 1}, "only agents"), ({"local_origin": "0-n1"}, "only agents"),
     ({"name": "job-1"}, "begin with 'u1001-'"), ({"name": "u1002-x"}, "begin with 'u1001-'")])
 def test_what_a_user_may_not_have(agent, what, why):
     with agent.connect(ALICE) as connection, pytest.raises(Refused, match=why):

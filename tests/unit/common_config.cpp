@@ -124,6 +124,10 @@ std::vector<Bad> bad_inputs() {
         {"local_directories:\n  paths: /var//tmp\n", {"c.yaml:2: local_directories.paths", "without //"}},
         {"local_directories:\n  base: /scratch/.jobs\n  paths: /scratch:/tmp\n",
          {"none of them above local_directories.base (/scratch/.jobs)", "found /scratch"}},
+        {"containers:\n  mounts: /home:/home/a\n",
+         {"c.yaml:2: containers.mounts: expected directories without //", "in another, found /home/a"}},
+        {"containers:\n  mounts: /\n", {"c.yaml:2: containers.mounts", "found /"}},
+        {"containers:\n  mounts: /a/../b\n", {"c.yaml:2: containers.mounts", "found /a/../b"}},
         {"elastic:\n  min_gpus: 8\n  max_gpus: 4\n",
          {"c.yaml:3: elastic.max_gpus: expected at least elastic.min_gpus, which is 8, found 4"}},
         {"elastic:\n  max_gpus: 4\n  min_gpus: 8\n",
@@ -314,6 +318,7 @@ void defaults_are_those_documented(void ** /*state*/) {
                                                  .nccl = "",
                                                  .run_without_slurm = false}));
     assert_true(config.network == Config::Network{.outside = "everything"});
+    assert_true((config.containers == Config::Containers{.enabled = true, .mounts = {"/home"}}));
     assert_true((config.per_user == Config::PerUser{.connections = 1024,
                                                     .nodes = 256,
                                                     .jobs = 64,
@@ -351,6 +356,7 @@ void every_key_can_be_set(void ** /*state*/) {
              "agents: {address: 10.0.0.1, port: 1, vxlan_port: 65535, patience: 2s, munge_socket: /m, "
              "metrics: /p, nccl: /n, run_without_slurm: true}\n"
              "network: {outside: \"10.0.0.0/8, 192.0.2.7:443\"}\n"
+             "containers: {enabled: false, mounts: \"/home:/scratch\"}\n"
              "per_user: {connections: 16, nodes: 1, jobs: 2, scripts: 3, restores: 4, program_mib: 8, "
              "output_mib: 9}\n");
     Config expected;
@@ -388,6 +394,7 @@ void every_key_can_be_set(void ** /*state*/) {
                        .nccl = "/n",
                        .run_without_slurm = true};
     expected.network = {.outside = "10.0.0.0/8, 192.0.2.7:443"};
+    expected.containers = {.enabled = false, .mounts = {"/home", "/scratch"}};
     expected.per_user = {.connections = 16,
                          .nodes = 1,
                          .jobs = 2,

@@ -104,6 +104,13 @@ struct Config {
         bool operator==(const Network &) const = default;
     } network;
 
+    // Steps whose root is a directory that their user names.
+    struct Containers {
+        bool enabled{};
+        std::vector<std::filesystem::path> mounts; // of the host, at the same places in every image
+        bool operator==(const Containers &) const = default;
+    } containers;
+
     // How much of what root's agent holds for users one of them may have on a host.
     struct PerUser {
         std::int64_t connections{}; // to the agent

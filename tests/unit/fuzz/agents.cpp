@@ -6,9 +6,11 @@
 #include "agent/slurm_cgroup.hpp"
 #include "agent/worker_messages.hpp"
 #include "commands/command_messages.hpp"
+#include "common/plain_path.hpp"
 #include "common/unique_fd.hpp"
 #include "network/messages.hpp"
 #include "node/cgroups.hpp"
+#include "node/image.hpp"
 #include "node/network.hpp"
 #include "node/record.hpp"
 #include "node/seqpacket.hpp"
@@ -97,6 +99,11 @@ node::Spec good_spec() {
     out.run = 2;
     out.local = {{.path = "/tmp", .source = "/var/spool/singularity/local/u1000-s4711/main/tmp"}};
     out.local_origin = "0-n1";
+    out.image = {.directory = "/home/alice/image",
+                 .mounts = {{.source = "/data", .target = "/mnt/data", .read_only = true}},
+                 .account = "alice:x:1000:1000::/home/alice:/bin/sh",
+                 .groups = {"alice:x:1000:"}};
+    out.shown = {"/usr/lib/singularity", "/sys", "/home"};
     return out;
 }
 
@@ -108,6 +115,9 @@ void use(const node::Spec &spec) {
            "a node's name is one of a file");
     static_cast<void>(node::hosts_with("127.0.0.1 localhost\n", spec.neighbours));
     static_cast<void>(node::Room("/run/none", spec.name).external_mounts(spec));
+    for (const auto &one : spec.image.mounts)
+        expect(is_plain_path(one.target), "a user's mount is at a plain path");
+    static_cast<void>(node::memory_directories(spec));
 }
 
 template <class Body>

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "image.hpp"
+
+#include "as_user.hpp"
+#include "common/plain_path.hpp"
+#include "common/text.hpp"
+#include "image_search.hpp"
+#include "image_skeleton.hpp"
+#include "own_mounts.hpp"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/openat2.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace singularity::node {
+
+namespace {
+
+constexpr std::size_t kLineLimit = 4096;
+constexpr std::size_t kGroupLines = 64;
+
+// What every node has there, whatever is in its image.
+constexpr std::array<std::string_view, 4> kOwnPlaces{"/proc", "/dev", "/sys", Room::kRunInNode};
+constexpr std::array<std::string_view, 4> kOwnFiles{"/etc/hosts", "/etc/resolv.conf", "/etc/passwd",
+                                                    "/etc/group"};
+constexpr std::array<std::string_view, 2> kMemoryPlaces{"/tmp", "/var/tmp"};
+
+bool overlap(std::string_view one, std::string_view other) { return is_in(one, other) || is_in(other, one); }
+
+bool is_line(std::string_view text) {
+    return text.size() <= kLineLimit && text.find('\n') == std::string_view::npos &&
+           text.find('\0') == std::string_view::npos;
+}
+
+// ---- what is made of it
+
+std::string resolvers() {
+    std::ifstream file("/etc/resolv.conf");
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool is_directory(const UniqueFd &file) {
+    struct stat about{};
+    return fstat(file.get(), &about) == 0 && S_ISDIR(about.st_mode);
+}
+
+Expected<Skeleton> make_skeleton(const Room &room, const Spec &spec, const FoundImage &found) {
+    auto out = Skeleton::make(room.image() / "skeleton");
+    if (!out)
+        return out;
+    Expected<void> made;
+    const auto add = [&](Expected<void> one) {
+        if (made)
+            made = std::move(one);
+    };
+    for (const auto place : kOwnPlaces)
+        add(out->add_directory(place));
+    for (const auto &place : memory_directories(spec))
+        add(out->add_directory(place));
+    for (const auto &place : spec.shown)
+        add(out->add_directory(place));
+    for (const auto &one : spec.local)
+        add(out->add_directory(one.path));
+    for (const auto &command : spec.commands)
+        add(out->add_file(command, ""));
+    add(out->add_file("/etc/hosts", ""));
+    add(out->add_file("/etc/resolv.conf", resolvers()));
+    add(out->add_file("/etc/passwd", found.passwd));
+    add(out->add_file("/etc/group", found.group));
+    for (std::size_t at = 0; at < found.sources.size(); ++at) {
+        const auto &target = spec.image.mounts[at].target;
+        add(is_directory(found.sources[at]) ? out->add_directory(target) : out->add_file(target, ""));
+    }
+    if (!made)
+        return propagate(made);
+    return out;
+}
+
+// What the kernel has said of a file system that it does not make, or the error's own text.
+std::string words_of(const UniqueFd &file_system, int code) {
+    std::array<char, 1024> text{};
+    std::string out;
+    for (ssize_t size = 0; (size = read(file_system.get(), text.data(), text.size())) > 0;)
+        out += fmt::format("{}{}", out.empty() ? "" : "; ",
+                           std::string_view(text.data(), static_cast<std::size_t>(size)).substr(2));
+    return out.empty() ? errno_error("", "", code).why : out;
+}
+
+Expected<UniqueFd> make_root(const Spec &spec, const Skeleton &skeleton, const UniqueFd &image) {
+    const auto refuse = [&](std::string why) {
+        return failure("use the image", quote(spec.image.directory), std::move(why), EINVAL);
+    };
+    // The overlay's own accesses are made with the rights of who mounts it (overlayfs.rst, "Permission
+    // model"): the user's. What an image says by extended attributes is not followed.
+    auto ids = AsUser::begin(spec);
+    if (!ids)
+        return propagate(ids);
+    const UniqueFd system(fsopen("overlay", FSOPEN_CLOEXEC));
+    if (!system)
+        return refuse(fmt::format("this kernel has no overlay file system ({}): modprobe overlay",
+                                  errno_error("", "").why));
+    const auto layers = fmt::format("/proc/self/fd/{}:/proc/self/fd/{}", skeleton.fd(), image.get());
+    for (const auto &[key, value] :
+         {std::pair("source", "image"), std::pair("lowerdir", layers.c_str()),
+          std::pair("redirect_dir", "nofollow"), std::pair("metacopy", "off"), std::pair("index", "off")})
+        if (fsconfig(system.get(), FSCONFIG_SET_STRING, key, value, 0) != 0)
+            return refuse(words_of(system, errno));
+    if (fsconfig(system.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0)
+        return refuse(fmt::format("the kernel makes no overlay of it: {}", words_of(system, errno)));
+    UniqueFd out(
+        fsmount(system.get(), FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV));
+    if (!out)
+        return refuse(errno_error("", "").why);
+    return out;
+}
+
+Expected<UniqueFd> clone(const ImageMount &one, const UniqueFd &source) {
+    UniqueFd out(
+        open_tree(source.get(), "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE));
+    if (!out)
+        return refuse_mount(one, errno_error("", "").why);
+    mount_attr attributes{};
+    attributes.attr_set =
+        MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (one.read_only ? std::uint64_t{MOUNT_ATTR_RDONLY} : 0);
+    attributes.propagation = MS_PRIVATE; // nothing that is mounted in it goes to the host
+    if (mount_setattr(out.get(), "", AT_EMPTY_PATH | AT_RECURSIVE, &attributes, sizeof(attributes)) != 0)
+        return refuse_mount(one, errno_error("", "").why);
+    return out;
+}
+
+// A place for a mount in the directory of root's own.
+Expected<void> make_place(const std::filesystem::path &place, bool directory) {
+    if (directory ? mkdir(place.c_str(), 0755) != 0 && errno != EEXIST : false)
+        return std::unexpected(errno_error("make", place.native()));
+    if (directory)
+        return {};
+    return write_file(place, "", 0644);
+}
+
+} // namespace
+
+Expected<void> check_image(const Image &image) {
+    const auto refuse = [&](std::string why) {
+        return failure("use the image", quote(image.directory), std::move(why), EINVAL);
+    };
+    if (!is_plain_path(image.directory))
+        return refuse("expected the absolute path of a directory, without . and .., // and a / at the end");
+    if (!is_line(image.account) || image.groups.size() > kGroupLines ||
+        !std::ranges::all_of(image.groups, is_line))
+        return refuse("its user's account is no line of passwd(5)");
+    if (image.mounts.size() > kImageMountLimit)
+        return refuse(fmt::format("{} mounts; at most {}", image.mounts.size(), kImageMountLimit));
+    for (const auto &one : image.mounts) {
+        if (!is_plain_path(one.source) || !is_plain_path(one.target))
+            return refuse_mount(one, "expected two absolute paths without . and .., // and a / at the end");
+        if (std::cmp_greater(std::ranges::count(one.target, '/'), kImageDepthLimit))
+            return refuse_mount(one, fmt::format("it is more than {} directories deep: choose another place "
+                                                 "in the image",
+                                                 kImageDepthLimit));
+    }
+    return {};
+}
+
+Expected<void> check_image(const Spec &spec) {
+    const auto &image = spec.image;
+    if (!image.any()) {
+        if (!image.mounts.empty() || !spec.shown.empty())
+            return failure("make the virtual node", quote(spec.name),
+                           "only an image has mounts of its own: name one with --singularity-image", EINVAL);
+        return {};
+    }
+    if (auto checked = check_image(image); !checked)
+        return checked;
+    for (const auto &one : spec.shown)
+        if (!is_plain_path(one))
+            return failure("show in an image", quote(one), "expected an absolute path without . and ..",
+                           EINVAL);
+    std::vector<std::string_view> taken(spec.shown.begin(), spec.shown.end());
+    taken.insert(taken.end(), kOwnPlaces.begin(), kOwnPlaces.end());
+    taken.insert(taken.end(), kOwnFiles.begin(), kOwnFiles.end());
+    taken.insert(taken.end(), spec.commands.begin(), spec.commands.end());
+    for (const auto &one : spec.local)
+        taken.emplace_back(one.path);
+    for (const auto &one : image.mounts) {
+        for (const auto other : taken)
+            if (overlap(one.target, other))
+                return refuse_mount(one,
+                                    fmt::format("a job has {} mounted there already: choose another place "
+                                                "in the image",
+                                                quote(other)));
+        for (const auto other : kMemoryPlaces)
+            if (one.target != other && overlap(one.target, other))
+                return refuse_mount(one,
+                                    fmt::format("it is in or above {}, which is in memory: choose another "
+                                                "place in the image, or {} itself",
+                                                other, other));
+        taken.emplace_back(one.target);
+    }
+    return {};
+}
+
+std::vector<std::string> memory_directories(const Spec &spec) {
+    std::vector<std::string> out;
+    if (!spec.image.any())
+        return out;
+    const auto covers = [](std::string_view place) {
+        return [place](std::string_view other) { return overlap(place, other); };
+    };
+    for (const auto place : kMemoryPlaces)
+        if (std::ranges::none_of(spec.shown, covers(place)) &&
+            std::ranges::none_of(spec.local, covers(place), &LocalDirectory::path) &&
+            std::ranges::none_of(spec.image.mounts, covers(place), &ImageMount::target))
+            out.emplace_back(place);
+    return out;
+}
+
+std::vector<std::string> mount_points(const Spec &spec) {
+    std::vector<std::string> out(kOwnFiles.begin(), kOwnFiles.end());
+    out.insert(out.end(), kOwnPlaces.begin(), kOwnPlaces.end());
+    for (auto &one : memory_directories(spec))
+        out.push_back(std::move(one));
+    out.insert(out.end(), spec.shown.begin(), spec.shown.end());
+    out.insert(out.end(), spec.commands.begin(), spec.commands.end());
+    for (const auto &one : spec.local)
+        out.push_back(one.path);
+    for (const auto &one : spec.image.mounts)
+        out.push_back(one.target);
+    return out;
+}
+
+Expected<ImageMounts> open_image(const Room &room, const Spec &spec) {
+    const auto view = LocalView::show(spec);
+    if (!view)
+        return std::unexpected(view.error());
+    auto found = find_image(spec);
+    if (!found)
+        return propagate(found);
+    if (mkdir(room.image().c_str(), 0755) != 0 && errno != EEXIST)
+        return std::unexpected(errno_error("make", room.image().native()));
+    auto skeleton = make_skeleton(room, spec, *found);
+    if (!skeleton)
+        return propagate(skeleton);
+    auto root = make_root(spec, *skeleton, found->image);
+    if (!root)
+        return propagate(root);
+    ImageMounts out;
+    out.root = std::move(*root);
+    for (std::size_t at = 0; at < found->sources.size(); ++at) {
+        auto tree = clone(spec.image.mounts[at], found->sources[at]);
+        if (!tree)
+            return propagate(tree);
+        out.mounts.push_back(std::move(*tree));
+    }
+    return out;
+}
+
+Expected<void> attach(const UniqueFd &tree, const std::string &target) {
+    const UniqueFd place = open_by_name(AT_FDCWD, target, O_PATH, RESOLVE_NO_SYMLINKS);
+    if (!place ||
+        move_mount(tree.get(), "", place.get(), "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0)
+        return std::unexpected(errno_error("mount in the node", target));
+    return {};
+}
+
+Expected<void> show_image(const Room &room, const Spec &spec) {
+    auto own = OwnMounts::make();
+    if (!own)
+        return propagate(own);
+    if (auto gone = own->go_to_root_of_agent(); !gone)
+        return gone;
+    auto mounts = open_image(room, spec);
+    if (!mounts)
+        return propagate(mounts);
+    if (auto made = make_place(room.image_root(), true); !made)
+        return made;
+    if (auto attached = attach(mounts->root, room.image_root()); !attached)
+        return attached;
+    for (std::size_t at = 0; at < mounts->mounts.size(); ++at) {
+        const auto place = room.image() / std::to_string(at);
+        auto made = make_place(place, is_directory(mounts->mounts[at]));
+        if (made)
+            made = attach(mounts->mounts[at], place);
+        if (!made)
+            return made;
+    }
+    return {};
+}
+
+} // namespace singularity::node

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// A node whose root is a directory of the user's (an image), and what the user mounts in it.
+//
+// The root is an overlay without a writable layer: a skeleton of root's that holds every mount point, over
+// the image. Mount points are never looked up in the image, so its links lead nowhere; its own entries of
+// these names are hidden. The overlay reaches the image with the user's file system ids, as does everything
+// here that follows a name that the user has chosen.
+#pragma once
+
+#include "common/error.hpp"
+#include "common/unique_fd.hpp"
+#include "record.hpp"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace singularity::node {
+
+inline constexpr std::size_t kImageMountLimit = 32;
+inline constexpr std::size_t kImageDepthLimit = 16; // names in where something is mounted
+
+// What its user has said of it, before a node is known: no more than the limits, and plain paths.
+[[nodiscard]] Expected<void> check_image(const Image &image);
+
+// Paths are absolute, without "..", and none is mounted over or in what a node needs.
+[[nodiscard]] Expected<void> check_image(const Spec &spec);
+
+// Directories that each image has in memory, unless something else is mounted there. They are in the
+// checkpoint.
+[[nodiscard]] std::vector<std::string> memory_directories(const Spec &spec);
+
+// Every place in the node at which something lies over the image.
+[[nodiscard]] std::vector<std::string> mount_points(const Spec &spec);
+
+// Mounts that are nowhere yet: nosuid and nodev, the root read-only.
+struct ImageMounts {
+    UniqueFd root;
+    std::vector<UniqueFd> mounts; // as Image::mounts
+};
+// The calling thread is root's, and has root's rights again afterwards. Its mount namespace is its own, and
+// what is mounted there appears nowhere else; / is the agent's. It may wait for the user's file systems,
+// without end.
+[[nodiscard]] Expected<ImageMounts> open_image(const Room &room, const Spec &spec);
+
+// For whoever restores the node: gives the calling process a mount namespace of its own, in which these are
+// at Room::image_root() and where Room::external_mounts says. It may wait as open_image does.
+[[nodiscard]] Expected<void> show_image(const Room &room, const Spec &spec);
+
+// Mounts it there, where every directory above is the skeleton's.
+[[nodiscard]] Expected<void> attach(const UniqueFd &tree, const std::string &target);
+
+} // namespace singularity::node

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Root file systems for nodes, made on the spot."""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+
+# What a small root has of the machine's own programs, with their libraries.
+PROGRAMS = ("sh", "cat", "chmod", "dirname", "env", "id", "ls", "mkdir", "pwd", "rm", "sleep", "stat", "touch", "uname", "grep", "readlink")
+STATIC = r"""
+#include <stdio.h>
+#include <unistd.h>
+int main(void) {
+    char line[64];
+    puts("static");
+    fflush(stdout);
+    for (int number = 1; fgets(line, sizeof line, stdin); ++number) {
+        printf("line %d of %d: %s", number, (int)getpid(), line);
+        fflush(stdout);
+    }
+    return 7;
+}
+"""
+
+
+def small(top, user):
+    """A shell and some programs, all of it the user's."""
+    for name in ("usr/bin", "usr/lib", "etc", "proc", "dev", "sys", "tmp", "var/tmp", "home"):
+        os.makedirs(os.path.join(top, name))
+    for link, target in (("bin", "usr/bin"), ("lib", "usr/lib"), ("lib64", "usr/lib")):
+        os.symlink(target, os.path.join(top, link))
+    for program in PROGRAMS:
+        add(top, shutil.which(program), user)
+    with open(os.path.join(top, "etc", "passwd"), "w", encoding="ascii") as file:
+        file.write("root:x:0:0:root:/root:/bin/sh\n")
+    with open(os.path.join(top, "etc", "release"), "w", encoding="ascii") as file:
+        file.write("a small root\n")
+    own(top, user)
+    return top
+
+
+def add(top, program, user, missing=()):
+    """A program of the machine's, with its libraries but for those that something else brings."""
+    found = os.path.realpath(program)
+    shutil.copy(found, os.path.join(top, "usr", "bin", os.path.basename(program)))
+    add_libraries_of(found, top, missing)
+    own(top, user)
+
+
+def add_libraries_of(found, top, missing=()):
+    for line in subprocess.run(["ldd", found], capture_output=True, text=True, check=True).stdout.splitlines():
+        library = re.search(r"/\S+", line)
+        if library:  # where the loader looks, which is itself named by its path in each program
+            shutil.copy(library[0], os.path.join(top, "usr", "lib", os.path.basename(library[0])))
+        else:
+            assert "linux-vdso" in line or any(name in line for name in missing), line
+
+
+def static(top, user):
+    """Nothing but one program, which needs nothing."""
+    os.makedirs(os.path.join(top, "opt"))
+    source = top + ".c"
+    with open(source, "w", encoding="ascii") as file:
+        file.write(STATIC)
+    subprocess.run(["gcc", "-static", "-o", os.path.join(top, "opt", "program"), source], check=True)
+    own(top, user)
+    return top
+
+
+def own(top, user):
+    for where, directories, files in os.walk(top):
+        for name in [".", *directories, *files]:
+            os.chown(os.path.join(where, name), user, user, follow_symlinks=False)
+
+
+def debian12():
+    """The root that ./dev has made for tests with Slurm 22.05, if it has; root's."""
+    found = glob.glob("/var/cache/slurm-singularity/roots/bookworm-*/usr")
+    return os.path.dirname(found[0]) if found else None
