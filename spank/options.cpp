@@ -4,12 +4,16 @@
 #include "checkpoint_every.hpp"
 #include "common/config.hpp"
 #include "guarded_hook.hpp"
+#include "image_options.hpp"
 #include "log.hpp"
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
 
 namespace singularity::spank {
 
@@ -20,6 +24,9 @@ struct Given {
     std::optional<std::string> elastic;
     std::optional<std::string> checkpoint_every;
     std::optional<std::string> store;
+    std::optional<std::string> image;
+    std::optional<std::string> mounts;
+    std::optional<std::string> workdir;
     bool save_script = false;
     bool off = false;
 };
@@ -43,6 +50,46 @@ std::string text_of(const char *argument) {
     return argument == nullptr || argument == kNoArgument ? "" : argument;
 }
 
+Expected<void> add_image(const Given &options, Request &out) {
+    if (!options.image) {
+        for (const auto &[name, value] : {std::pair("accept --singularity-mount", &options.mounts),
+                                          std::pair("accept --singularity-workdir", &options.workdir)})
+            if (*value)
+                return failure(name, **value,
+                               "it is about an image: add --singularity-image=DIR, or leave it out");
+        return {};
+    }
+    if (auto checked = check_image_option(*options.image); !checked)
+        return checked;
+    if (options.mounts)
+        if (auto mounts = parse_image_mounts(*options.mounts); !mounts)
+            return propagate(mounts);
+    if (options.workdir)
+        if (auto checked = check_workdir_option(*options.workdir); !checked)
+            return checked;
+    out.image = *options.image;
+    out.mounts = options.mounts.value_or("");
+    out.workdir = options.workdir.value_or("");
+    return {};
+}
+
+// In srun, sbatch or salloc, and not where the job runs.
+bool is_at_submission() {
+    const spank_context_t context = spank_context();
+    return context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR;
+}
+
+// srun in a batch script has that script's options, too, by variables as
+// SLURM_SPANK__SLURM_SPANK_OPTION_singularity_singularity_image: a step that is off is outside of its job's
+// image.
+bool is_of_job(const char *name, const std::string &value) {
+    const auto wanted = fmt::format("_OPTION_singularity_singularity_{}={}", name, value);
+    for (char **one = environ; one != nullptr && *one != nullptr; ++one)
+        if (const std::string_view entry(*one); entry.starts_with("SLURM_SPANK_") && entry.ends_with(wanted))
+            return true;
+    return false;
+}
+
 Expected<Request> request_of(const Given &options) {
     auto settings = config::load_or_default(config::default_path());
     if (!settings)
@@ -54,8 +101,10 @@ Expected<Request> request_of(const Given &options) {
     auto range = parse_elastic_range(options.elastic.value_or(""), limits);
     if (!range)
         return propagate(range);
-    Request out{
-        *range, std::chrono::floor<std::chrono::seconds>(elastic.checkpoint_every), {}, options.save_script};
+    Request out{*range, std::chrono::floor<std::chrono::seconds>(elastic.checkpoint_every),
+                {},     options.save_script,
+                {},     {},
+                {}};
     if (options.checkpoint_every) {
         auto every = parse_checkpoint_every(*options.checkpoint_every, elastic.checkpoint_every_least);
         if (!every)
@@ -68,6 +117,8 @@ Expected<Request> request_of(const Given &options) {
             return propagate(chosen);
         out.store = chosen->native();
     }
+    if (auto added = add_image(options, out); !added)
+        return propagate(added);
     return out;
 }
 
@@ -93,6 +144,18 @@ int on_checkpoint_every(int /*value*/, const char *argument, int /*remote*/) {
 
 int on_store(int /*value*/, const char *argument, int /*remote*/) {
     return on_option([&](Given &options) { options.store = text_of(argument); });
+}
+
+int on_image(int /*value*/, const char *argument, int /*remote*/) {
+    return on_option([&](Given &options) { options.image = text_of(argument); });
+}
+
+int on_mount(int /*value*/, const char *argument, int /*remote*/) {
+    return on_option([&](Given &options) { options.mounts = text_of(argument); });
+}
+
+int on_workdir(int /*value*/, const char *argument, int /*remote*/) {
+    return on_option([&](Given &options) { options.workdir = text_of(argument); });
 }
 
 int on_save_script(int /*value*/, const char * /*argument*/, int /*remote*/) {
@@ -123,6 +186,17 @@ constexpr OptionRow kOptions[] = {
      "[singularity] keep an elastic job's checkpoints in this store of the cluster "
      "(store.others in singularity.yaml)",
      on_store},
+    {"singularity-image", "DIR", 1,
+     "[singularity] run the tasks of an elastic job's steps with this directory, a root file system such as "
+     "an "
+     "unpacked image, as their root; the batch script stays outside",
+     on_image},
+    {"singularity-mount", "SRC:DST[:ro]", 1,
+     "[singularity] mount the host's directory or file SRC at DST in the image; several with commas between "
+     "them",
+     on_mount},
+    {"singularity-workdir", "DIR", 1,
+     "[singularity] the working directory in the image; without it the one that Slurm gives", on_workdir},
     {"singularity-save-script", nullptr, 0,
      "[singularity] save an elastic job's batch script itself, with all that it has started, and go on in "
      "its "
@@ -152,8 +226,18 @@ int register_option(spank_t spank, const OptionRow &row) {
 Expected<void> resolve_options() {
     result().reset();
     const Given &options = given();
-    if (options.off)
+    if (options.off) {
+        for (const auto &[name, value] :
+             {std::pair("image", &options.image), std::pair("mount", &options.mounts),
+              std::pair("workdir", &options.workdir)})
+            if (*value && is_at_submission() && !is_of_job(name, **value))
+                return failure(
+                    fmt::format("accept --singularity-{}", name), **value,
+                    "--singularity-off leaves no elastic step that could be in an image: leave out "
+                    "one of them",
+                    EINVAL);
         return {};
+    }
     if (options.save_script && !options.elastic)
         return failure("accept", "--singularity-save-script",
                        "only elastic jobs are saved; add --singularity-elastic, or leave it out", EINVAL);
@@ -163,6 +247,12 @@ Expected<void> resolve_options() {
         if (*value && !options.elastic)
             return failure(name, **value,
                            "only elastic jobs are saved; add --singularity-elastic, or leave it out");
+    for (const auto &[name, value] : {std::pair("accept --singularity-image", &options.image),
+                                      std::pair("accept --singularity-mount", &options.mounts),
+                                      std::pair("accept --singularity-workdir", &options.workdir)})
+        if (*value && !options.elastic)
+            return failure(name, **value,
+                           "only elastic jobs run in images; add --singularity-elastic, or leave it out");
     if (!options.elastic)
         return {};
     auto request = request_of(options);

@@ -16,6 +16,10 @@ struct Request {
     std::chrono::seconds checkpoint_every; // 0: never
     std::string store;                     // its directory; empty: that of who has not chosen
     bool save_script = false;              // the batch script is saved as steps are, and not run again
+    // As they were given, and checked; empty: not at all.
+    std::string image;
+    std::string mounts;
+    std::string workdir;
 };
 
 // With Slurm, in any context; an spank_err_t.

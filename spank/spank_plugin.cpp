@@ -290,6 +290,12 @@ int task_init(spank_t spank) noexcept {
             return set;
         if (const int set = set_how_to_save(spank, *request); set != ESPANK_SUCCESS)
             return set;
+        for (const auto &[name, value] : {std::pair(task::kImageVariable, &request->image),
+                                          std::pair(task::kMountsVariable, &request->mounts),
+                                          std::pair(task::kWorkdirVariable, &request->workdir)})
+            if (!value->empty())
+                if (const int set = set_variable(spank, name, *value); set != ESPANK_SUCCESS)
+                    return set;
         return put_in_front(spank, SINGULARITY_TASK);
     }));
 }

@@ -337,10 +337,11 @@ struct JoinStep {
     // Begun by a script that is saved itself, and known to it by this; 0: by no such script, or not known.
     std::uint32_t number = 0;
     std::string checkpoint; // from which that script goes on with it; empty: it begins
+    node::Image image;      // the root of its nodes
     static void fields(auto &self, auto &visit) {
         visit(self.hosts, self.node, self.ranks, self.ranks_here, self.rank, self.devices, self.cluster,
               self.restarts, self.identity, self.every, self.of_script, self.program, self.again, self.store,
-              self.number, self.checkpoint);
+              self.number, self.checkpoint, self.image);
     }
 };
 struct Joined {

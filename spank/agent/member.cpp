@@ -240,6 +240,7 @@ node::Spec Member::spec_of(const wire::JobNode &one) const {
     if (step_) {
         spec.commands = slurm_commands();
         spec.stand_in = setting_->libraries.stand_in();
+        spec.image = step_->plan().image;
     }
     for (const auto &other : record_.connect().nodes())
         if (other.number() != one.number())

@@ -4,6 +4,7 @@
 #include "job_plan.hpp"
 #include "log.hpp"
 #include "node/door.hpp"
+#include "node/image.hpp"
 #include "peers/tcp.hpp"
 #include "program_memory.hpp"
 #include "server.hpp"
@@ -46,6 +47,9 @@ Expected<void> check_plan(const JoinStep &plan, const std::string &own_host) {
         return refuse(fmt::format("its host {} is {}, and this is the agent of {}: a host's name must be its "
                                   "NodeName in slurm.conf, or singularityd be told with --host",
                                   plan.node, quote(plan.hosts[plan.node]), own_host));
+    if (plan.image.any() || !plan.image.mounts.empty() || !plan.image.account.empty() ||
+        !plan.image.groups.empty())
+        return node::check_image(plan.image);
     return {};
 }
 

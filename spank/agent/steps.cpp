@@ -52,15 +52,17 @@ Expected<void> Step::join(const JoinStep &request, Brought brought, Wrapper wrap
     if (request.hosts != plan_.hosts || request.node != plan_.node || request.ranks != plan_.ranks ||
         request.ranks_here != plan_.ranks_here || request.devices != plan_.devices ||
         request.store != plan_.store || request.identity != plan_.identity ||
-        request.number != plan_.number || request.checkpoint != plan_.checkpoint)
-        return refuse("another of its tasks here says something else of its hosts, ranks, GPUs, store or job",
-                      EINVAL);
+        request.number != plan_.number || request.checkpoint != plan_.checkpoint ||
+        request.image.directory != plan_.image.directory || request.image.mounts != plan_.image.mounts)
+        return refuse(
+            "another of its tasks here says something else of its hosts, ranks, GPUs, image, store or job",
+            EINVAL);
     if (complete())
         return refuse(fmt::format("all of its {} tasks here have come already", plan_.ranks_here), EEXIST);
     auto &task = tasks_[request.rank];
     if (task.wrapper)
         return refuse(fmt::format("there is a rank {} already", request.rank), EEXIST);
-    auto memory = ProgramMemory::take(user_.uid, memory_of(brought.program));
+    auto memory = ProgramMemory::take(user_.uid, memory_of(brought.program) + memory_of(request.image));
     if (!memory) {
         tasks_.erase(request.rank);
         return propagate(memory);

@@ -6,6 +6,7 @@
 #include "command_side.hpp"
 #include "common/guarded_main.hpp"
 #include "gpu_view.hpp"
+#include "node/account.hpp"
 #include "saved_script.hpp"
 #include "script.hpp"
 #include "script_environment.hpp"
@@ -87,6 +88,8 @@ int run(int argc, char **argv) {
     unsetenv(task::kHostsVariable);
     unsetenv(task::kEveryVariable);
     unsetenv(task::kStoreVariable);
+    for (const char *name : {task::kImageVariable, task::kMountsVariable, task::kWorkdirVariable})
+        unsetenv(name);
     unsetenv(task::kOfScriptVariable);
     unsetenv(task::kGoesOnVariable);
     if (!request->visible_devices.empty()) {
@@ -94,6 +97,8 @@ int run(int argc, char **argv) {
         // The step has said itself what each of its tasks is to have of the job's GPUs.
         unsetenv(singularity::spank::kGpuViewVariable);
     }
+    if (request->join.image.any())
+        singularity::node::add_account(request->join.image);
     const bool again = request->join.restarts > 0;
     task::CommandSide commands([again, own = std::move(environment)](std::vector<std::string> &of_command) {
         task::adapt_environment(of_command, own, again, 0);

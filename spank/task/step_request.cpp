@@ -4,6 +4,8 @@
 #include "common/identity.hpp"
 #include "common/text.hpp"
 #include "environment.hpp"
+#include "image_options.hpp"
+#include "node/image.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -143,6 +145,27 @@ Expected<void> add_number(StepRequest &out, std::string_view text) {
     return {};
 }
 
+static_assert(spank::kMostMounts == node::kImageMountLimit);
+
+Expected<void> add_image(StepRequest &out, const std::vector<std::string> &environment) {
+    const auto directory = value_of(environment, kImageVariable);
+    if (!directory)
+        return {};
+    out.join.image.directory = *directory;
+    if (const auto text = value_of(environment, kMountsVariable)) {
+        auto mounts = spank::parse_image_mounts(*text);
+        if (!mounts)
+            return propagate(mounts);
+        for (auto &one : *mounts)
+            out.join.image.mounts.push_back({.source = std::move(one.source),
+                                             .target = std::move(one.target),
+                                             .read_only = one.read_only});
+    }
+    if (const auto directory_in_it = value_of(environment, kWorkdirVariable))
+        out.join.program.directory = *directory_in_it;
+    return {};
+}
+
 } // namespace
 
 Expected<StepRequest> script_request(const std::vector<std::string> &environment) {
@@ -184,6 +207,8 @@ Expected<StepRequest> step_request(const std::vector<std::string> &environment) 
     out.join.rank = *rank;
     out.join.node = *node;
     out.join.of_script = value_of(environment, kOfScriptVariable).has_value();
+    if (auto added = add_image(out, environment); !added)
+        return propagate(added);
     if (auto added = add_job(out, environment); !added)
         return propagate(added);
     const bool is_saved = value_of(environment, kOfScriptVariable) == kSavedScript;

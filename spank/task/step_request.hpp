@@ -13,7 +13,7 @@
 namespace singularity::task {
 
 struct StepRequest {
-    agent::JoinStep join; // without the program
+    agent::JoinStep join; // without the program, but for a directory that the user wants in the image
     // What the program's CUDA_VISIBLE_DEVICES must be: of the virtual node's devices. Empty: as it is.
     std::string visible_devices;
     // Of what comes to its standard input, so many bytes it has had before it was restored.

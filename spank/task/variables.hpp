@@ -10,6 +10,10 @@ inline constexpr const char *kHostsVariable = "SINGULARITY_STEP_HOSTS";
 inline constexpr const char *kEveryVariable = "SINGULARITY_STEP_EVERY";
 // The store in which it is saved; empty, or not set: the site's.
 inline constexpr const char *kStoreVariable = "SINGULARITY_STEP_STORE";
+// As --singularity-image and its companions have them; not set: they were not given.
+inline constexpr const char *kImageVariable = "SINGULARITY_STEP_IMAGE";
+inline constexpr const char *kMountsVariable = "SINGULARITY_STEP_MOUNTS";
+inline constexpr const char *kWorkdirVariable = "SINGULARITY_STEP_WORKDIR";
 // A batch script has begun the step, and what becomes of that script when its job runs again. It comes by way
 // of srun, which takes away what is not SLURM_* where --export=NONE says so.
 inline constexpr const char *kOfScriptVariable = "SLURM_SINGULARITY_OF_SCRIPT";

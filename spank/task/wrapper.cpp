@@ -269,7 +269,11 @@ Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep requ
     if (!program)
         return propagate(program);
     const char *const path = std::getenv("PATH");
-    program->arguments[0] = program_path(command[0], path == nullptr ? "" : path, program->directory);
+    // In an image the program is looked up there, by init.
+    if (!request.image.any())
+        program->arguments[0] = program_path(command[0], path == nullptr ? "" : path, program->directory);
+    if (!request.program.directory.empty())
+        program->directory = std::move(request.program.directory);
     auto signals = spank::readable_signals(forwarded_signals());
     if (!signals)
         return propagate(signals);

@@ -32,6 +32,7 @@ def test_help_shows_the_option(ours, command):
     assert "--singularity-elastic" in shown and "MIN-MAX" in shown and "[singularity]" in shown
     assert "--singularity-checkpoint-every" in shown and "--singularity-off" in shown and "--singularity-store" in shown
     assert "--singularity-save-script" in shown
+    assert "--singularity-image" in shown and "SRC:DST[:ro]" in shown and "--singularity-workdir" in shown
 
 
 @pytest.mark.parametrize("option, shown", [("--singularity-elastic=2-8", "2-8"), ("--singularity-elastic", "1-requested")])
@@ -172,7 +173,7 @@ def test_the_node_checks_the_store(ours):
 
 @pytest.mark.parametrize("options, variable, words", [
     (["-wn1", "-n1"], "SINGULARITY_STEP_STORE=/home/alice", "cannot use the checkpoint store /home/alice: this cluster has: /shared/store (store.directory and"),
-    (["-wn1", "-n2"], "SINGULARITY_STEP_STORE=$([ $SLURM_PROCID = 0 ] || echo /shared/store)", "says something else of its hosts, ranks, GPUs, store or job"),
+    (["-wn1", "-n2"], "SINGULARITY_STEP_STORE=$([ $SLURM_PROCID = 0 ] || echo /shared/store)", "says something else of its hosts, ranks, GPUs, image, store or job"),
     (["-N2", "-n2"], "SINGULARITY_STEP_STORE=$([ $SLURM_PROCID = 0 ] || echo /shared/store)", "say that it is saved in '/shared/store', and others in ''"),
 ])
 def test_the_agent_checks_the_store(ours, options, variable, words):

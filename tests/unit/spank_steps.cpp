@@ -339,6 +339,13 @@ void tasks_must_agree(void **) {
     auto differs = plan(2);
     differs.devices = 1;
     expect_contains(other.join(differs, {}, more.wrapper()).error().message(), "says something else");
+    auto in_image = plan(2);
+    in_image.image.directory = "/image";
+    expect_contains(other.join(in_image, {}, more.wrapper()).error().message(), "says something else");
+    // Each has asked its name service by itself, which may know a group one moment and not the next.
+    Step of_image{"47.0", kUser, "", in_image, Deadline::after(10s)};
+    in_image.image.groups = {"staff:x:50:"};
+    assert_true(of_image.join(in_image, {}, more.wrapper()).has_value());
     expect_contains(one.step.join(plan(1), {}, more.wrapper()).error().message(), "all of its 2 tasks");
 }
 
