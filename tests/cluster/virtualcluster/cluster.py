@@ -15,6 +15,7 @@ import sys
 import time
 
 from . import anchor, cgroups, daemons, kernel, network, slurmconf
+from .commands import SlurmCommands
 from .errors import ClusterError, wait_for
 from .host import Host
 
@@ -87,7 +88,7 @@ def _user_of_root(root, name):
     raise ClusterError(f"no user '{name}' in {root}/etc/passwd: run ./dev clean --all and ./dev setup")
 
 
-class Cluster:
+class Cluster(SlurmCommands):
     def __init__(self, name):
         self.down_since = float("inf")  # when down() was called, in seconds since boot
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,30}", name):
@@ -309,38 +310,6 @@ class Cluster:
             return all(found.get(name) in states for name in wanted)
 
         wait_for(ready, seconds, f"nodes {','.join(wanted)} to be {' or '.join(states)}")
-
-    def slurm(self, *argv, user="root", check=True, host=slurmconf.CONTROLLER, timeout=60):
-        """Standard output of a Slurm command run on the controller."""
-        return self.host(host).run(list(argv), user=user, check=check, timeout=timeout).stdout.strip()
-
-    def submit(self, *options, script=None, user="alice", env=None):
-        """sbatch with the options (and the script's text); the job's id. ClusterError with sbatch's words if refused."""
-        argv = ["sbatch", "--parsable", *options]
-        result = self.controller.run(argv, user=user, stdin=script, directory="/shared", env=env)
-        return int(result.stdout.strip().partition(";")[0])
-
-    def job(self, number):
-        """{key: value} of `scontrol show job`; of a job array or heterogeneous job, its first record."""
-        text = self.slurm("scontrol", "-o", "show", "job", str(number)).partition("\n")[0]
-        return dict(re.findall(r"(\S+?)=(.*?)(?=\s+\S+?=|$)", text))
-
-    def wait_job(self, number, states=("COMPLETED",), seconds=60):
-        """Waits until the job is in one of the states; ClusterError at once if it ended in another."""
-        ended = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE", "PREEMPTED"}
-        seen = {}
-
-        def there():
-            seen.update(self.job(number))
-            state = seen["JobState"]
-            if state in states:
-                return True
-            if state in ended:
-                raise ClusterError(f"job {number} is {state}, not {'/'.join(states)}: {seen}")
-            return False
-
-        wait_for(there, seconds, f"job {number} to be {'/'.join(states)}")
-        return seen
 
     def daemon_pid(self, host, name):
         return daemons.pid_of(self.host(host), name)
