@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Elastic jobs of this project on the unified hierarchy: where their processes are, and what becomes of them."""
+
+import json
+import re
+
+import pytest
+from conftest import PROGRAMS
+from slurm_host import GPUS, SlurmHost
+from virtualcluster.errors import wait_for
+
+ELASTIC = "--singularity-elastic"
+PATIENCE = 240  # programs take 25 times as long to start
+STEP = r"0::/system\.slice/(?:\w+_)?slurmstepd\.scope/job_(\d+)/step_(\w+)/(user/task_\d+|slurm)"
+COUNT = """
+import os, time
+rank = os.environ["SLURM_PROCID"]
+for number in range(150):
+    print("rank", rank, number, flush=True)
+    time.sleep(0.1)
+"""
+# {process: its cgroup and the program that its first argument names} of all that are in a job of Slurm's
+PROCESSES = """
+import json, os
+found = {}
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        found[pid] = [open(f"/proc/{pid}/cgroup").read().strip(), os.path.basename(open(f"/proc/{pid}/cmdline").read().split("\\0")[0])]
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+print(json.dumps({pid: one for pid, one in found.items() if "/job_" in one[0]}))
+"""
+
+
+@pytest.fixture(scope="module")
+def host():
+    with SlurmHost(PROGRAMS) as made:
+        made.write_file("/shared/count.py", COUNT)
+        made.write_file("/shared/processes.py", PROCESSES)
+        yield made
+        assert not left(made)
+
+
+def left(host):
+    """What there is of jobs."""
+    script = ("ls /run/singularity/nodes /run/singularity/members /run/singularity/jobs | grep -v ^/ | grep .; grep singularity- /proc/mounts; "
+              "grep -l -e singularity-net -e singularity-ini -e singularity-tas -e singularity-pro /proc/[0-9]*/comm; "
+              "find /sys/fs/cgroup -name 'job_*'")
+    return host.run(script, check=False).stdout.split()
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(host):
+    yield
+    wait_for(lambda: not left(host), PATIENCE, "nothing to be left of the job")
+
+
+def processes(host, job, step):
+    """[(cgroup below that of the step, name)] of the processes of a job's step."""
+    out = []
+    for cgroup, name in json.loads(host.run(["python3", "/shared/processes.py"]).stdout).values():
+        found = re.fullmatch(STEP, cgroup)
+        assert found, (cgroup, name)
+        if (int(found[1]), found[2]) == (job, step):
+            out.append((found[3], name))
+    return sorted(out)
+
+
+def output(host, job):
+    return host.run(["cat", f"/shared/slurm-{job}.out"], check=False).stdout
+
+
+def submit(host, *lines, options=("-n2", f"--gpus={GPUS}", "--mem=500")):
+    return host.submit(ELASTIC, "--open-mode=append", "--requeue", *options, script="#!/bin/bash\n" + "\n".join(lines) + "\n")
+
+
+def counted(host, job, rank):
+    return [int(number) for number in re.findall(rf"^rank {rank} (\d+)$", output(host, job), re.MULTILINE)]
+
+
+def wait_counted(host, job, number):
+    wait_for(lambda: all(number in counted(host, job, rank) for rank in (0, 1)), PATIENCE, f"both ranks of job {job} to count to {number}")
+
+
+COUNTS = "srun --mem=400 /usr/bin/python3 /shared/count.py"
+
+
+def test_a_job_is_in_the_cgroup_of_its_step(host):
+    job = submit(host, "echo begun", COUNTS, "echo end")
+    wait_counted(host, job, 10)
+    found = processes(host, job, "0")
+    names = [name for place, name in found if place.startswith("user/task_")]
+    for name, number in (("singularity-proxyd", GPUS), ("singularity-init", 1), ("python3", 2), ("singularity-task", 2)):
+        assert names.count(name) == number, found
+    host.wait_job(job, seconds=PATIENCE)
+    assert [counted(host, job, rank) for rank in (0, 1)] == [list(range(150))] * 2, output(host, job)
+
+
+def test_a_cancelled_job_leaves_nothing(host):
+    job = submit(host, COUNTS)
+    wait_counted(host, job, 3)
+    host.slurm("scancel", str(job))
+    host.wait_job(job, ("CANCELLED",), seconds=PATIENCE)
+
+
+def test_a_suspended_job_stands_still(host):
+    job = submit(host, COUNTS)
+    wait_counted(host, job, 3)
+    host.slurm("scontrol", "suspend", str(job))
+    states = "ps -C python3 -o stat=,cgroup= | grep /job_"
+    wait_for(lambda: [line[0] for line in host.run(states).stdout.splitlines()] == ["T", "T"], PATIENCE, "both ranks to stand still")
+    host.slurm("scontrol", "resume", str(job))
+    host.wait_job(job, seconds=PATIENCE)
+    assert [counted(host, job, rank) for rank in (0, 1)] == [list(range(150))] * 2
+
+
+def test_the_agent_is_restarted_under_a_running_job(host):
+    job = submit(host, COUNTS)
+    wait_counted(host, job, 3)
+    host.run(["systemctl", "restart", "singularityd"])
+    host.wait_job(job, seconds=PATIENCE)
+    assert [counted(host, job, rank) for rank in (0, 1)] == [list(range(150))] * 2, output(host, job)
