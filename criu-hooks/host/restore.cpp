@@ -3,6 +3,7 @@
 #include "bound.hpp"
 #include "children.hpp"
 #include "criu-hooks/host/node.hpp"
+#include "deleted_mounts.hpp"
 #include "grown.hpp"
 #include "host_connections.hpp"
 #include "interrupted.hpp"
@@ -97,6 +98,8 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
         return propagate(put_back);
     if (auto accepted = accept_grown_files(wanted, *places, *put_back); !accepted)
         return propagate(accepted);
+    if (auto bound = bind_what_is_there(wanted); !bound)
+        return propagate(bound);
     if (auto again = call_again_in_images(wanted.images); !again)
         return propagate(again);
     if (auto verified = verify_bound_sockets(context, wanted); !verified)

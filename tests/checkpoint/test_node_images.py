@@ -88,6 +88,27 @@ def test_a_static_program(agent, place):
     assert program.returncode == 7
 
 
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_a_mounted_source_that_is_replaced_meanwhile(agent, place, kind):
+    """As editors and upgrades do it: the old one is mounted until the node is restored, and what has its name after that."""
+    source = f"{place}/data/file" if kind == "file" else f"{place}/data"
+    target = "/mnt/file" if kind == "file" else "/mnt"
+    program = foreground(agent, "run", "--name", f"u{USER}-image", "--image", f"{place}/image", "--mount", f"{source}:{target}:ro", "--",
+                         "sh", "-c", "while read -r line; do read -r one < /mnt/file; echo \"$one\"; done")
+    assert ask(program, "one") == "data\n"
+    shutil.move(source, f"{place}/old")
+    if kind == "directory":
+        os.mkdir(source)
+    with open(f"{place}/data/file", "w", encoding="ascii") as file:
+        file.write("new data\n")
+    images.own(f"{place}/data", USER)
+    shutil.rmtree(f"{place}/old") if kind == "directory" else os.unlink(f"{place}/old")
+    saved(agent, program)
+    program = foreground(agent, "restore", f"u{USER}-image")
+    assert ask(program, "two") == "new data\n"
+    program.communicate(timeout=saved_nodes.PATIENCE)
+
+
 def restored(agent):
     return agent.ctl("restore", f"u{USER}-image", user=USER, stdin=subprocess.DEVNULL)
 
