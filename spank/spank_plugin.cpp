@@ -293,9 +293,10 @@ int task_init(spank_t spank) noexcept {
         for (const auto &[name, value] : {std::pair(task::kImageVariable, &request->image),
                                           std::pair(task::kMountsVariable, &request->mounts),
                                           std::pair(task::kWorkdirVariable, &request->workdir)})
-            if (!value->empty())
-                if (const int set = set_variable(spank, name, *value); set != ESPANK_SUCCESS)
-                    return set;
+            if (value->empty()) // what is said by options, and not by the environment
+                static_cast<void>(spank_unsetenv(spank, name));
+            else if (const int set = set_variable(spank, name, *value); set != ESPANK_SUCCESS)
+                return set;
         return put_in_front(spank, SINGULARITY_TASK);
     }));
 }

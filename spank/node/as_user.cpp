@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,6 +25,20 @@ bool set_ids(uid_t uid, gid_t gid, const std::vector<gid_t> &groups) {
            syscall(SYS_setfsuid, kAsk) == static_cast<long>(uid);
 }
 
+// The kernel forgets the signal that comes with the parent's end when ids change.
+class DeathSignal {
+  public:
+    DeathSignal() { prctl(PR_GET_PDEATHSIG, &number_); }
+    DeathSignal(const DeathSignal &) = delete;
+    DeathSignal &operator=(const DeathSignal &) = delete;
+    DeathSignal(DeathSignal &&) = delete;
+    DeathSignal &operator=(DeathSignal &&) = delete;
+    ~DeathSignal() { prctl(PR_SET_PDEATHSIG, number_); }
+
+  private:
+    int number_ = 0;
+};
+
 } // namespace
 
 Expected<AsUser> AsUser::begin(const Spec &spec) {
@@ -31,12 +46,14 @@ Expected<AsUser> AsUser::begin(const Spec &spec) {
     if (getgroups(static_cast<int>(own.size()), own.data()) < 0)
         return std::unexpected(errno_error("read", "the groups of this process"));
     AsUser out(std::move(own));
+    const DeathSignal signal;
     if (!set_ids(spec.uid, spec.gid, {spec.groups.begin(), spec.groups.end()}))
         return failure("look for files as", fmt::format("user {}", spec.uid), "the kernel refuses", EPERM);
     return out;
 }
 
 AsUser::~AsUser() {
+    const DeathSignal signal;
     // Root may always become itself again. A thread that could not would go on with the wrong rights.
     if (active_ && !set_ids(0, 0, groups_))
         std::abort();

@@ -225,8 +225,16 @@ Expected<UniqueFd> find_source(const Spec &spec, const ImageMount &one) {
         return refuse(why_not(spec, one.source, errno, "--singularity-mount"));
     struct stat about{};
     struct statfs where{};
+    // Only so an automounter mounts it.
+    if (fstat(out.get(), &about) == 0 && S_ISDIR(about.st_mode)) {
+        out = open_by_name(AT_FDCWD, one.source, O_PATH | O_DIRECTORY, 0);
+        if (!out)
+            return refuse(why_not(spec, one.source, errno, "--singularity-mount"));
+    }
     if (fstat(out.get(), &about) != 0 || fstatfs(out.get(), &where) != 0)
         return refuse(errno_error("", "").why);
+    if (where.f_type == AUTOFS_SUPER_MAGIC)
+        return refuse("it is an automounter's, which would mount nothing in the job: name a directory in it");
     if (!S_ISDIR(about.st_mode) && !S_ISREG(about.st_mode))
         return refuse("only directories and regular files can be mounted");
     if (kernel_file_system(where.f_type) != nullptr)

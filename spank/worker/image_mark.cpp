@@ -58,20 +58,29 @@ UniqueFd open_below(const UniqueFd &image, const std::string &path) {
         syscall(SYS_openat2, image.get(), path.empty() ? "." : path.c_str(), &how, sizeof(how))));
 }
 
-// Sorted; one more than may be seen is too many anyway.
-std::vector<std::string> names_in(const UniqueFd &directory) {
+// What is refused to the user, or has gone. Any other error may pass, and says nothing of the image.
+bool is_not_seen(int code) {
+    return code == EACCES || code == EPERM || code == ENOENT || code == EXDEV || code == ELOOP ||
+           code == ENOTDIR;
+}
+
+// Sorted; one more than may be seen is too many anyway. Nothing: it cannot be read now.
+std::optional<std::vector<std::string>> names_in(const UniqueFd &directory) {
     std::vector<std::string> out;
     UniqueFd copy(openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const std::unique_ptr<DIR, DirectoryEnd> entries(copy ? fdopendir(copy.get()) : nullptr);
     if (!entries)
-        return out;
-    static_cast<void>(copy.release());                   // it is the stream's
+        return std::nullopt;
+    static_cast<void>(copy.release()); // it is the stream's
+    errno = 0;
     while (const dirent *entry = readdir(entries.get())) // NOLINT(concurrency-mt-unsafe): its own stream
         if (std::string_view name(entry->d_name); name != "." && name != "..") {
             out.emplace_back(name);
             if (out.size() > kMostEntries)
                 break;
         }
+    if (errno != 0 && out.size() <= kMostEntries)
+        return std::nullopt;
     std::ranges::sort(out);
     return out;
 }
@@ -137,17 +146,21 @@ Expected<void> look(const node::Spec &spec, const UniqueFd &root, int to) {
             const UniqueFd directory = open_below(root, place);
             if (!directory && level == 1)
                 return std::unexpected(errno_error("look at the image", quote(spec.image.directory)));
-            if (!directory) // the user does not see what is in it
+            if (!directory && is_not_seen(errno)) // the user does not see what is in it
                 continue;
-            const auto names = names_in(directory);
-            if (names.size() > kMostEntries)
+            const auto names = directory ? names_in(directory) : std::nullopt;
+            if (!names || names->size() > kMostEntries)
                 return say(to, node::encode(AllSeen{}));
-            for (const auto &name : names) {
+            for (const auto &name : *names) {
                 const auto whole = place.empty() ? name : fmt::format("{}/{}", place, name);
                 struct stat about{};
-                if (std::ranges::find(points, "/" + whole) != points.end() ||
-                    fstatat(directory.get(), name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0)
+                if (std::ranges::find(points, "/" + whole) != points.end())
                     continue;
+                if (fstatat(directory.get(), name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) {
+                    if (is_not_seen(errno))
+                        continue;
+                    return say(to, node::encode(AllSeen{}));
+                }
                 if (++seen > kMostEntries)
                     return say(to, node::encode(AllSeen{}));
                 const auto line =
