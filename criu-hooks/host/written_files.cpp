@@ -142,10 +142,11 @@ Expected<WrittenFile> decoded(Bytes message) {
                     .shared = number_of(*fields, file::kShared) != 0,
                     .open = number_of(*fields, file::kOpen) != 0,
                     .kept = number_of(*fields, file::kKept) != 0,
-                    .copy = {.extents = {}, .begin = number_of(*fields, file::kCopyBegin)},
+                    .copy = {},
                     .fingerprint = text_in(*fields, file::kFingerprint),
                     .relatives = {},
                     .relatives_known = number_of(*fields, file::kRelativesKnown) != 0};
+    out.copy.begin = number_of(*fields, file::kCopyBegin);
     auto begins = repeated(*fields, file::kExtentBegin);
     auto sizes = repeated(*fields, file::kExtentSize);
     if (!begins || !sizes)
