@@ -61,8 +61,10 @@ const char *below_mount(const char *name) {
 
 bool is_roots(int directory) {
     struct stat about{};
-    return fstat(directory, &about) == 0 && S_ISDIR(about.st_mode) && about.st_uid == 0 &&
-           (about.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+    struct statfs on{};
+    return fstat(directory, &about) == 0 && fstatfs(directory, &on) == 0 && S_ISDIR(about.st_mode) &&
+           about.st_uid == 0 && (about.st_mode & (S_IWGRP | S_IWOTH)) == 0 &&
+           on.f_type != FUSE_SUPER_MAGIC; // says what its user likes
 }
 
 // The directory that the way begins in; `name` becomes the rest. -1: not known.
