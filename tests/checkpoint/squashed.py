@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A file system as a cluster's home directories often are: it lets root do nothing (root_squash of NFS and Lustre). What
 `source` holds appears at `mounted`, through FUSE; each request is served with the ids of the process that makes it, root's as
-nobody's, and the kernel is told to remember nothing. `requests` are the (uid, kind, name) of all that was asked."""
+nobody's, and the kernel is told to remember nothing. Once there is a file of the log's name with `.lies` behind it, the user
+may make nothing, root may do all, and directories are root's own, as root sees them. `requests` are the (uid, kind, name) of all that was asked."""
 
 import contextlib
 import ctypes
@@ -31,6 +32,7 @@ def _text(part):
 class Server:
     def __init__(self, source, device, log):
         self.device, self.log = device, log
+        self.lies = False  # to who asks now
         self.nodes = {1: os.open(source, os.O_PATH)}
         self.numbers = {self._inode(os.fstat(self.nodes[1])): 1}
 
@@ -43,9 +45,12 @@ class Server:
         return f"/proc/self/fd/{self.nodes[number]}"
 
     def _attributes(self, about):
+        mode, owner = about.st_mode, about.st_uid
+        if self.lies and stat.S_ISDIR(mode):
+            mode, owner = stat.S_IFDIR | 0o755, 0
         times = [about.st_atime_ns, about.st_mtime_ns, about.st_ctime_ns]
         return ATTRIBUTES.pack(about.st_ino, about.st_size, about.st_blocks, *(time // 10**9 for time in times), *(time % 10**9 for time in times),
-                               about.st_mode, about.st_nlink, about.st_uid, about.st_gid, about.st_rdev, about.st_blksize, 0)
+                               mode, about.st_nlink, owner, about.st_gid, about.st_rdev, about.st_blksize, 0)
 
     def _entry(self, parent, name):
         fd = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=self.nodes[parent])
@@ -206,8 +211,12 @@ class Server:
         """Errors are answers, too."""
         if kind not in self.KINDS:
             return -errno.ENOSYS, b""
-        libc.syscall(SETFSGID, gid or NOBODY)
-        libc.syscall(SETFSUID, uid or NOBODY)  # root's rights to files go with it
+        changed = os.path.exists(self.log.name + ".lies")
+        if changed and uid != 0 and self.KINDS[kind].__name__ == "mknod":
+            return -errno.EACCES, b""
+        self.lies = changed and uid == 0
+        libc.syscall(SETFSGID, gid if self.lies else gid or NOBODY)
+        libc.syscall(SETFSUID, uid if self.lies else uid or NOBODY)  # root's rights to files go with it
         try:
             return 0, self.KINDS[kind](self, number, data) or b""
         except OSError as error:

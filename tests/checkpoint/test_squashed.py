@@ -2,6 +2,7 @@
 """Programs whose files lie on a file system that lets root do nothing: they are saved and restored, since whatever is opened, made,
 linked, bound or changed for them is so with their user's ids. That is also why nobody gets at root's files through them."""
 
+import errno
 import os
 import shutil
 import stat
@@ -9,6 +10,7 @@ import subprocess
 import tempfile
 
 import pytest
+import saved_nodes
 import squashed
 import virtualnode
 from saved_nodes import PATIENCE, USER
@@ -196,3 +198,33 @@ def test_what_is_roots(place, agent, what):
         assert sorted(os.listdir(top)) == before_names
     finally:
         shutil.rmtree(top)
+
+
+def test_a_file_system_that_lies_to_root(place):
+    """It refuses the user, and shows root directories that only root may change: nothing is made there as root all the same."""
+    top = tempfile.mkdtemp(prefix="singularity-test-", dir="/opt")
+    disk = os.path.join(place.top, "disk")
+    os.mkdir(disk)
+    os.chown(disk, USER, USER)
+    os.chmod(top, 0o755)
+    log = os.path.join(place.top, "requests")
+    served = squashed.Squashed(disk, top, log)
+    agent = saved_nodes.Agent()
+    try:
+        script = (f"import socket, time; s = socket.socket(socket.AF_UNIX); s.bind({top + '/socket'!r}); s.listen(); "
+                  "print('ready', flush=True); time.sleep(1000)")
+        node = agent.run(["/usr/bin/python3", "-c", script], directory=place.shared)
+        virtualnode.wait_for(lambda: b"ready" in agent.output(node), "the program", PATIENCE)
+        agent.ok("checkpoint", node)
+        with open(log + ".lies", "w", encoding="utf-8"):
+            pass
+        asked = len(served.requests())
+        done = agent.ctl("restore", node, user=USER)
+        made = [request for request in served.requests()[asked:] if request[1] == "mknod"]
+        assert (USER, "mknod", -errno.EACCES) in made, made
+        assert not [request for request in made if request[0] == 0], made
+        assert done.returncode == 1, done
+    finally:
+        agent.close()
+        served.close()
+        os.rmdir(top)
