@@ -184,7 +184,7 @@ void add_node_commands(CLI::App &app, int &status) {
                                   CLI::AsNumberWithUnit::CASE_SENSITIVE, "DURATION"));
     command->add_option(
         "--image", options->run.spec.image.directory,
-        "a directory with a root file system, such as an unpacked image: the root of the node");
+        "a directory with a root file system, or a squashfs or Apptainer file: the root of the node");
     command->add_option(
         "--mount", options->mounts,
         "SRC:DST[:ro]: mount the host's SRC at DST in the image; several with commas between them");

@@ -186,10 +186,9 @@ constexpr OptionRow kOptions[] = {
      "[singularity] keep an elastic job's checkpoints in this store of the cluster "
      "(store.others in singularity.yaml)",
      on_store},
-    {"singularity-image", "DIR", 1,
-     "[singularity] run the tasks of an elastic job's steps with this directory, a root file system such as "
-     "an "
-     "unpacked image, as their root; the batch script stays outside",
+    {"singularity-image", "IMAGE", 1,
+     "[singularity] run the tasks of an elastic job's steps with this as their root: a directory with a root "
+     "file system, or a squashfs or Apptainer file (SIF) that holds one; the batch script stays outside",
      on_image},
     {"singularity-mount", "SRC:DST[:ro]", 1,
      "[singularity] mount the host's directory or file SRC at DST in the image; several with commas between "

@@ -14,5 +14,6 @@ if(SLURM_FOUND)
     # slurmctld refuses a plugin of any other micro release; SPANK plugins go by major and minor.
     set(CPACK_DEBIAN_PACKAGE_VERSION "${PROJECT_VERSION}~slurm${SLURM_RELEASE}")
     set(CPACK_DEBIAN_PACKAGE_ENHANCES "slurmctld, slurmd, slurm-client")
+    set(CPACK_DEBIAN_PACKAGE_SUGGESTS squashfuse) # images of containers in one file
 endif()
 include(CPack)

@@ -40,9 +40,11 @@ Error task_error(const node::InitFailed &failed, const std::string &on) {
 
 Error task_error(const node::InitFailed &failed, const std::string &name, const std::string &image) {
     auto out = task_error(failed, quote(name));
-    if (image.empty() || failed.code != ENOENT)
+    if (image.empty() || (failed.code != ENOENT && failed.code != ENOTCONN))
         return out;
-    if (failed.step == node::Step::execute)
+    if (failed.code == ENOTCONN)
+        out.why = "the process that serves it (squashfuse_ll) has ended";
+    else if (failed.step == node::Step::execute)
         out.why =
             "it has no such program, or not what that needs to run (its interpreter, its dynamic loader)";
     else if (failed.step == node::Step::directory)

@@ -152,7 +152,7 @@ void Init::start(node::Packet &packet, std::uint32_t token) {
         return;
     }
     Spawned spawned;
-    if (const auto failure = spawn(request->program, streams, spawned); failure.code != 0) {
+    if (const auto failure = spawn(request->program, streams, in_image_, spawned); failure.code != 0) {
         refuse(failure, token);
         return;
     }

@@ -12,7 +12,7 @@ namespace singularity::init {
 
 class Init {
   public:
-    explicit Init(int listener) : listener_(listener) {}
+    Init(int listener, bool in_image) : listener_(listener), in_image_(in_image) {}
 
     // Never returns but when the kernel denies what init cannot do without; errno says why.
     void serve();
@@ -47,6 +47,7 @@ class Init {
     void refuse(const Failure &failure, std::uint32_t token);
 
     Fd listener_;
+    bool in_image_; // the node's root is one
     Fd agent_;
     Tasks tasks_;
 };

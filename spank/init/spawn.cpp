@@ -2,6 +2,7 @@
 #include "spawn.hpp"
 
 #include "common/exec.hpp"
+#include "image_environment.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -70,7 +71,7 @@ Failure make_kept(Streams &streams) {
 }
 
 // Everything that the new process does before it becomes the program.
-Failure become(node::Program &program, const Streams &streams) {
+Failure become(node::Program &program, const Streams &streams, bool in_image) {
     const bool has_terminal = program.stdio == Stdio::terminal;
     // Without a terminal it stays in init's session, as a task of Slurm's does in its starter's: a process
     // group that is alone in its session cannot be stopped by SIGTSTP.
@@ -112,6 +113,10 @@ Failure become(node::Program &program, const Streams &streams) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
+    if (in_image) {
+        add_environment_of_image(program.environment, environment_of_image());
+        add_scripts_of_image(program.arguments);
+    }
     auto arguments = exec_list(program.arguments);
     auto environment = exec_list(program.environment);
     environ = environment.data(); // execvp looks at PATH there
@@ -137,7 +142,7 @@ Failure make_streams(const node::Program &program, Streams &streams) {
     return {Step::streams, EINVAL};
 }
 
-Failure spawn(const node::Program &program, const Streams &streams, Spawned &spawned) {
+Failure spawn(const node::Program &program, const Streams &streams, bool in_image, Spawned &spawned) {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0)
         return {Step::fork, errno};
@@ -148,7 +153,7 @@ Failure spawn(const node::Program &program, const Streams &streams, Spawned &spa
     if (spawned.pid < 0)
         return {Step::fork, errno};
     if (spawned.pid == 0) {
-        const Failure failure = become(copy, streams);
+        const Failure failure = become(copy, streams, in_image);
         static_cast<void>(write(writing.get(), &failure, sizeof(failure)) == sizeof(failure));
         _exit(kCannotStart);
     }

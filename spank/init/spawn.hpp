@@ -46,6 +46,8 @@ struct Spawned {
     pid_t pid = -1;
     Fd progress; // ends without a word when the program runs, or carries a Failure
 };
-[[nodiscard]] Failure spawn(const node::Program &program, const Streams &streams, Spawned &spawned);
+// in_image: the node's root is an image, which may say something of the program's environment.
+[[nodiscard]] Failure spawn(const node::Program &program, const Streams &streams, bool in_image,
+                            Spawned &spawned);
 
 } // namespace singularity::init

@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -148,6 +150,54 @@ Expected<void> make_place(const std::filesystem::path &place, bool directory) {
     return write_file(place, "", 0644);
 }
 
+// What a file holds, for as long as this lives: an overlay takes no layer that is mounted nowhere.
+class Served {
+  public:
+    static Expected<Served> mount(const Room &room, const Spec &spec, const NamedImage &named,
+                                  const ImageServer &server) {
+        auto tree = server.serve(named.file, *named.squashfs);
+        if (!tree)
+            return propagate(tree);
+        Served out(room.image() / "file");
+        if (auto made = make_place(out.place_, true); !made)
+            return propagate(made);
+        if (auto attached = attach(*tree, out.place_); !attached)
+            return propagate(attached);
+        out.mounted_ = true;
+        // The first that is asked of it: here it shows whether it is served at all.
+        out.top_ = open_by_name(AT_FDCWD, out.place_, O_PATH | O_DIRECTORY, RESOLVE_NO_SYMLINKS);
+        struct stat about{};
+        if (!out.top_ || fstat(out.top_.get(), &about) != 0) {
+            const int code = errno;
+            auto why = server.complaints();
+            return failure("use the image", quote(spec.image.directory),
+                           why.empty() ? fmt::format("squashfuse_ll does not serve it: {}",
+                                                     errno_error("", "", code).why)
+                                       : "squashfuse_ll says: " + why,
+                           code);
+        }
+        return out;
+    }
+    Served(Served &&other) noexcept
+        : place_(std::move(other.place_)), top_(std::move(other.top_)),
+          mounted_(std::exchange(other.mounted_, false)) {}
+    Served(const Served &) = delete;
+    Served &operator=(const Served &) = delete;
+    Served &operator=(Served &&) = delete;
+    ~Served() {
+        if (mounted_)
+            umount2(place_.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
+    }
+
+    [[nodiscard]] const UniqueFd &top() const { return top_; }
+
+  private:
+    explicit Served(std::filesystem::path place) : place_(std::move(place)) {}
+    std::filesystem::path place_;
+    UniqueFd top_;
+    bool mounted_ = false;
+};
+
 } // namespace
 
 Expected<void> check_image(const Image &image) {
@@ -155,7 +205,8 @@ Expected<void> check_image(const Image &image) {
         return failure("use the image", quote(image.directory), std::move(why), EINVAL);
     };
     if (!is_plain_path(image.directory))
-        return refuse("expected the absolute path of a directory, without . and .., // and a / at the end");
+        return refuse(
+            "expected the absolute path of a directory or a file, without . and .., // and a / at the end");
     if (!is_line(image.account) || image.groups.size() > kGroupLines ||
         !std::ranges::all_of(image.groups, is_line))
         return refuse("its user's account is no line of passwd(5)");
@@ -239,19 +290,30 @@ std::vector<std::string> mount_points(const Spec &spec) {
     return out;
 }
 
-Expected<ImageMounts> open_image(const Room &room, const Spec &spec) {
+Expected<ImageMounts> open_image(const Room &room, const Spec &spec, const ImageServer &server) {
     const auto view = LocalView::show(spec);
     if (!view)
         return std::unexpected(view.error());
-    auto found = find_image(spec);
-    if (!found)
-        return propagate(found);
+    auto named = find_named(spec);
+    if (!named)
+        return propagate(named);
     if (mkdir(room.image().c_str(), 0755) != 0 && errno != EEXIST)
         return std::unexpected(errno_error("make", room.image().native()));
+    std::optional<Served> served;
+    if (named->squashfs) {
+        auto mounted = Served::mount(room, spec, *named, server);
+        if (!mounted)
+            return propagate(mounted);
+        served.emplace(std::move(*mounted));
+    }
+    const auto &image = served ? served->top() : named->file;
+    auto found = look_into(spec, image);
+    if (!found)
+        return propagate(found);
     auto skeleton = make_skeleton(room, spec, *found);
     if (!skeleton)
         return propagate(skeleton);
-    auto root = make_root(spec, *skeleton, found->image);
+    auto root = make_root(spec, *skeleton, image);
     if (!root)
         return propagate(root);
     ImageMounts out;
@@ -274,12 +336,15 @@ Expected<void> attach(const UniqueFd &tree, const std::string &target) {
 }
 
 Expected<void> show_image(const Room &room, const Spec &spec) {
+    auto server = ImageServer::begin(spec);
+    if (!server)
+        return propagate(server);
     auto own = OwnMounts::make();
     if (!own)
         return propagate(own);
     if (auto gone = own->go_to_root_of_agent(); !gone)
         return gone;
-    auto mounts = open_image(room, spec);
+    auto mounts = open_image(room, spec, *server);
     if (!mounts)
         return propagate(mounts);
     if (auto made = make_place(room.image_root(), true); !made)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A node whose root is a directory of the user's (an image), and what the user mounts in it.
+// A node whose root is a directory or a file of the user's (an image), and what the user mounts in it.
 //
 // The root is an overlay without a writable layer: a skeleton of root's that holds every mount point, over
 // the image. Mount points are never looked up in the image, so its links lead nowhere; its own entries of
@@ -9,6 +9,7 @@
 
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
+#include "image_server.hpp"
 #include "record.hpp"
 
 #include <cstddef>
@@ -41,10 +42,10 @@ struct ImageMounts {
 // The calling thread is root's, and has root's rights again afterwards. Its mount namespace is its own, and
 // what is mounted there appears nowhere else; / is the agent's. It may wait for the user's file systems,
 // without end.
-[[nodiscard]] Expected<ImageMounts> open_image(const Room &room, const Spec &spec);
+[[nodiscard]] Expected<ImageMounts> open_image(const Room &room, const Spec &spec, const ImageServer &server);
 
-// For whoever restores the node: gives the calling process a mount namespace of its own, in which these are
-// at Room::image_root() and where Room::external_mounts says. It may wait as open_image does.
+// For whoever restores the node, outside of it: gives the calling process a mount namespace of its own, in
+// which these are at Room::image_root() and where Room::external_mounts says. It may wait as open_image does.
 [[nodiscard]] Expected<void> show_image(const Room &room, const Spec &spec);
 
 // Mounts it there, where every directory above is the skeleton's.

@@ -6,6 +6,7 @@
 #include "common/proc.hpp"
 #include "common/text.hpp"
 #include "image.hpp"
+#include "image_file.hpp"
 #include "kernel_file_systems.hpp"
 
 #include <algorithm>
@@ -54,8 +55,9 @@ std::string why_not(const Spec &spec, std::string_view name, int code, const cha
                                    one.path, option);
         return fmt::format("this host has nothing of that name: correct {}", option);
     case ENOTDIR:
-        return "it, or something above it, is no directory: an image is a directory with a root file "
-               "system in it; unpack it first";
+        return fmt::format("it is neither a directory nor a regular file, or something above it is no "
+                           "directory: correct {}",
+                           option);
     case EACCES:
     case EPERM:
         return fmt::format("uid {} may not read it: have its owner permit that for it and all directories "
@@ -126,11 +128,30 @@ Expected<void> check_is_one(const Spec &spec, const UniqueFd &image) {
     return {};
 }
 
+std::unexpected<Error> refuse_image(const Spec &spec, int code) {
+    const auto &name = spec.image.directory;
+    return failure("use the image", quote(name), why_not(spec, name, code, "--singularity-image"), code);
+}
+
+// It is opened anew by its name: what was looked at before has been the other kind, and may be exchanged.
+Expected<NamedImage> open_file_image(const Spec &spec) {
+    const auto &name = spec.image.directory;
+    NamedImage out{.file = open_by_name(AT_FDCWD, name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0), .squashfs = {}};
+    struct stat about{};
+    if (!out.file || fstat(out.file.get(), &about) != 0)
+        return refuse_image(spec, errno);
+    if (!S_ISREG(about.st_mode)) // exchanged in between
+        return refuse_image(spec, ENOTDIR);
+    auto offset = squashfs_offset(out.file, name);
+    if (!offset)
+        return propagate(offset);
+    out.squashfs = *offset;
+    return out;
+}
+
 Expected<UniqueFd> open_directory(const Spec &spec) {
     const auto &name = spec.image.directory;
-    const auto refuse = [&](int code) {
-        return failure("use the image", quote(name), why_not(spec, name, code, "--singularity-image"), code);
-    };
+    const auto refuse = [&](int code) { return refuse_image(spec, code); };
     UniqueFd out = open_by_name(AT_FDCWD, name, O_PATH | O_DIRECTORY, 0);
     if (!out)
         return refuse(errno);
@@ -257,15 +278,25 @@ Expected<UniqueFd> find_source(const Spec &spec, const ImageMount &one) {
 } // namespace
 
 // All of it as the user.
-Expected<FoundImage> find_image(const Spec &spec) {
+Expected<NamedImage> find_named(const Spec &spec) {
     auto ids = AsUser::begin(spec);
     if (!ids)
         return propagate(ids);
-    auto image = open_directory(spec);
-    if (!image)
-        return propagate(image);
+    const UniqueFd named = open_by_name(AT_FDCWD, spec.image.directory, O_PATH, 0);
+    struct stat about{};
+    if (named && fstat(named.get(), &about) == 0 && S_ISREG(about.st_mode))
+        return open_file_image(spec);
+    auto directory = open_directory(spec);
+    if (!directory)
+        return propagate(directory);
+    return NamedImage{.file = std::move(*directory), .squashfs = {}};
+}
+
+Expected<FoundImage> look_into(const Spec &spec, const UniqueFd &image) {
+    auto ids = AsUser::begin(spec);
+    if (!ids)
+        return propagate(ids);
     FoundImage out;
-    out.image = std::move(*image);
     for (const auto &one : spec.image.mounts) {
         auto source = find_source(spec, one);
         if (!source)
@@ -274,10 +305,10 @@ Expected<FoundImage> find_image(const Spec &spec) {
     }
     const auto points = mount_points(spec);
     for (const auto &point : points)
-        if (auto checked = check_point(spec, out.image, point); !checked)
+        if (auto checked = check_point(spec, image, point); !checked)
             return propagate(checked);
-    out.passwd = accounts(read_of_image(out.image, "etc/passwd").value_or(""), {spec.image.account});
-    out.group = accounts(read_of_image(out.image, "etc/group").value_or(""), spec.image.groups);
+    out.passwd = accounts(read_of_image(image, "etc/passwd").value_or(""), {spec.image.account});
+    out.group = accounts(read_of_image(image, "etc/group").value_or(""), spec.image.groups);
     return out;
 }
 

@@ -21,6 +21,9 @@ enum class InitMessage : std::uint16_t { // NOLINT(performance-enum-size): as on
     bind,  // -> done
 };
 
+// The argument of an init whose root is an image.
+inline constexpr const char *kInitInImage = "--in-image";
+
 // A node remembers so many tasks, ended ones included.
 inline constexpr std::size_t kTaskLimit = 1024;
 

@@ -5,6 +5,8 @@
 #include "common/deadline.hpp"
 #include "common/unix_socket.hpp"
 #include "hidden_calls.hpp"
+#include "image_server.hpp"
+#include "init_messages.hpp"
 #include "mounts.hpp"
 #include "network.hpp"
 #include "packet.hpp"
@@ -15,6 +17,7 @@
 #include <csignal>
 #include <cstring>
 #include <exception>
+#include <optional>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -129,7 +132,7 @@ Expected<void> await_allowance() {
 }
 
 // The first process of the PID namespace.
-Expected<void> become_init(const MakePlan &plan) {
+Expected<void> become_init(const MakePlan &plan, const ImageServer *server) {
     if (auto allowed = await_allowance(); !allowed)
         return allowed;
     umask(0);
@@ -146,7 +149,7 @@ Expected<void> become_init(const MakePlan &plan) {
     if (plan.make_sources)
         if (auto made = plan.make_sources(); !made)
             return made;
-    if (auto mounted = enter_own_mounts(plan.room, plan.spec); !mounted)
+    if (auto mounted = enter_own_mounts(plan.room, plan.spec, server); !mounted)
         return mounted;
     auto listener = listen_unix("/run/singularity/init.sock", 0600, kBacklog);
     if (!listener)
@@ -167,7 +170,9 @@ Expected<void> become_init(const MakePlan &plan) {
     if (plan.hide_unsavable)
         if (auto hidden = hide_unsavable_calls(); !hidden)
             fail_by(hidden.error());
-    std::array<char *, 2> arguments{const_cast<char *>("singularity-init"), nullptr}; // execve does not write
+    std::array<char *, 3> arguments{const_cast<char *>("singularity-init"), // execve does not write
+                                    plan.spec.image.any() ? const_cast<char *>(kInitInImage) : nullptr,
+                                    nullptr};
     std::array<char *, 1> environment{nullptr};
     execve(plan.init.c_str(), arguments.data(), environment.data());
     fail_by(errno_error("run", plan.init.native()));
@@ -189,6 +194,13 @@ Expected<void> make(const MakePlan &plan) {
     } else {
         static_cast<void>(network->release());
     }
+    std::optional<ImageServer> server;
+    if (plan.spec.image.any()) {
+        auto begun = ImageServer::begin(plan.spec);
+        if (!begun)
+            return propagate(begun);
+        server.emplace(std::move(*begun));
+    }
     if (unshare(CLONE_NEWPID) != 0)
         return fail("make", "a PID namespace");
     const pid_t child = fork();
@@ -196,7 +208,7 @@ Expected<void> make(const MakePlan &plan) {
         return fail("make", "the first process");
     if (child == 0) {
         try {
-            if (auto become = become_init(plan); !become)
+            if (auto become = become_init(plan, server ? &*server : nullptr); !become)
                 give_up(become.error());
         } catch (const std::exception &error) {
             give_up({"make", "the node", error.what()});

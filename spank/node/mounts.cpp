@@ -173,16 +173,16 @@ std::vector<std::string> pruned_mounts(std::string_view mountinfo) {
     return out;
 }
 
-Expected<void> enter_own_mounts(const Room &room, const Spec &spec) {
+Expected<void> enter_own_mounts(const Room &room, const Spec &spec, const ImageServer *server) {
     auto own = OwnMounts::make();
     if (!own)
         return propagate(own);
     const auto *const before = &own->root_of_agent(); // becomes the root
     ImageMounts image;
-    if (spec.image.any()) {
+    if (server != nullptr) {
         if (auto gone = own->go_to_root_of_agent(); !gone)
             return gone;
-        auto opened = open_image(room, spec);
+        auto opened = open_image(room, spec, *server);
         if (!opened)
             return propagate(opened);
         image = std::move(*opened);

@@ -5,6 +5,7 @@ import glob
 import os
 import re
 import shutil
+import struct
 import subprocess
 
 # What a small root has of the machine's own programs, with their libraries.
@@ -79,3 +80,32 @@ def debian12():
     """The root that ./dev has made for tests with Slurm 22.05, if it has; root's."""
     found = glob.glob("/var/cache/slurm-singularity/roots/bookworm-*/usr")
     return os.path.dirname(found[0]) if found else None
+
+
+def squash(top, file, *options):
+    """What enroot makes: a squashfs."""
+    subprocess.run(["mksquashfs", top, file, "-quiet", "-no-progress", "-processors", "1", *options], check=True)
+    return file
+
+
+def sif(squashfs, file, kind=1, part=2, offset=32768, size=None, used=True, count=3):
+    """An Apptainer image around a squashfs: a definition, the primary system partition, and a label."""
+    with open(squashfs, "rb") as opened:
+        content = opened.read()
+
+    def descriptor(datatype, at, length, extra=b"", is_used=True):
+        return struct.pack("<i?III", datatype, is_used, 1, 0xF0000001, 0) + struct.pack("<7q", at, length, length, 0, 0, 0, 0) + struct.pack("128s384s", b"name", extra)
+
+    descriptors = [
+        descriptor(0x4001, 30000, 16),
+        descriptor(0x4004, offset, len(content) if size is None else size, struct.pack("<ii3s", kind, part, b"02"), used),
+        descriptor(0x4003, 31000, 16),
+    ]
+    assert all(len(one) == 585 for one in descriptors)
+    head = struct.pack("32s10s3s3s16s", b"#!/usr/bin/env run-singularity\n", b"SIF_MAGIC", b"01", b"02", b"id")
+    head += struct.pack("<8q", 0, 0, 45, count, 4096, len(descriptors) * 585, 32768, len(content))
+    with open(file, "wb") as out:
+        out.write(head.ljust(4096, b"\0") + b"".join(descriptors))
+        out.seek(32768)
+        out.write(content)
+    return file

@@ -213,7 +213,7 @@ def test_debian_12(agent):
 
 def test_no_such_image(agent, place):
     assert f"'{place}/none': this host has nothing of that name: correct --singularity-image" in refused(agent, f"{place}/none")
-    assert "is no directory" in refused(agent, f"{place}/data/file")
+    assert "it is a file, and neither a squashfs" in refused(agent, f"{place}/data/file")
 
 
 @pytest.mark.parametrize("name", ["image", "/", "/a/../b", "/a/", "//a", "/a/./b", "/a\nb"])

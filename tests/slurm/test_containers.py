@@ -44,8 +44,8 @@ def image(cluster):
     with open(os.path.join(CHECKOUT, "tests", "node", "images.py"), encoding="utf-8") as file:
         make = file.read()
     user = int(cluster.controller.run(["id", "-u", "alice"]).stdout)
-    cluster.controller.run(["rm", "-rf", IMAGE, "/shared/end", "/shared/data"])
-    cluster.controller.run(["python3", "-c", f"{make}\nsmall({IMAGE!r}, {user})"])
+    cluster.controller.run(["rm", "-rf", IMAGE, f"{IMAGE}.sqsh", f"{IMAGE}.sif", "/shared/end", "/shared/data"])
+    cluster.controller.run(["python3", "-c", f"{make}\nsif(squash(small({IMAGE!r}, {user}), {IMAGE + '.sqsh'!r}), {IMAGE + '.sif'!r})"])
     cluster.controller.run(f"mkdir /shared/data; echo data > /shared/data/file; echo '{COUNT}' > /shared/count.sh; chmod a+rX -R /shared/data /shared/count.sh")
     yield
     for job in cluster.slurm("squeue", "-h", "-o", "%i").split():  # of a test that has failed
@@ -108,7 +108,7 @@ def test_refused_at_submission(cluster, options, words):
 @pytest.mark.parametrize("options, words", [
     (["--singularity-image=/shared/none"], "cannot use the image '/shared/none': this host has nothing of that name"),
     (["--singularity-image=/root"], "cannot use the image '/root': uid"),
-    (["--singularity-image=/shared/data/file"], "is no directory"),
+    (["--singularity-image=/shared/data/file"], "it is a file, and neither a squashfs"),
     ([f"--singularity-image={IMAGE}", "--singularity-mount=/none:/mnt"], "'/none:/mnt': this host has nothing of that name"),
     ([f"--singularity-image={IMAGE}", "--singularity-mount=/shared:/etc"], "a job has '/etc/hosts' mounted there already"),
     ([f"--singularity-image={IMAGE}", "--singularity-workdir=/none"], "cannot work in the directory '/none' in the image"),
@@ -120,9 +120,16 @@ def test_refused_at_the_start(cluster, options, words):
     assert "ran" not in shown.stdout
 
 
+def servers(cluster):
+    """Who serves images that are files: host -> the cgroups of each."""
+    script = "for pid in $(pgrep -x squashfuse_ll); do tr '\\n' ' ' < /proc/$pid/cgroup; echo; done"
+    return {host.name: found for host in cluster.nodes if (found := host.run(["bash", "-c", script]).stdout.splitlines())}
+
+
 @pytest.mark.parametrize("disturbed", ["requeue", "migrate"])
-def test_they_go_on(cluster, disturbed):
-    job = cluster.submit(ELASTIC, f"--singularity-image={IMAGE}", "--singularity-mount=/shared/data:/mnt", "--open-mode=append", "--requeue", "--mem=1000",
+@pytest.mark.parametrize("kind", ["", ".sqsh", ".sif"])
+def test_they_go_on(cluster, kind, disturbed):
+    job = cluster.submit(ELASTIC, f"--singularity-image={IMAGE}{kind}", "--singularity-mount=/shared/data:/mnt", "--open-mode=append", "--requeue", "--mem=1000",
                          "-N1", "-n1", script=script("srun sh /shared/count.sh", "echo end"))
     for run in (1, 2):
         wait_counted(cluster, job, 20 * run, 1)
@@ -136,11 +143,18 @@ def test_they_go_on(cluster, disturbed):
         before = counted(cluster, job)[0][-1]
         wait_counted(cluster, job, before + 20, 1)
         assert disturbed == "requeue" or cluster.job(job)["NodeList"] != first
+        served = servers(cluster)
+        if kind:  # by one process of the job's, where the job is
+            assert list(served) == [cluster.job(job)["NodeList"]], served
+            assert len(*served.values()) == 1 and f"/job_{job}/" in str(served), served
+        else:
+            assert not served
     cluster.controller.run(["touch", "/shared/end"])
     cluster.wait_job(job, seconds=PATIENCE)
     numbers = counted(cluster, job)[0]
     assert numbers == list(range(len(numbers)))
     assert f"wrote {numbers[-1]} of {numbers[-1]} as 0 in a small root\nend\n" in output(cluster, job), output(cluster, job)
+    wait_for(lambda: not servers(cluster), PATIENCE, "the image to be served no more")
 
 
 def test_an_image_in_a_local_directory(cluster):

@@ -122,7 +122,7 @@ class Host:
     def _make_devices(dev, gpus):
         nodes = [(name, major, minor, 0o666) for name, major, minor in DEVICES]
         nodes += [(f"nvidia{i}", GPU_MAJOR, i, 0o666) for i in range(gpus)]
-        nodes.append(("net/tun", 10, 200, 0o600))
+        nodes += [("net/tun", 10, 200, 0o600), ("fuse", 10, 229, 0o666)]
         os.mkdir(f"{dev}/net")
         for name, major, minor, mode in nodes:
             os.mknod(f"{dev}/{name}", mode | 0o020000, os.makedev(major, minor))
