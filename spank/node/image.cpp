@@ -153,9 +153,9 @@ Expected<void> make_place(const std::filesystem::path &place, bool directory) {
 // What a file holds, for as long as this lives: an overlay takes no layer that is mounted nowhere.
 class Served {
   public:
-    static Expected<Served> mount(const Room &room, const Spec &spec, const NamedImage &named,
-                                  const ImageServer &server) {
-        auto tree = server.serve(named.file, *named.squashfs);
+    static Expected<Served> mount(const Room &room, const Spec &spec, const UniqueFd &file,
+                                  std::uint64_t offset, const ImageServer &server) {
+        auto tree = server.serve(file, offset);
         if (!tree)
             return propagate(tree);
         Served out(room.image() / "file");
@@ -301,7 +301,7 @@ Expected<ImageMounts> open_image(const Room &room, const Spec &spec, const Image
         return std::unexpected(errno_error("make", room.image().native()));
     std::optional<Served> served;
     if (named->squashfs) {
-        auto mounted = Served::mount(room, spec, *named, server);
+        auto mounted = Served::mount(room, spec, named->file, *named->squashfs, server);
         if (!mounted)
             return propagate(mounted);
         served.emplace(std::move(*mounted));

@@ -228,3 +228,36 @@ def test_a_file_system_that_lies_to_root(place):
         agent.close()
         served.close()
         os.rmdir(top)
+
+
+def test_a_mount_below_a_directory_of_the_user(place, agent):
+    """It is mounted again by its name: as the user finds it then, who may have put a link there to where only root may go."""
+    secret = os.path.join(place.top, "secret")
+    os.makedirs(os.path.join(secret, "inner"))
+    with open(os.path.join(secret, "inner", "file"), "w", encoding="ascii") as file:
+        file.write("of root\n")
+    os.chmod(secret, 0o700)
+    mounted = place.path("mounted")
+    os.mkdir(mounted)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "automounted", mounted], check=True)
+    try:
+        with open(os.path.join(mounted, "file"), "w", encoding="ascii") as file:
+            file.write("of the user\n")
+        script = f"echo ready; while [ ! -e {place.path('go')} ]; do sleep 0.05; done; cat mounted/file; echo end"
+        node = agent.run(["/bin/sh", "-c", script], directory=place.shared)
+        virtualnode.wait_for(lambda: b"ready" in agent.output(node), "the program", PATIENCE)
+        agent.ok("checkpoint", node)
+    finally:
+        subprocess.run(["umount", "-l", mounted], check=True)
+    os.rmdir(mounted)
+    os.symlink(os.path.join(secret, "inner"), mounted)
+    done = agent.ctl("restore", node, user=USER)
+    assert done.returncode == 1 and f"{mounted}: Permission denied" in done.stderr, done
+    os.unlink(mounted)
+    os.mkdir(mounted)
+    agent.ok("restore", node)
+    with open(place.path("go"), "w", encoding="utf-8"):
+        pass
+    output, _ = agent.ended(node)
+    agent.ok("destroy", node)
+    assert b"No such file" in output and b"end" in output, output
