@@ -2,6 +2,7 @@
 #include "live_node.hpp"
 
 #include "log.hpp"
+#include "node/image_server.hpp"
 #include "task_error.hpp"
 
 #include <algorithm>
@@ -306,6 +307,10 @@ void LiveNode::end() {
         worker_->hang_up();
     if (proxies_)
         proxies_->end();
+    // Before what could be waiting for it is killed.
+    if (record_.spec.image.any() && (worker_ || lives()))
+        if (auto ended = node::end_serving(room_); !ended)
+            kLog.error("{}", ended.error().message());
     if (!pidfd_)
         return finish();
     if (auto killed = node::kill_process(pidfd_, record_.spec.name); !killed)

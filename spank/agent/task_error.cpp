@@ -43,7 +43,7 @@ Error task_error(const node::InitFailed &failed, const std::string &name, const 
     if (image.empty() || (failed.code != ENOENT && failed.code != ENOTCONN))
         return out;
     if (failed.code == ENOTCONN)
-        out.why = "the process that serves it (squashfuse_ll) has ended";
+        out.why = "the process that serves it has ended (squashfuse_ll for a file)";
     else if (failed.step == node::Step::execute)
         out.why =
             "it has no such program, or not what that needs to run (its interpreter, its dynamic loader)";

@@ -18,8 +18,9 @@ void add_environment_of_image(std::vector<std::string> &environment, std::string
 inline constexpr std::size_t kImageEnvironmentLimit = std::size_t{64} << 10;
 [[nodiscard]] std::string environment_of_image();
 
-// An Apptainer image has scripts for it: the arguments become those of the image's shell, which reads them
-// and then becomes the program. Nothing changes in other images, or where it has no shell.
-void add_scripts_of_image(std::vector<std::string> &arguments);
+// An Apptainer image has scripts for it, which its shell reads with the program's environment; what that is
+// then, is the program's, but for what tells of the job. Nothing changes in other images, or where there is
+// no shell or no `env`. It takes half a minute at most.
+void add_scripts_of_image(std::vector<std::string> &environment);
 
 } // namespace singularity::init

@@ -115,7 +115,7 @@ Failure become(node::Program &program, const Streams &streams, bool in_image) {
     sigprocmask(SIG_SETMASK, &none, nullptr);
     if (in_image) {
         add_environment_of_image(program.environment, environment_of_image());
-        add_scripts_of_image(program.arguments);
+        add_scripts_of_image(program.environment);
     }
     auto arguments = exec_list(program.arguments);
     auto environment = exec_list(program.environment);

@@ -166,15 +166,13 @@ class Served {
         out.mounted_ = true;
         // The first that is asked of it: here it shows whether it is served at all.
         out.top_ = open_by_name(AT_FDCWD, out.place_, O_PATH | O_DIRECTORY, RESOLVE_NO_SYMLINKS);
+        if (!out.top_)
+            return std::unexpected(errno_error("open the mount of", quote(spec.image.directory)));
+        if (auto noted = note_connection(room, out.top_); !noted)
+            return propagate(noted);
         struct stat about{};
-        if (!out.top_ || fstat(out.top_.get(), &about) != 0) {
-            const int code = errno;
-            auto why = server.complaints();
-            return failure("use the image", quote(spec.image.directory),
-                           why.empty() ? fmt::format("squashfuse_ll does not serve it: {}",
-                                                     errno_error("", "", code).why)
-                                       : "squashfuse_ll says: " + why,
-                           code);
+        if (fstat(out.top_.get(), &about) != 0) {
+            return server.not_served(errno_error("ask", "squashfuse_ll"));
         }
         return out;
     }

@@ -2,6 +2,7 @@
 #include "image_server.hpp"
 
 #include "common/deadline.hpp"
+#include "common/proc.hpp"
 #include "common/text.hpp"
 #include "packet.hpp"
 #include "seqpacket.hpp"
@@ -19,6 +20,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <grp.h>
+#include <linux/keyctl.h>
 #include <poll.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -30,11 +32,12 @@ namespace singularity::node {
 
 namespace {
 
-// Where Debian and Red Hat have it, and where Apptainer brings its own.
-constexpr std::array kPrograms{"/usr/bin/squashfuse_ll", "/usr/local/bin/squashfuse_ll",
-                               "/usr/libexec/apptainer/bin/squashfuse_ll"};
+// Apptainer brings its own; where a distribution's is built with libfuse 2, it takes no descriptor of ours.
+constexpr std::array kPrograms{"/usr/libexec/apptainer/bin/squashfuse_ll", "/usr/bin/squashfuse_ll",
+                               "/usr/local/bin/squashfuse_ll"};
 constexpr std::chrono::minutes kServePatience{5}; // longer than a node or a restore waits for an image
 constexpr std::size_t kComplaintLimit = 512;
+constexpr const char *kConnection = "connection"; // in Room::image()
 
 enum class ServeMessage : std::uint16_t { serve = 1 }; // NOLINT(performance-enum-size): as sent
 
@@ -76,9 +79,9 @@ void ignore_what_ends_tasks() {
         static_cast<void>(std::signal(number, SIG_DFL)); // SIGKILL and SIGSTOP refuse, which is right
     static_cast<void>(std::signal(SIGPIPE, SIG_IGN));    // nobody hears complaints any more
     sigset_t blocked;
-    sigemptyset(&blocked);
-    for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU})
-        sigaddset(&blocked, number);
+    sigfillset(&blocked);
+    for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS, SIGTRAP, SIGCHLD, SIGCONT})
+        sigdelset(&blocked, number);
     sigprocmask(SIG_SETMASK, &blocked, nullptr);
 }
 
@@ -86,10 +89,13 @@ void ignore_what_ends_tasks() {
     ignore_what_ends_tasks();
     if (prctl(PR_SET_NAME, "image-server") != 0 || setsid() < 0 || chdir("/") != 0)
         complain(kSocket, errno_error("become", "the server of an image").message());
+    // The agent's keys are nobody else's.
+    if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) < 0 && errno != ENOSYS)
+        complain(kSocket, errno_error("make", "a session keyring").message());
     auto packet = await_request();
     const auto request = decode<ServeRequest>(packet.bytes);
     if (!request || packet.descriptors.size() != 2)
-        _exit(EXIT_FAILURE);
+        complain(kSocket, "it was asked for something else");
     const std::vector<gid_t> groups(spec.groups.begin(), spec.groups.end());
     if (setgroups(groups.size(), groups.data()) != 0 || setresgid(spec.gid, spec.gid, spec.gid) != 0 ||
         setresuid(spec.uid, spec.uid, spec.uid) != 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
@@ -102,7 +108,7 @@ void ignore_what_ends_tasks() {
     if (!image || !fuse || !voice || !null || dup2(null.get(), STDIN_FILENO) < 0 ||
         dup2(voice.get(), STDOUT_FILENO) < 0 || dup2(voice.get(), STDERR_FILENO) < 0 ||
         dup2(image.get(), kImageFile) < 0 || dup2(fuse.get(), kFuseDevice) < 0)
-        _exit(EXIT_FAILURE);
+        complain(voice ? voice.get() : kSocket, errno_error("arrange", "descriptors").message());
     const auto options = fmt::format("offset={}", request->offset);
     const auto file = fmt::format("/proc/self/fd/{}", kImageFile);
     const auto mount = fmt::format("/dev/fd/{}", kFuseDevice);
@@ -179,8 +185,41 @@ Expected<UniqueFd> ImageServer::serve(const UniqueFd &file, std::uint64_t offset
     if (const int code =
             send_packet(socket_.get(), encode(ServeRequest{.offset = offset}), {file.get(), fuse.get()});
         code != 0)
-        return std::unexpected(errno_error("ask for its server", quote(image_), code));
+        return not_served(errno_error("ask for", "its server", code));
     return out;
+}
+
+std::unexpected<Error> ImageServer::not_served(const Error &why) const {
+    auto said = complaints();
+    return failure("use the image", quote(image_), said.empty() ? why.message() : "its server says: " + said,
+                   why.code);
+}
+
+Expected<void> note_connection(const Room &room, const UniqueFd &top) {
+    struct statx about{};
+    // Without a question to the server.
+    if (statx(top.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &about) != 0)
+        return std::unexpected(errno_error("find the connection of", "an image's server"));
+    return write_file(room.image() / kConnection, std::to_string(about.stx_dev_minor), 0600);
+}
+
+Expected<void> end_serving(const Room &room) {
+    auto number = proc::read(room.image() / kConnection);
+    if (!number)
+        return number.error().code == ENOENT ? Expected<void>() : Expected<void>(propagate(number));
+    const UniqueFd system(fsopen("fusectl", FSOPEN_CLOEXEC));
+    if (!system || fsconfig(system.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0)
+        return std::unexpected(errno_error("make", "a file system of FUSE's connections"));
+    const UniqueFd tree(
+        fsmount(system.get(), FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC));
+    if (!tree)
+        return std::unexpected(errno_error("mount", "the file system of FUSE's connections"));
+    const UniqueFd abort(openat(tree.get(), (*number + "/abort").c_str(), O_WRONLY | O_CLOEXEC));
+    if (!abort && errno == ENOENT) // it has ended
+        return {};
+    if (!abort || write(abort.get(), "1", 1) != 1)
+        return std::unexpected(errno_error("end the serving of", "an image"));
+    return {};
 }
 
 std::string ImageServer::complaints() const {

@@ -27,10 +27,13 @@ class ImageServer {
     // answers.
     [[nodiscard]] Expected<UniqueFd> serve(const UniqueFd &file, std::uint64_t offset) const;
 
-    // What squashfuse has complained of so far, for a message: escaped, and bounded.
-    [[nodiscard]] std::string complaints() const;
+    // In its own words if it has said any, or why.
+    [[nodiscard]] std::unexpected<Error> not_served(const Error &why) const;
 
   private:
+    // What it has complained of so far: escaped, and bounded.
+    [[nodiscard]] std::string complaints() const;
+
     ImageServer(UniqueFd socket, const Spec &spec)
         : socket_(std::move(socket)), uid_(spec.uid), gid_(spec.gid), image_(spec.image.directory) {}
 
@@ -39,5 +42,13 @@ class ImageServer {
     std::uint32_t gid_;
     std::string image_;
 };
+
+// Of a mount of such a file system, for end_serving: noted in the node's directory.
+[[nodiscard]] Expected<void> note_connection(const Room &room, const UniqueFd &top);
+
+// Whoever waits for the image of this node goes on, with an error, whatever its server does or does not: the
+// kernel lets nobody be killed who waits for an answer to what a server has read. For a node that is being
+// ended, and whose processes are still there. Nothing, where the image is no file.
+[[nodiscard]] Expected<void> end_serving(const Room &room);
 
 } // namespace singularity::node

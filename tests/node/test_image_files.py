@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Nodes whose root is in one file of the user's, squashfs or SIF: which are taken, what is said of others, and who serves them."""
 
+import ctypes
 import os
 import shutil
 import signal
 import tempfile
+import time
 
 import images
 import pytest
 from test_images import node_of, refused, said
-from virtualnode import ALICE, BOB, Refused, wait_for
+from virtualnode import ALICE, BOB, START, Refused, task, text, wait_for
+
+libc = ctypes.CDLL(None, use_errno=True)
 
 
 @pytest.fixture(scope="module", name="place")
@@ -85,16 +89,16 @@ def test_a_server_that_is_killed(agent, place):
         pid, = servers()
         os.kill(pid, signal.SIGKILL)
         wait_for(lambda: not servers(), "it to be gone")
-        with pytest.raises(Refused, match="cannot run 'sh' in the image '.*small.sqsh': the process that serves it .squashfuse_ll. has ended"):
+        with pytest.raises(Refused, match="cannot run 'sh' in the image '.*small.sqsh': the process that serves it has ended .squashfuse_ll for a file"):
             connection.run(name, ["sh", "-c", "uname"])
 
 
 @pytest.mark.parametrize(("make", "why"), [
-    (lambda top, file: images.squash(top, file) and os.truncate(file, 1000), "squashfuse_ll says: "),
+    (lambda top, file: images.squash(top, file) and os.truncate(file, 1000), "its server says: "),
     (lambda top, file: write(file, b"\x1f\x8b" + bytes(100)), "compressed by gzip: unpack it"),
     (lambda top, file: write(file, bytes(257) + b"ustar" + bytes(1000)), "an archive of tar: unpack it"),
     (lambda top, file: write(file, bytes(1080) + b"\x53\xef" + bytes(1000)), "an ext file system"),
-    (lambda top, file: write(file, b"hsqs"), "squashfuse_ll says: "),
+    (lambda top, file: write(file, b"hsqs"), "its server says: "),
     (lambda top, file: write(file, b"text\n"), "neither a squashfs"),
     (lambda top, file: write(file, b""), "neither a squashfs"),
     (lambda top, file: write(file, bytes(32) + b"SIF_MAGIC\0"), "ends in the middle of its header"),
@@ -175,14 +179,21 @@ def test_environment_of_apptainer(agent, place):
     top = shutil.copytree(f"{place}/small", f"{place}/scripted", symlinks=True)
     os.makedirs(f"{top}/.singularity.d/env")
     write(f"{top}/.singularity.d/env/10-docker2singularity.sh", b'#!/bin/sh\nexport PATH="/opt/bin:/usr/bin"\nexport VERSION="${VERSION:-"12.4"}"\n')
-    write(f"{top}/.singularity.d/env/90-environment.sh", b"# nothing\n")
+    write(f"{top}/.singularity.d/env/20-hostile.sh", b"set -- nothing\nexport SLURM_JOB_ID=666 HOME=/root SINGULARITY_NAME=x; unset LD_AUDIT GONE; echo noise\n")
+    write(f"{top}/.singularity.d/env/90-environment.sh", b"exit 3\n")
+    os.chmod(f"{top}/.singularity.d/env/90-environment.sh", 0)
     write(f"{top}/.singularity.d/env/notes.txt", b"exit 3\n")
-    images.own(top, ALICE)
+    images.own(top, BOB)
     try:
         file = images.sif(images.squash(top, f"{place}/scripted.sqsh"), f"{place}/scripted.sif")
         with node_of(agent, file) as (connection, name):
             assert connection.run(name, ["sh", "-c", 'echo "$PATH $VERSION $1"', "sh", "two words"]) == (0, "/opt/bin:/usr/bin 12.4 two words\n")
             assert connection.run(name, ["env", "sh", "-c", "exit 5"], environment=["PATH=/bin"])[0] == 5 << 8
+            job = ["PATH=/bin", "HOME=/home/alice", "SLURM_JOB_ID=1", "LD_AUDIT=", "file=of the job", "GONE=1", "BASH_FUNC_module%%=() { :; }"]
+            lines = connection.run(name, ["env"], environment=job)[1].splitlines()
+            assert sorted(lines) == sorted([*job[1:5], job[6], "PATH=/opt/bin:/usr/bin", "VERSION=12.4"]), lines
+            with pytest.raises(Refused, match="cannot run 'none' in the image"):
+                connection.run(name, ["none"])
     finally:
         shutil.rmtree(top)
 
@@ -197,3 +208,22 @@ def test_strange_environments(agent, place, make):
             assert said(node, "echo ran") == "ran\n"
     finally:
         shutil.rmtree(top)
+
+
+def test_a_server_that_does_not_answer(agent, place):
+    """Whoever waits for it cannot even be killed, until the node is ended: then nothing is left."""
+    with agent.connect(ALICE, groups=[ALICE]) as connection:
+        name, _ = connection.create(uid=ALICE, gid=ALICE, groups=[ALICE], hostname="rank0", image=f"{place}/small.sqsh")
+        pid, = servers()
+        os.kill(pid, signal.SIGSTOP)
+        # Out of its hands: another process of the user's has the connection, and does not answer either.
+        theft = os.pidfd_open(pid)
+        stolen = libc.syscall(438, theft, 4, 0)  # pidfd_getfd
+        assert stolen >= 0
+        connection.send(START, text(name) + task(["sh", "-c", "true"]), [0, 1, 2])
+        time.sleep(1)  # it asks
+        os.kill(pid, signal.SIGKILL)
+        connection.destroy(name)
+        os.close(stolen)
+        os.close(theft)
+    wait_for(lambda: not agent.leftovers() and not servers(), "nothing to be left")
