@@ -168,6 +168,19 @@ Expected<void> Criu::signal(int number) const {
     return {};
 }
 
+// It has hung up, or ended: how, for who has to find out why.
+Error Criu::ended_without_answer() const {
+    constexpr int kToBeReaped = 1000; // milliseconds
+    pollfd ended{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+    siginfo_t how{};
+    std::string why = "it ended without one";
+    if (poll(&ended, 1, kToBeReaped) == 1 &&
+        waitid(P_PID, static_cast<id_t>(pid_), &how, WEXITED | WNOWAIT | WNOHANG) == 0 && how.si_pid == pid_)
+        why += how.si_code == CLD_EXITED ? fmt::format(" (exit status {})", how.si_status)
+                                         : fmt::format(" (signal {})", how.si_status);
+    return {"read the answer of", "criu", std::move(why), EPIPE};
+}
+
 Expected<std::vector<std::uint8_t>> Criu::receive(const Deadline &deadline, const Doubt &doubt) {
     constexpr int kBetweenDoubts = 200; // milliseconds
     // The end of criu itself is watched as well: what it has started may outlive it with the socket open.
@@ -187,12 +200,12 @@ Expected<std::vector<std::uint8_t>> Criu::receive(const Deadline &deadline, cons
                 return propagate(hopeful);
     }
     if (waiting[0].revents == 0)
-        return failure("read the answer of", "criu", "it ended without one", EPIPE);
+        return std::unexpected(ended_without_answer());
     const ssize_t size = recv(socket_.get(), nullptr, 0, MSG_PEEK | MSG_TRUNC);
     if (size < 0)
         return std::unexpected(errno_error("read the answer of", "criu"));
     if (size == 0)
-        return failure("read the answer of", "criu", "it ended without one", EPIPE);
+        return std::unexpected(ended_without_answer());
     if (static_cast<std::size_t>(size) > kLargestMessage)
         return failure("read the answer of", "criu",
                        fmt::format("it has {} bytes, at most {} expected", size, kLargestMessage));

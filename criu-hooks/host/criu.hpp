@@ -106,6 +106,7 @@ class Criu {
     Criu(pid_t pid, UniqueFd pidfd, UniqueFd socket)
         : pid_(pid), pidfd_(std::move(pidfd)), socket_(std::move(socket)) {}
 
+    [[nodiscard]] Error ended_without_answer() const;
     [[nodiscard]] Expected<std::vector<std::uint8_t>> receive(const Deadline &deadline, const Doubt &doubt);
     [[nodiscard]] Expected<void> send(const std::vector<std::uint8_t> &message);
 

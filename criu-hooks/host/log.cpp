@@ -8,6 +8,8 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -20,6 +22,8 @@ constexpr std::size_t kMostErrors = 3; // of those that follow from the first on
 constexpr std::size_t kWholeLog = 16U
                                   << 20U; // of a longer one the end is read: criu stops at the first error
 constexpr off_t kLargestKept = off_t{256} << 20U;
+constexpr std::size_t kLastLines = 3;     // of a log without an error
+constexpr std::size_t kLongestLine = 160; // bytes of each
 
 // What criu says, and what helps. The first row whose text occurs in an error counts.
 struct Advice {
@@ -85,6 +89,14 @@ std::string error_in(std::string_view line) {
         before.find_first_not_of("0123456789:") == std::string_view::npos)
         text = "process " + std::string(before.substr(0, before.size() - 1)) + " of the node: " + text;
     return text;
+}
+
+// Escaped, with what is cut off in the middle of a long line: its end says what was done, its beginning when.
+std::string shortened(std::string_view line) {
+    if (line.size() <= kLongestLine)
+        return escaped(line);
+    constexpr std::size_t kHalf = kLongestLine / 2;
+    return escaped(line.substr(0, kHalf)) + "..." + escaped(line.substr(line.size() - kHalf));
 }
 
 std::string_view advice_for(std::string_view error) {
@@ -156,14 +168,34 @@ std::string explain(std::string_view log) {
     return words;
 }
 
-std::string summary_of(int log, const std::string &otherwise) {
+std::string last_words(std::string_view log) {
     std::string words;
-    if (log >= 0)
-        if (auto text = read_end(log); text)
-            words = explain(*text);
-    if (words.empty() && !otherwise.empty())
-        words = escaped(otherwise);
-    return words.empty() ? "criu gave no reason" : words;
+    for (std::size_t count = 0; count < kLastLines && !log.empty();) {
+        const std::size_t before = log.rfind('\n');
+        const auto line = trimmed(before == std::string_view::npos ? log : log.substr(before + 1));
+        log.remove_suffix(before == std::string_view::npos ? log.size() : log.size() - before);
+        if (line.empty())
+            continue;
+        words.insert(0, shortened(line) + (count++ == 0 ? "" : " | "));
+    }
+    return words;
+}
+
+std::string summary_of(std::initializer_list<int> logs, const std::string &otherwise) {
+    std::vector<std::string> texts;
+    for (const int log : logs)
+        if (log >= 0)
+            if (auto text = read_end(log))
+                texts.push_back(std::move(*text));
+    for (const std::string &text : texts)
+        if (auto words = explain(text); !words.empty())
+            return words;
+    std::string out = otherwise.empty() ? "criu gave no reason" : shortened(otherwise);
+    std::string ends;
+    for (const std::string &text : texts)
+        if (const auto words = last_words(text); !words.empty())
+            ends += (ends.empty() ? "" : " | ") + words;
+    return ends.empty() ? out + ", and wrote nothing" : out + "; the last that it wrote: " + ends;
 }
 
 Expected<void> keep_log(int log, int complaints, const std::filesystem::path &target) {

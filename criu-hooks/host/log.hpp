@@ -5,6 +5,7 @@
 #include "common/error.hpp"
 
 #include <filesystem>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -14,8 +15,13 @@ namespace singularity::host {
 // one that is known. Only the beginning and the end of what is very long are read.
 [[nodiscard]] std::string explain(std::string_view log);
 
-// The same of an open file, or `otherwise` if there is no error in it.
-[[nodiscard]] std::string summary_of(int log, const std::string &otherwise);
+// The last lines of a log in which there is no error, escaped and cut: a process that was killed, or that has
+// crashed, says what it was at and not why it ended.
+[[nodiscard]] std::string last_words(std::string_view log);
+
+// What explains a failure in the first of these open files (-1: there is none) that has an error; else
+// `otherwise`, and the last that was written to each.
+[[nodiscard]] std::string summary_of(std::initializer_list<int> logs, const std::string &otherwise);
 
 // Copies both, if they are open, to a file that only root can read.
 [[nodiscard]] Expected<void> keep_log(int log, int complaints, const std::filesystem::path &target);

@@ -41,7 +41,7 @@ Expected<CriuReply> ask_as_root(const Context &context, CriuRequest::Kind kind, 
     auto reply = criu->ask(request, [](const std::string &, pid_t) { return Expected<void>(); }, deadline);
     if (!reply && reply.error().code == EPIPE)
         return failure("use", context.criu.string(),
-                       "it ended at once: " + summary_of(complaints.get(), "is it installed?"));
+                       "it ended at once: " + summary_of({complaints.get()}, "is it installed?"));
     if (!reply)
         return reply;
     if (auto ended = criu->finish(deadline); !ended)
@@ -49,7 +49,7 @@ Expected<CriuReply> ask_as_root(const Context &context, CriuRequest::Kind kind, 
     if (!reply->success)
         return failure("use", context.criu.string(),
                        "it cannot find out what this kernel can do: " +
-                           summary_of(complaints.get(), reply->message));
+                           summary_of({complaints.get()}, reply->message));
     return reply;
 }
 
@@ -88,10 +88,9 @@ Expected<void> probe_kernel(const Context &context, const Deadline &deadline) {
 }
 
 Error criu_error(const Context &context, std::string doing, int images, const std::string &reply) {
-    std::string why;
     const UniqueFd log(openat(images, kLog, O_RDONLY | O_CLOEXEC));
     const UniqueFd complaints(openat(images, kComplaints, O_RDONLY | O_CLOEXEC));
-    why = summary_of(log ? log.get() : complaints.get(), reply);
+    auto why = summary_of({log.get(), complaints.get()}, reply);
     if (auto kept = keep_log(log.get(), complaints.get(), context.log); kept)
         why += "; criu's log is " + context.log.string();
     else

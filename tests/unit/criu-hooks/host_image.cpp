@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The parts of host images that need no CRIU: the wire format of its images, and what its log says.
 #include "cmocka.hpp"
+#include "common/unique_fd.hpp"
 #include "file.hpp"
 #include "fuzz/memory_directory.hpp"
 #include "interrupted.hpp"
@@ -11,14 +12,17 @@
 #include "verify.hpp"
 #include "wire.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 namespace {
@@ -296,6 +300,34 @@ void test_log(void **) {
     test::expect_equal(host::explain("all is well\n"), "");
 }
 
+// A criu that was killed has written no error. Names of the user's files are in its log.
+void test_log_without_error(void **) {
+    test::expect_equal(host::last_words(""), "");
+    test::expect_equal(host::last_words("\n \n\n"), "");
+    test::expect_equal(host::last_words("one"), "one");
+    test::expect_equal(host::last_words("one\ntwo\n\nthree\nfour"), "two | three | four");
+    const std::string hostile = host::last_words("(00.1) Dumping a\x1b]0;title\x07\xff\r" +
+                                                 std::string(1U << 20U, 'x') + "\x1b[31m\nlater\n");
+    test::expect_contains(hostile, "(00.1) Dumping a\\x1b]0;title\\x07\\xff");
+    test::expect_contains(hostile, "x\\x1b[31m | later");
+    assert_true(hostile.size() < 1000);
+    assert_true(std::ranges::none_of(
+        hostile, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }));
+
+    const UniqueFd log(memfd_create("log", MFD_CLOEXEC));
+    const UniqueFd complaints(memfd_create("complaints", MFD_CLOEXEC));
+    assert_true(log && complaints);
+    test::expect_equal(host::summary_of({log.get(), complaints.get(), -1}, ""),
+                       "criu gave no reason, and wrote nothing");
+    constexpr std::string_view kLine = "(00.1) Seizing 27\x1b[0m\n";
+    assert_int_equal(::write(log.get(), kLine.data(), kLine.size()), kLine.size());
+    test::expect_equal(host::summary_of({log.get(), complaints.get()}, ""),
+                       "criu gave no reason; the last that it wrote: (00.1) Seizing 27\\x1b[0m");
+    constexpr std::string_view kError = "Error (criu/util.c:1): no such thing\n";
+    assert_int_equal(::write(complaints.get(), kError.data(), kError.size()), kError.size());
+    test::expect_equal(host::summary_of({log.get(), complaints.get()}, ""), "no such thing");
+}
+
 } // namespace
 
 int main() {
@@ -310,6 +342,7 @@ int main() {
                                 cmocka_unit_test(test_promised_pages),
                                 cmocka_unit_test(test_ids_of_processes),
                                 cmocka_unit_test(test_names_stay_below_their_mounts),
-                                cmocka_unit_test(test_log)};
+                                cmocka_unit_test(test_log),
+                                cmocka_unit_test(test_log_without_error)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -130,7 +130,7 @@ void write_images(const std::vector<Part> &parts) {
 
 Reached &reached() {
     static Reached instance({"credentials", "pages", "places", "names", "grown", "written", "bound",
-                             "connections", "statistics", "log"});
+                             "connections", "statistics", "log", "end of the log"});
     return instance;
 }
 
@@ -305,6 +305,7 @@ void run_input(std::span<const std::uint8_t> input) {
     reached_if(host::frozen_time(images().fd()).has_value(), "statistics");
     const auto text = host::read_file_at(images().fd(), "criu.log", kWhole);
     reached_if(text && !host::explain(*text).empty(), "log");
+    reached_if(text && !host::last_words(*text).empty(), "end of the log");
 }
 
 const std::vector<std::vector<Part>> &good_inputs() {
