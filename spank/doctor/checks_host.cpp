@@ -49,7 +49,7 @@ Verdict libraries(const Libraries &libraries) {
         return std::nullopt;
     return Problem{fmt::format("missing or not to be used: {}", fmt::join(libraries.missing, ", ")),
                    "the node agent needs them to start, save and connect virtual nodes and their devices",
-                   "install slurm-singularity again"};
+                   "install slurm-singularity again, or the package of the library that is named"};
 }
 
 Verdict nccl(const Nccl &nccl) {

@@ -13,9 +13,11 @@
 #include <cerrno>
 #include <chrono>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -71,6 +73,26 @@ Fact<pid_t> agent_process(const Where &where) {
     if (listener->uid != 0)
         return not_seen(Unseen::kElsewhere, "it is not root's");
     return listener->pid;
+}
+
+// Shared libraries that a program is linked with and the loader does not find. It looks, and runs nothing.
+std::vector<std::string> not_found(const std::filesystem::path &program) {
+    constexpr const char *kLoader = "/lib64/ld-linux-x86-64.so.2";
+    std::vector<std::string> out;
+    const auto listed = answer_of({kLoader, "--list", program}, Deadline::after(kAgentPatience));
+    if (!listed) {
+        out.push_back(listed.error().message());
+        return out;
+    }
+    constexpr std::string_view kMissing = " => not found";
+    for (std::string_view rest = *listed; !rest.empty();) {
+        auto line = rest.substr(0, rest.find('\n'));
+        rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+        line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+        if (line.ends_with(kMissing))
+            out.emplace_back(line.substr(0, line.size() - kMissing.size()));
+    }
+    return out;
 }
 
 } // namespace
@@ -154,6 +176,9 @@ Fact<Libraries> look_at_libraries(const Where &where) {
     for (const auto &[path, mode] : needs)
         if (access(path.c_str(), mode) != 0)
             out.missing.push_back(path.native());
+        else if (mode == X_OK && path != libraries.init()) // which is linked statically
+            for (auto &library : not_found(path))
+                out.missing.push_back(fmt::format("{} (of {})", library, path.native()));
     return out;
 }
 

@@ -23,7 +23,8 @@ cp -a /etc/hosts /root/hosts
 scope=/proc/sys/kernel/yama/ptrace_scope
 [ ! -e $scope ] || { echo 1 >/root/scope && mount --bind /root/scope $scope; }
 """
-DRIVER = "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
+LIBRARIES = "/usr/lib/x86_64-linux-gnu"
+DRIVER = f"{LIBRARIES}/libcuda.so.1"
 # 22.05's build has no device proxy, and its root no CRIU.
 LACKING = {"22.05": {"criu-version", "libraries", "driver-library"}, "26.05": set()}
 
@@ -189,6 +190,8 @@ PLANTED = {
     "no agent": ({"agent-silent"}, "true", "", ("--socket=/run/nothing",)),
     "agent lacks a program": (
         {"libraries"}, "chmod a-x /usr/lib/singularity/singularity-worker", "chmod 755 /usr/lib/singularity/singularity-worker", ()),
+    "agent lacks a library": (
+        {"libraries"}, f"mkdir /root/away; mv {LIBRARIES}/libslurm.so.* /root/away", f"mv /root/away/* {LIBRARIES}; rmdir /root/away", ()),
     "no NCCL": ({"nccl"}, "echo '  nccl: /nowhere/libnccl.so.2' >>/etc/slurm/singularity.yaml", "", ()),
     "NCCL for root": (
         {"nccl"}, "install -m 600 /dev/null /opt/libnccl.so.2; echo '  nccl: /opt/libnccl.so.2' >>/etc/slurm/singularity.yaml", "rm /opt/libnccl.so.2", ()),
