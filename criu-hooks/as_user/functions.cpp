@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The C library's functions by which criu opens, makes, links, binds, removes and changes files by their
 // names. System calls alone do the work: criu has no C++ library.
+#include "cgroups.hpp"
 #include "places.hpp"
 #include "switch.hpp"
 
@@ -290,6 +291,17 @@ int fstatat64(int directory, const char *name, struct stat64 *about, int flags) 
 int fchdir(int directory) noexcept { return singularity::as_user::enter(directory); }
 int stat64(const char *name, struct stat64 *about) noexcept {
     return look(AT_FDCWD, name, SYS_newfstatat, AT_FDCWD, name, about, 0);
+}
+// Each of criu's new processes but the first asks first of all who it is outside, and then who it is inside.
+ssize_t readlinkat(int directory, const char *name, char *target, std::size_t size) noexcept {
+    if (singularity::as_user::node().restored && std::strcmp(name, "self") == 0)
+        singularity::as_user::remember_proc(directory);
+    return syscall(SYS_readlinkat, directory, name, target, size);
+}
+pid_t getpid() noexcept {
+    const auto pid = static_cast<pid_t>(syscall(SYS_getpid));
+    singularity::as_user::enter_cgroups(pid);
+    return pid;
 }
 int chdir(const char *name) noexcept { return act(AT_FDCWD, name, SYS_chdir, name); }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "switch.hpp"
 
+#include "cgroups.hpp"
 #include "criu-hooks/host/as_user.hpp"
 
 #include <array>
@@ -20,12 +21,13 @@ Node the_node;
 // Before main().
 [[gnu::constructor]] void begin() {
     const char *const text = std::getenv(kVariable);
-    constexpr int kFields = 6;
+    constexpr int kFields = 7;
     Node node;
     char work = 0;
     int said = -1;
-    if (text == nullptr || std::sscanf(text, "%c:%u:%u:%lu:%lu:%d", &work, &node.uid, &node.gid, &node.device,
-                                       &node.inode, &said) != kFields)
+    int table = -1;
+    if (text == nullptr || std::sscanf(text, "%c:%u:%u:%lu:%lu:%d:%d", &work, &node.uid, &node.gid,
+                                       &node.device, &node.inode, &said, &table) != kFields)
         return;
     node.restored = work == kRestore;
     node.dumped = work == kDump;
@@ -33,6 +35,8 @@ Node the_node;
     unsetenv(kVariable);
     unsetenv("LD_PRELOAD");
     the_node = node;
+    if (!read_table(table))
+        _exit(EXIT_FAILURE);
     // Whoever started criu waits for it: a library that was not found is only a warning to the loader.
     const char yes = kLoaded;
     if (write(said, &yes, 1) != 1)

@@ -2,6 +2,7 @@
 #include "criu.hpp"
 
 #include "criu-hooks/host/as_user.hpp"
+#include "file.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,13 +11,16 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdlib>
+#include <map>
 #include <memory>
+#include <span>
 
 #include <criu/rpc.pb-c.h>
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -65,6 +69,26 @@ constexpr int kLogLevel = 4; // an error is understood from what was done before
     _exit(kFailed);
 }
 
+// The table by which each process finds its cgroups. Their files become criu's, behind what it has already.
+Expected<UniqueFd> table_of(const std::vector<Placed> &placed, std::vector<int> &descriptors) {
+    std::map<int, std::int32_t> numbers;
+    std::vector<as_user::Placed> table;
+    table.reserve(placed.size());
+    for (const Placed &each : placed) {
+        const auto [number, is_new] =
+            numbers.try_emplace(each.cgroup_procs, static_cast<std::int32_t>(descriptors.size()));
+        if (is_new)
+            descriptors.push_back(each.cgroup_procs);
+        table.push_back({.pid = each.pid, .cgroup_procs = number->second});
+    }
+    UniqueFd out(memfd_create("criu-cgroups", MFD_CLOEXEC));
+    if (!out)
+        return std::unexpected(errno_error("make", "a table for criu"));
+    if (auto written = write_all(out.get(), std::as_bytes(std::span(table))); !written)
+        return propagate(written);
+    return out;
+}
+
 char *text(const std::string &value) { return const_cast<char *>(value.c_str()); } // protobuf-c has no const
 
 // A library that cannot be loaded is only a warning to the loader.
@@ -106,6 +130,7 @@ Expected<Criu> Criu::start(const Start &how) {
     UniqueFd says(loaded[1]);
     std::string preload;
     std::string user;
+    UniqueFd table;
     if (how.user) {
         if (how.user->library.native().find_first_of(" :") != std::string::npos)
             return failure("load", how.user->library.native(),
@@ -117,10 +142,15 @@ Expected<Criu> Criu::start(const Start &how) {
         struct stat root{};
         if (restores && stat(how.user->root.c_str(), &root) != 0)
             return std::unexpected(errno_error("look at", how.user->root.native()));
-        user = fmt::format("{}={}:{}:{}:{}:{}:{}", as_user::kVariable,
+        auto made = table_of(how.user->placed, descriptors);
+        if (!made)
+            return propagate(made);
+        table = std::move(*made);
+        user = fmt::format("{}={}:{}:{}:{}:{}:{}:{}", as_user::kVariable,
                            restores ? as_user::kRestore : as_user::kDump, how.user->uid, how.user->gid,
-                           root.st_dev, root.st_ino, descriptors.size());
+                           root.st_dev, root.st_ino, descriptors.size(), descriptors.size() + 1);
         descriptors.push_back(says.get());
+        descriptors.push_back(table.get());
     }
     const std::string program = how.binary.string();
     const std::string socket_number = std::to_string(kSocketThere);

@@ -7,6 +7,7 @@
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
+#include "criu-hooks/host/node.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -68,6 +69,7 @@ class Criu {
         uid_t uid = 0;
         gid_t gid = 0;
         std::vector<gid_t> groups;
+        std::vector<Placed> placed = {}; // of a restore
     };
     struct Start {
         std::filesystem::path binary;

@@ -205,8 +205,10 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
     if (!after)
         return propagate(after);
     for (const Process &each : *after)
-        if (each.state != 'Z')
+        if (each.state != 'Z') {
             report->alive.push_back(each.inner);
+            report->alive_here.push_back(each.pid);
+        }
     return report;
 }
 

@@ -187,9 +187,12 @@ std::string summary_of(std::initializer_list<int> logs, const std::string &other
         if (log >= 0)
             if (auto text = read_end(log))
                 texts.push_back(std::move(*text));
+    std::string errors;
     for (const std::string &text : texts)
-        if (auto words = explain(text); !words.empty())
-            return words;
+        if (const auto words = explain(text); !words.empty())
+            errors += (errors.empty() ? "" : "; then: ") + words;
+    if (!errors.empty())
+        return errors;
     std::string out = otherwise.empty() ? "criu gave no reason" : shortened(otherwise);
     std::string ends;
     for (const std::string &text : texts)

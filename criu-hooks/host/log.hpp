@@ -19,7 +19,7 @@ namespace singularity::host {
 // crashed, says what it was at and not why it ended.
 [[nodiscard]] std::string last_words(std::string_view log);
 
-// What explains a failure in the first of these open files (-1: there is none) that has an error; else
+// What explains a failure in these open files (-1: there is none); if there is no error in any of them
 // `otherwise`, and the last that was written to each.
 [[nodiscard]] std::string summary_of(std::initializer_list<int> logs, const std::string &otherwise);
 

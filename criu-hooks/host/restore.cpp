@@ -58,7 +58,8 @@ Criu::User user_of(const Context &context, const RestoreRequest &wanted) {
             .root = wanted.root,
             .uid = context.uid,
             .gid = context.gid,
-            .groups = context.groups};
+            .groups = context.groups,
+            .placed = wanted.placed};
 }
 
 // Everything is open, nothing runs. criu would let it run whatever it is told now, so both are killed first.

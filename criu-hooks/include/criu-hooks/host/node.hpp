@@ -96,6 +96,7 @@ struct DumpReport {
     std::size_t processes = 0;
     // Of a node that stands still: who has not ended, by the ids in the node.
     std::vector<pid_t> alive;
+    std::vector<pid_t> alive_here; // the same processes, by their ids on this host
     std::chrono::microseconds frozen{0};
     // Files that the node has open for writing. fsync(2) them before the checkpoint counts: a restore relies
     // on their content.
@@ -126,12 +127,21 @@ inline constexpr int kNodeLost = EOWNERDEAD;
 // removed.
 [[nodiscard]] Expected<void> resume(pid_t init);
 
+// Where a process of a restored node is from its first moment on, before it takes any memory: once for each
+// hierarchy.
+struct Placed {
+    pid_t pid = 0;         // in the node
+    int cgroup_procs = -1; // the cgroup's file of that name, open for writing
+};
+
 struct RestoreRequest {
     int images = -1;            // as a dump left it
     int network = -1;           // network namespace, with the addresses that the node had
     std::filesystem::path root; // a mount point: the node's root directory
     std::vector<OutsideDescriptor> descriptors;
     std::vector<OutsideMount> mounts;
+    // Others are where the caller is.
+    std::vector<Placed> placed = {};
     std::string owner; // as of DumpRequest
     // What put_back_files would remove is kept beside it.
     bool keep_aside = false;
