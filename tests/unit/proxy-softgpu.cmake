@@ -13,8 +13,19 @@ if(TARGET singularity_engine)
     list(TRANSFORM sources REPLACE ".+" "${softgpu_tests}/engine_\\0.cpp")
     singularity_unit_tests(proxy_softgpu_engine SOURCES ${sources} USES singularity_engine singularity_common)
     target_include_directories(proxy_softgpu_engine_tests PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
+    # Once more with everything compiled before it runs: what is expected of the interpreter is expected of both.
+    if(TARGET singularity_softgpu_compiler)
+        foreach(subject IN ITEMS floats halves integers)
+            add_test(NAME unit.proxy_softgpu_compiler_${subject} COMMAND proxy_softgpu_engine_tests engine_${subject})
+            set_tests_properties(unit.proxy_softgpu_compiler_${subject} PROPERTIES
+                LABELS unit TIMEOUT 600 ENVIRONMENT SINGULARITY_SOFTGPU_COMPILER=compiler)
+        endforeach()
+        singularity_needs(unit singularity_softgpu_compiler)
+    endif()
     # Where NVIDIA's assembler is there, it takes what the tests write.
     find_program(SINGULARITY_PTXAS ptxas HINTS /usr/local/cuda/bin /usr/local/cuda-13.0/bin DOC "assembler of PTX")
+    target_compile_definitions(proxy_softgpu_engine_tests
+                               PRIVATE SINGULARITY_SOFTGPU_COMPILER_LIBRARY="${SINGULARITY_SOFTGPU_COMPILER_LIBRARY}")
     target_compile_definitions(proxy_softgpu_engine_tests
                                PRIVATE SINGULARITY_PTXAS="$<$<BOOL:${SINGULARITY_PTXAS}>:${SINGULARITY_PTXAS}>")
     get_property(lanes_v3 GLOBAL PROPERTY SINGULARITY_LANES_V3)
@@ -73,7 +84,13 @@ if(TARGET singularity_engine)
                               USES singularity_engine singularity_common)
         target_include_directories(proxy_softgpu_engine_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
         target_compile_definitions(proxy_softgpu_engine_${subject}
-                                   PRIVATE SINGULARITY_SOFTGPU_COMPILED="${softgpu_compiled}")
+                                   PRIVATE SINGULARITY_SOFTGPU_COMPILED="${softgpu_compiled}"
+                                   SINGULARITY_SOFTGPU_COMPILER_LIBRARY="${SINGULARITY_SOFTGPU_COMPILER_LIBRARY}")
         add_dependencies(proxy_softgpu_engine_${subject} softgpu_images)
+        if(TARGET singularity_softgpu_compiler)
+            add_test(NAME unit.proxy_softgpu_compiler_${subject} COMMAND proxy_softgpu_engine_${subject})
+            set_tests_properties(unit.proxy_softgpu_compiler_${subject} PROPERTIES
+                LABELS unit TIMEOUT 600 ENVIRONMENT SINGULARITY_SOFTGPU_COMPILER=compiler)
+        endif()
     endforeach()
 endif()

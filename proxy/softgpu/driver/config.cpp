@@ -75,6 +75,7 @@ struct Version {};
     return found;
 }
 
+using settings::Choice;
 using settings::Integer;
 using settings::Key;
 using settings::Text;
@@ -83,12 +84,18 @@ constexpr Bytes kMemory{std::uint64_t{16} << 20U, std::uint64_t{1} << 40U};
 // Above every architecture that CUDA's libraries carry machine code for, so that they fall back to PTX.
 constexpr ComputeCapability kCapability{13, 0};
 
+constexpr std::array<std::pair<std::string_view, CompilerMode>, 3> kCompilers{
+    {{"interpreter", CompilerMode::interpreter},
+     {"compiler", CompilerMode::compiler},
+     {"both", CompilerMode::both}}};
+
 // clang-format off: one line per key
 constexpr std::tuple kKeys{
     Key{"devices",            Integer{1, 64},   std::int64_t{1},         [](auto &c) -> auto & { return c.devices; }},
     Key{"memory",             kMemory,          std::uint64_t{16} << 30U, [](auto &c) -> auto & { return c.memory; }},
     Key{"name",               Text{1, 255},     std::string_view("Singularity Software GPU"), [](auto &c) -> auto & { return c.name; }},
     Key{"compute_capability", Version{},        kCapability,             [](auto &c) -> auto & { return c.compute_capability; }},
+    Key{"compiler",           Choice{kCompilers}, CompilerMode::interpreter, [](auto &c) -> auto & { return c.compiler; }},
     Key{"threads",            Integer{0, 1024}, std::int64_t{0},         [](auto &c) -> auto & { return c.threads; }},
 };
 // clang-format on

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "common/error.hpp"
+#include "engine/engine.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -26,6 +27,7 @@ struct Config {
     std::uint64_t memory = 0; // bytes of each device
     std::string name;
     ComputeCapability compute_capability;
+    CompilerMode compiler = CompilerMode::interpreter;
     std::int64_t threads = 0; // that run blocks; 0: as many as the process may run on
     // Contexts made by cuCtxCreate do not see each other's pinned, managed and mapped memory. For a process
     // in which each context belongs to somebody else; not what NVIDIA's driver does.

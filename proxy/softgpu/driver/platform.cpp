@@ -5,10 +5,12 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <string>
 
+#include <dlfcn.h>
 #include <pthread.h>
 
 namespace singularity::softgpu::driver {
@@ -17,6 +19,14 @@ namespace {
 
 std::atomic<Platform *> the_platform{nullptr};
 std::atomic<bool> forked{false};
+
+// A file in the directory that this library was loaded from.
+std::string beside_this(const char *name) {
+    Dl_info self{};
+    if (dladdr(&the_platform, &self) == 0 || self.dli_fname == nullptr)
+        return name;
+    return std::filesystem::path(self.dli_fname).replace_filename(name);
+}
 
 } // namespace
 
@@ -64,6 +74,8 @@ CUresult initialize(unsigned flags) {
         failed = CUDA_ERROR_NO_DEVICE;
         return *failed;
     }
+    set_compiler({config->compiler, [](const std::string &why) { kLog.warning("{}", why); },
+                  beside_this("singularity-softgpu-compiler.so")});
     // The child of a fork has none of the threads, and its memory is a copy that nobody computes on.
     pthread_atfork(nullptr, nullptr, [] {
         forked = true;

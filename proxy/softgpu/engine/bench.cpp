@@ -6,6 +6,7 @@
 #include "ptx/parser.hpp"
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -154,6 +155,8 @@ Expected<std::vector<Measured>> measure_all(const std::filesystem::path &path) {
 
 int main(int argc, char **argv) {
     const std::span<char *> arguments(argv, static_cast<std::size_t>(argc));
+    if (const char *mode = std::getenv("SINGULARITY_SOFTGPU_COMPILER"); mode != nullptr)
+        set_compiler({compiler_mode(mode).value_or(CompilerMode::both), {}, SINGULARITY_SOFTGPU_COMPILER_LIBRARY});
     if (argc < 2 || argc > 3 || (argc == 3 && std::string_view(arguments[2]) != "--json")) {
         fmt::print(stderr, "usage: {} IMAGE [--json]\n", arguments[0]);
         return 2;

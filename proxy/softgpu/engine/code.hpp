@@ -66,6 +66,43 @@ struct Op {
     std::uint16_t key = 0; // of what waits for other lanes: what they must execute as well
 };
 
+// What an operation is, for native code: see native.hpp.
+enum class OpKind : std::uint8_t {
+    other, // the interpreter's alone
+    plain, // values from values, lane by lane: o[0] from the rest, by its instruction
+    pair,  // likewise, with a predicate as a second result in o[1]
+    carry, // likewise, with the carries in `extra`
+    pack,  // o[0] of the tuple
+    unpack,
+    copy,   // o[0] = o[1]
+    invert, // likewise, of a predicate
+    mask,   // o[0] = o[1] & o[2], 64 bits
+    add,    // o[0] = o[1] + o[2], 64 bits
+    widen_unsigned,
+    widen_signed,
+    narrow,
+    load,
+    store,
+    special,
+    frame_address,
+    parameter_address,
+    guard,
+    branch,
+    branch_if,
+    branch_table,
+    meet,
+    nothing,
+    end, // lanes that come here do not come behind it
+};
+
+// A row of a frame.
+struct RowOfFrame {
+    Ref ref = kAbsent;
+    unsigned width = 0; // bytes per lane; 0: a predicate
+    std::uint32_t slot =
+        ptx::kNone; // the register whose it is; none: a temporary, used within one instruction
+};
+
 // A pool of rows. Its address never changes once the function is compiled.
 struct AlignedBytes {
     struct Free {
@@ -91,6 +128,11 @@ struct CallSite {
     std::vector<Argument> results; // `from`: in the callee's frame from its results, `to`: in the caller's
 };
 
+struct NativeCode;
+struct NativeCodeEnd {
+    void operator()(NativeCode *native) const;
+};
+
 struct Code {
     const ptx::Function *function = nullptr;
     std::uint32_t index = 0; // in the module
@@ -102,7 +144,10 @@ struct Code {
     // The lane's stack holds .local variables, .param variables of calls, parameters, results.
     std::uint64_t parameters = 0; // where in the frame
     std::uint64_t results = 0;
-    std::uint64_t frame = 0; // bytes of all
+    std::uint64_t frame = 0;                           // bytes of all
+    std::vector<OpKind> kinds;                         // by operation
+    std::vector<RowOfFrame> row_list;                  // all rows of a frame
+    std::unique_ptr<NativeCode, NativeCodeEnd> native; // the last member: it ends first. nullptr: interpreted
 
     [[nodiscard]] const ptx::Instruction &instruction(const Op &op) const {
         return function->instructions[op.instruction];

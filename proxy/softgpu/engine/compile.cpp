@@ -2,6 +2,7 @@
 // A function's way into code: instruction by instruction.
 #include "common/text.hpp"
 #include "engine/function_compiler.hpp"
+#include "engine/native.hpp"
 
 #include <algorithm>
 
@@ -85,6 +86,7 @@ std::unique_ptr<Code> FunctionCompiler::compile() {
     for (const auto &[at, block] : table_targets_)
         code_->extra[at] = block_starts_.at(block);
     finish_rows();
+    native_sites(*code_);
     return std::move(code_);
 }
 
@@ -98,8 +100,35 @@ std::string FunctionCompiler::spelled() const {
     return at_ < function_.instructions.size() ? spell(function_.instructions[at_]) : std::string("the code");
 }
 
+OpKind FunctionCompiler::kind_of(const Op &op) const {
+    struct Known {
+        Handler run;
+        OpKind kind;
+    };
+    const HandlerSet &set = handlers();
+    const Known known[] = {{control::guard, OpKind::guard},
+                           {control::branch, OpKind::branch},
+                           {control::branch_if, OpKind::branch_if},
+                           {control::branch_table, OpKind::branch_table},
+                           {control::meet, OpKind::meet},
+                           {control::nothing, OpKind::nothing},
+                           {control::special, OpKind::special},
+                           {control::frame_address, OpKind::frame_address},
+                           {control::parameter_address, OpKind::parameter_address},
+                           {control::leave_function, OpKind::end},
+                           {control::exit_lanes, OpKind::end},
+                           {control::trap, OpKind::end},
+                           {set.widen_unsigned, OpKind::widen_unsigned},
+                           {set.widen_signed, OpKind::widen_signed},
+                           {set.narrow, OpKind::narrow},
+                           {predicate_not(), OpKind::invert}};
+    const auto *found = std::ranges::find(known, op.run, &Known::run);
+    return found != std::ranges::end(known) ? found->kind : kind_;
+}
+
 Op &FunctionCompiler::add(Op op) {
     op.instruction = at_;
+    code_->kinds.push_back(kind_of(op));
     return code_->ops.emplace_back(op);
 }
 
@@ -131,6 +160,7 @@ void FunctionCompiler::instruction(const Instruction &instruction, const ptx::Bl
         add(op);
     }
     body(instruction, block);
+    kind_ = OpKind::other;
     if (skipped) {
         code_->ops[skip].target = size();
         code_->ops[skip].meeting = size();
@@ -225,6 +255,7 @@ void FunctionCompiler::body(const Instruction &instruction, const ptx::Block &bl
         op.o[0] = into.written;
         op.o[1] = source(operand(instruction, 1));
         op.run = integer_handler(Opcode::mov, instruction.types[0]);
+        kind_ = OpKind::copy;
         emit(op);
         finish(into);
         return;
@@ -257,6 +288,7 @@ void FunctionCompiler::zero(const Instruction &instruction) {
     op.o[0] = into.written;
     op.o[1] = constant(row_width(zeroed.type), 0);
     op.run = integer_handler(Opcode::mov, zeroed.type);
+    kind_ = OpKind::copy;
     emit(op);
     finish(into);
 }

@@ -36,6 +36,7 @@ void FunctionCompiler::load(const Instruction &instruction) {
     op.run = handlers().load(type, op);
     if (is_ordered(instruction)) // the lane may be waiting for what another writes
         add({.run = control::yield_turn});
+    kind_ = ptx::type_size(type) <= 8 ? OpKind::load : OpKind::other;
     emit(op);
     std::ranges::for_each(destinations, [&](const Destination &each) { finish(each); });
 }
@@ -58,6 +59,7 @@ void FunctionCompiler::store(const Instruction &instruction) {
     set_address(op, operand(instruction, 0), instruction.spaces[0],
                 std::uint64_t{ptx::type_size(type)} * count);
     op.run = handlers().store(type, op);
+    kind_ = ptx::type_size(type) <= 8 ? OpKind::store : OpKind::other;
     emit(op);
 }
 
@@ -88,13 +90,17 @@ void FunctionCompiler::convert_address(const Instruction &instruction) {
         if (window != 0)
             unsupported("generic addresses have 64 bits");
         op.run = integer_handler(Opcode::mov, Type::u32);
+        kind_ = OpKind::copy;
     } else if (window == 0) {
         op.run = integer_handler(Opcode::mov, Type::u64);
+        kind_ = OpKind::copy;
     } else if (instruction.has(Flag::to)) {
         op.run = integer_handler(Opcode::and_, Type::b64);
+        kind_ = OpKind::mask;
         op.o[2] = constant(8, kWindowMask);
     } else {
         op.run = integer_handler(Opcode::add, Type::u64);
+        kind_ = OpKind::add;
         op.o[2] = constant(8, window);
     }
     emit(op);

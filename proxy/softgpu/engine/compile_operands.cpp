@@ -9,16 +9,12 @@
 
 namespace singularity::softgpu::engine {
 
-namespace {
-
 Handler predicate_not() {
     Instruction instruction;
     instruction.opcode = Opcode::not_;
     instruction.types[0] = Type::pred;
     return handlers().logic(instruction, Op{});
 }
-
-} // namespace
 
 FunctionCompiler::Address FunctionCompiler::address_of(const Operand &operand) {
     switch (operand.kind) {

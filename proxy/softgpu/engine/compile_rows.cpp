@@ -63,6 +63,13 @@ Ref FunctionCompiler::new_row(unsigned width) {
     rows_ += width * kLanes;
     if (rows_ >= kPredicateMark)
         unsupported("the function has too many registers");
+    code_->row_list.push_back({at, width, kNone});
+    return at;
+}
+
+Ref FunctionCompiler::new_predicate() {
+    const Ref at = kPredicateMark | (4 * predicates_++);
+    code_->row_list.push_back({at, 0, kNone});
     return at;
 }
 
@@ -71,6 +78,7 @@ Ref FunctionCompiler::register_row(std::uint32_t slot) {
     if (row == kAbsent) {
         const unsigned width = row_width(function_.registers[slot]);
         row = width == 0 ? new_predicate() : new_row(width);
+        code_->row_list.back().slot = slot;
     }
     return row;
 }
@@ -101,6 +109,8 @@ void FunctionCompiler::finish_rows() {
         for (auto *list : {&call.arguments, &call.results})
             for (Argument &argument : *list)
                 argument.row = placed(argument.row);
+    for (RowOfFrame &row : code_->row_list)
+        row.ref = placed(row.ref);
     code_->rows = rows_ + shift;
     code_->constants = AlignedBytes(constants_.size());
     std::ranges::copy(constants_, code_->constants.bytes.get());

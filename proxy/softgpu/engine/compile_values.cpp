@@ -108,6 +108,7 @@ void FunctionCompiler::move_tuple(const Operand &to, const Operand &from, Type t
     op.o[0] = unpacks ? source(typed) : into.written;
     op.run =
         unpacks ? handlers().unpack(part, ptx::type_size(type)) : handlers().pack(part, ptx::type_size(type));
+    kind_ = unpacks ? OpKind::unpack : OpKind::pack;
     emit(op);
     finish(into);
     std::ranges::for_each(destinations, [&](const Destination &each) { finish(each); });
@@ -258,6 +259,7 @@ void FunctionCompiler::plain(const Instruction &instruction) {
                          instruction.opcode == Opcode::subc || instruction.opcode == Opcode::madc;
     if (carries)
         op.extra = carry_;
+    kind_ = carries ? OpKind::carry : pair ? OpKind::pair : OpKind::plain;
     emit(op);
     if (carries)
         carries_[size() - 1] = true;

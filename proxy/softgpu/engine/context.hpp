@@ -102,6 +102,9 @@ void resolve_general(Context &context, const Op &op, std::uint32_t bytes, bool w
 // The host's address of [address of the lane + offset, and so many bytes on], checked.
 [[nodiscard]] std::byte *resolve_lane(Context &context, const Op &op, unsigned lane, std::uint64_t offset,
                                       std::uint64_t bytes, std::uint64_t alignment, bool write);
+// Likewise of a known address: what the operation adds to its row is in it.
+[[nodiscard]] std::byte *resolve_address(Context &context, const Op &op, unsigned lane, std::uint64_t address,
+                                         std::uint64_t bytes, std::uint64_t alignment, bool write);
 // The range that holds [first, last], from the operation's cache if it can; nullptr: none.
 [[nodiscard]] const Range *find_range(Context &context, const Op &op, std::uint64_t first,
                                       std::uint64_t last);

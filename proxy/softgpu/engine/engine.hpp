@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -130,6 +131,31 @@ class Program {
     // Whether its blocks may run side by side; see the head of this file.
     [[nodiscard]] virtual bool blocks_independent(std::uint32_t function) = 0;
 };
+
+// Who executes kernels. Results are the same to the bit.
+enum class CompilerMode : std::uint8_t {
+    interpreter, // nothing is compiled
+    compiler,    // everything is, before it first runs (for tests)
+    both,        // what is executed often, in the background
+};
+struct CompilerOptions {
+    CompilerMode mode = CompilerMode::interpreter;
+    std::function<void(const std::string &)> report; // told once why nothing can be compiled
+    std::string library; // path of the one that compiles; loaded when something is to be compiled
+};
+// By its name; nothing: there is no such mode.
+[[nodiscard]] std::optional<CompilerMode> compiler_mode(std::string_view name);
+// For functions that are launched for the first time from now on.
+void set_compiler(const CompilerOptions &options);
+
+struct CompilerStatistics {
+    std::uint64_t compiled = 0; // places where native code begins
+    std::uint64_t left = 0;     // to the interpreter, though they were hot
+    std::uint64_t bytes = 0;    // of native code made in this process
+    bool idle = true;           // nothing is waiting to be compiled
+    std::string problem;        // why nothing is compiled; empty: nothing is wrong
+};
+[[nodiscard]] CompilerStatistics compiler_statistics();
 
 struct Launch {
     std::shared_ptr<Program> program;

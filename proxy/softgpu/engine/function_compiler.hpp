@@ -32,6 +32,7 @@ struct Unsupported {
 
 // Bytes per lane of the row of a value: 0 for predicates.
 [[nodiscard]] unsigned row_width(Type type);
+[[nodiscard]] Handler predicate_not();
 // Operand 1 is a second destination of these, written `d|p`.
 [[nodiscard]] bool has_predicate_pair(const Instruction &instruction);
 
@@ -53,7 +54,7 @@ class FunctionCompiler {
     // Rows. Predicates are laid out first, when their number is known: until then their references are
     // marked.
     static constexpr Ref kPredicateMark = 1U << 30U;
-    Ref new_predicate() { return kPredicateMark | (4 * predicates_++); }
+    Ref new_predicate();
     Ref new_row(unsigned width);
     Ref register_row(std::uint32_t slot);
     Ref temporary(unsigned width); // until the next instruction
@@ -63,13 +64,16 @@ class FunctionCompiler {
 
     // compile.cpp
     Op &add(Op op);
+    [[nodiscard]] OpKind kind_of(const Op &op) const;
     // Executed by the lanes that the guard lets, if the instruction has one.
     void add_guarded(const Op &op);
     void emit(const Op &op);
     // The destination becomes 0.
     void zero(const Instruction &instruction);
     void add_move(Handler handler, Ref destination, Ref source) {
+        const OpKind before = std::exchange(kind_, OpKind::copy);
         add({.run = handler, .o = {destination, source, kAbsent, kAbsent, kAbsent, kAbsent}});
+        kind_ = before;
     }
 
     // compile_operands.cpp
@@ -158,6 +162,7 @@ class FunctionCompiler {
     std::map<std::uint32_t, bool> carries_;
     std::uint64_t call_parameters_ = 0;
     std::uint32_t at_ = 0;
+    OpKind kind_ = OpKind::other; // of what emit() is about to add
 };
 
 } // namespace singularity::softgpu::engine

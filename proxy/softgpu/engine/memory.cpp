@@ -78,6 +78,11 @@ std::byte *resolve_lane(Context &context, const Op &op, unsigned lane, std::uint
         address += row<std::uint64_t>(context, op.o[5])[lane];
     else if (op.base == Base::row32)
         address = static_cast<std::uint32_t>(address + row<std::uint32_t>(context, op.o[5])[lane]);
+    return resolve_address(context, op, lane, address, bytes, alignment, write);
+}
+
+std::byte *resolve_address(Context &context, const Op &op, unsigned lane, std::uint64_t address,
+                           std::uint64_t bytes, std::uint64_t alignment, bool write) {
     Place place = op.place;
     if (place == Place::generic) {
         const std::uint64_t window = address & ~kWindowMask;

@@ -6,6 +6,7 @@
 #include "engine/engine.hpp"
 #include "ptx/parser.hpp"
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -55,6 +56,8 @@ class Arguments {
 class Device {
   public:
     explicit Device(const std::string &ptx, unsigned threads = 1) : workers(threads) {
+        if (const char *mode = std::getenv("SINGULARITY_SOFTGPU_COMPILER"); mode != nullptr)
+            set_compiler({compiler_mode(mode).value(), {}, SINGULARITY_SOFTGPU_COMPILER_LIBRARY});
         auto parsed = ptx::parse_module(ptx);
         if (!parsed)
             fail(parsed.error().message());
