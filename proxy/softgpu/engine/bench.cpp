@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Thread-instructions per second of the engine on one host thread: singularity-softgpu-bench IMAGE [--json]
+// Thread-instructions per second of the engine on one host thread, interpreted and compiled:
+// singularity-softgpu-bench IMAGE [--json]
 // IMAGE: PTX or a fatbin with the kernels of tests/unit/proxy-softgpu/algorithms.cu.
 #include "engine/engine.hpp"
 #include "ptx/fatbin.hpp"
 #include "ptx/parser.hpp"
 
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -25,7 +25,8 @@ using namespace singularity::softgpu;
 struct Measured {
     std::string_view name;
     double instructions = 0; // of threads
-    double seconds = 0;
+    double seconds = 0;      // interpreted
+    double compiled = 0;     // seconds, by native code
 };
 
 Expected<ptx::Module> read_module(const std::filesystem::path &path) {
@@ -63,14 +64,15 @@ class Arguments {
 
 class Bench {
   public:
-    explicit Bench(std::shared_ptr<Program> program) : program_(std::move(program)) {}
+    Bench(std::shared_ptr<Program> interpreted, std::shared_ptr<Program> compiled)
+        : interpreted_(std::move(interpreted)), compiled_(std::move(compiled)) {}
 
     // The best of several runs, the first of which compiles.
     Expected<Measured> measure(std::string_view name, Dim3 grid, Dim3 block, std::uint64_t shared,
                                const Arguments &arguments, const std::vector<Range> &memory) {
         Launch launch;
-        launch.program = program_;
-        const auto &functions = program_->module().functions;
+        launch.program = interpreted_;
+        const auto &functions = interpreted_->module().functions;
         const auto found = std::ranges::find_if(functions, [&](const ptx::Function &function) {
             return function.kernel && function.name.find(name) != std::string::npos;
         });
@@ -82,21 +84,49 @@ class Bench {
         launch.dynamic_shared = shared;
         launch.parameters = arguments.bytes;
         launch.memory = std::make_shared<Ranges>(memory);
-        Measured best{name, 0, 1e9};
+        Measured best{name};
+        set_compiler({});
+        const auto interpreted = best_time(launch);
+        if (!interpreted)
+            return failure("measure", std::string(name), interpreted.error().text);
+        best.instructions = interpreted->first;
+        best.seconds = interpreted->second;
+        launch.program = compiled_;
+        set_compiler({CompilerMode::both, {}, SINGULARITY_SOFTGPU_COMPILER_LIBRARY});
+        // Warm when nothing is left to be compiled.
+        for (int i = 0; i < kMostWarmUps && (i < 3 || !compiler_statistics().idle); ++i)
+            if (const auto warm = best_time(launch); !warm)
+                return failure("measure", std::string(name), warm.error().text);
+        const auto compiled = best_time(launch);
+        if (!compiled)
+            return failure("measure", std::string(name), compiled.error().text);
+        if (compiled->first != interpreted->first)
+            return failure("measure", std::string(name),
+                           "compiled it executes another number of instructions");
+        best.compiled = compiled->second;
+        return best;
+    }
+
+  private:
+    static constexpr int kMostWarmUps = 200;
+
+    // Instructions and seconds; the best of several runs, the first of which makes code of the PTX.
+    std::expected<std::pair<double, double>, Fault> best_time(const Launch &launch) {
+        std::pair<double, double> best{0, 1e9};
         for (int i = 0; i < 5; ++i) {
             const auto start = std::chrono::steady_clock::now();
             const auto result = run(launch, workers_);
             const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
             if (!result)
-                return failure("measure", std::string(name), result.error().text);
-            best.instructions = static_cast<double>(result->thread_instructions);
-            best.seconds = std::min(best.seconds, time.count());
+                return std::unexpected(result.error());
+            best.first = static_cast<double>(result->thread_instructions);
+            best.second = std::min(best.second, time.count());
         }
         return best;
     }
 
-  private:
-    std::shared_ptr<Program> program_;
+    std::shared_ptr<Program> interpreted_;
+    std::shared_ptr<Program> compiled_;
     Workers workers_{1};
 };
 
@@ -115,10 +145,13 @@ Expected<std::vector<Measured>> measure_all(const std::filesystem::path &path) {
         return std::unexpected(parsed.error());
     auto module = std::make_shared<ptx::Module>(std::move(*parsed));
     const std::size_t variables = module->variables.size();
-    auto program = Program::load(std::move(module), std::vector<std::uint64_t>(variables));
-    if (!program)
-        return std::unexpected(program.error());
-    Bench bench(*program);
+    auto interpreted = Program::load(module, std::vector<std::uint64_t>(variables));
+    if (!interpreted)
+        return std::unexpected(interpreted.error());
+    auto compiled = Program::load(std::move(module), std::vector<std::uint64_t>(variables));
+    if (!compiled)
+        return std::unexpected(compiled.error());
+    Bench bench(*interpreted, *compiled);
     constexpr int n = 256;
     constexpr std::uint32_t count = 1U << 20U;
     std::vector<float> a(n * n, 1.5F);
@@ -155,8 +188,6 @@ Expected<std::vector<Measured>> measure_all(const std::filesystem::path &path) {
 
 int main(int argc, char **argv) {
     const std::span<char *> arguments(argv, static_cast<std::size_t>(argc));
-    if (const char *mode = std::getenv("SINGULARITY_SOFTGPU_COMPILER"); mode != nullptr)
-        set_compiler({compiler_mode(mode).value_or(CompilerMode::both), {}, SINGULARITY_SOFTGPU_COMPILER_LIBRARY});
     if (argc < 2 || argc > 3 || (argc == 3 && std::string_view(arguments[2]) != "--json")) {
         fmt::print(stderr, "usage: {} IMAGE [--json]\n", arguments[0]);
         return 2;
@@ -167,13 +198,18 @@ int main(int argc, char **argv) {
         return 1;
     }
     std::string json;
+    if (const std::string problem = compiler_statistics().problem; !problem.empty())
+        fmt::print(stderr, "{}\n", problem);
     for (const Measured &each : *results) {
         const double rate = each.instructions / each.seconds;
         if (argc == 3)
-            json += fmt::format("{}\"{}\": {:.4g}", json.empty() ? "" : ", ", each.name, rate);
+            json += fmt::format("{}\"{}\": {:.4g}, \"{}_compiled\": {:.4g}", json.empty() ? "" : ", ",
+                                each.name, rate, each.name, each.instructions / each.compiled);
         else
-            fmt::print("{:16} {:12.0f} thread-instructions  {:8.2f} ms  {:.3g} per second\n", each.name,
-                       each.instructions, each.seconds * 1e3, rate);
+            fmt::print("{:16} {:12.0f} thread-instructions  {:8.2f} ms  {:.3g} per second; compiled {:8.2f} "
+                       "ms  {:.3g}\n",
+                       each.name, each.instructions, each.seconds * 1e3, rate, each.compiled * 1e3,
+                       each.instructions / each.compiled);
     }
     if (argc == 3)
         fmt::print("{{{}}}\n", json);

@@ -86,8 +86,8 @@ void BlockRun::barrier_arrive(unsigned id, unsigned warp, std::uint32_t lanes, s
     barrier.used = true;
     barrier.arrived[warp] |= lanes;
     barrier.count = std::max(barrier.count, count);
-    barrier.population += static_cast<std::uint32_t>(std::popcount(predicate & lanes));
-    barrier.participants += static_cast<std::uint32_t>(std::popcount(lanes));
+    barrier.population += lanes_in(predicate & lanes);
+    barrier.participants += lanes_in(lanes);
     check_barrier(id);
 }
 
@@ -101,20 +101,23 @@ void BlockRun::check_barriers() {
 void BlockRun::check_barrier(unsigned id) {
     Barrier &barrier = barriers[id];
     std::uint32_t arrived = 0;
-    bool all = true;
     for (unsigned w = 0; w < warp_count; ++w) {
         const std::uint32_t live = warps[w].live;
-        all &= (live & ~barrier.arrived[w]) == 0;
-        if (barrier.arrived[w] != 0)
-            arrived += static_cast<std::uint32_t>(std::popcount(barrier.arrived[w] | ~live));
+        if (barrier.count == 0) {
+            if ((live & ~barrier.arrived[w]) != 0)
+                return;
+        } else if (barrier.arrived[w] != 0) {
+            arrived += lanes_in(barrier.arrived[w] | ~live);
+        }
     }
-    if (barrier.count == 0 ? !all : arrived < barrier.count)
+    if (arrived < barrier.count)
         return;
     const Barrier done = barrier;
     barrier = Barrier{};
     ++released;
     for (unsigned w = 0; w < warp_count; ++w)
-        for (Group &group : warps[w].groups) {
+        for (std::uint32_t i = 0; i < warps[w].group_count; ++i) {
+            Group &group = warps[w].groups[warps[w].order[i]];
             if (group.state != Group::State::barrier || group.barrier != id)
                 continue;
             group.state = Group::State::ready;

@@ -3,6 +3,7 @@
 #include "engine/block.hpp"
 #include "engine/handlers.hpp"
 
+#include <array>
 #include <bit>
 #include <chrono>
 #include <cstring>
@@ -152,7 +153,24 @@ void special(Context &context, const Op &op) {
     const Launch &launch = *block.run->launch;
     const Dim3 &threads = launch.block;
     const unsigned warp = context.warp->index;
-    const auto linear = [&](unsigned lane) { return warp * kLanes + lane; };
+    // Of the threads of the warp, in order: one division, then counting.
+    const auto coordinate = [&](unsigned which) {
+        const std::uint32_t first = warp * kLanes;
+        std::array<std::uint32_t, 3> at{first % threads.x, first / threads.x % threads.y,
+                                        first / threads.x / threads.y};
+        std::array<std::uint32_t, kLanes> all{};
+        for (std::uint32_t &each : all) {
+            each = at[which];
+            if (++at[0] == threads.x) {
+                at[0] = 0;
+                if (++at[1] == threads.y) {
+                    at[1] = 0;
+                    ++at[2];
+                }
+            }
+        }
+        return write_row(context, op.o[0], op.immediate, [&](unsigned lane) { return all[lane]; });
+    };
     const auto same = [&](std::uint64_t value) {
         write_row(context, op.o[0], op.immediate, [=](unsigned) { return value; });
     };
@@ -168,11 +186,11 @@ void special(Context &context, const Op &op) {
     };
     switch (static_cast<SpecialRegister>(op.mode)) {
     case SpecialRegister::tid_x:
-        return lanes([&](unsigned lane) { return linear(lane) % threads.x; });
+        return coordinate(0);
     case SpecialRegister::tid_y:
-        return lanes([&](unsigned lane) { return linear(lane) / threads.x % threads.y; });
+        return coordinate(1);
     case SpecialRegister::tid_z:
-        return lanes([&](unsigned lane) { return linear(lane) / threads.x / threads.y; });
+        return coordinate(2);
     case SpecialRegister::ntid_x:
         return same(threads.x);
     case SpecialRegister::ntid_y:
@@ -328,7 +346,9 @@ void barrier(Context &context, const Op &op) {
     const std::uint32_t *ids = row<std::uint32_t>(context, op.o[1]);
     const std::uint32_t id = ids[first];
     const std::uint32_t count = op.o[2] == kAbsent ? 0 : row<std::uint32_t>(context, op.o[2])[first];
-    for (unsigned lane = 0; lane < kLanes; ++lane)
+    // A number that is in the program is the same for all.
+    const bool named = (op.o[1] & kConstant) != 0 && (op.o[2] == kAbsent || (op.o[2] & kConstant) != 0);
+    for (unsigned lane = named ? kLanes : 0; lane < kLanes; ++lane)
         if ((context.mask & (1U << lane)) != 0 &&
             (ids[lane] != id || (op.o[2] != kAbsent && row<std::uint32_t>(context, op.o[2])[lane] != count)))
             raise_fault(FaultKind::illegal_instruction, lane, "lanes of a warp name different barriers");

@@ -279,7 +279,8 @@ class NativeCompiler {
         void *handle = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
         if (handle == nullptr) {
             const char *why = dlerror(); // NOLINT(concurrency-mt-unsafe): the text is the thread's own
-            statistics_.problem = fmt::format("kernels are interpreted: {}", why == nullptr ? path_.c_str() : why);
+            statistics_.problem =
+                fmt::format("kernels are interpreted: {}", why == nullptr ? path_.c_str() : why);
             return false;
         }
         const auto entry = reinterpret_cast<NativeEntry>(dlsym(handle, kNativeEntry)); // NOLINT

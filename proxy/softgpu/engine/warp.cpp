@@ -134,8 +134,7 @@ bool Warp::release_innermost() {
 void Warp::count(Context &context) {
     const std::int64_t executed = (context.mark - context.budget) - (context.spins - context.spin_mark);
     operations += static_cast<std::uint64_t>(executed);
-    thread_instructions +=
-        static_cast<std::uint64_t>(executed) * static_cast<std::uint64_t>(std::popcount(context.mask));
+    thread_instructions += static_cast<std::uint64_t>(executed) * lanes_in(context.mask);
     context.mark = context.budget;
     context.spin_mark = context.spins;
 }

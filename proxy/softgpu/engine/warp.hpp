@@ -9,11 +9,17 @@
 #include "engine/context.hpp"
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 namespace singularity::softgpu::engine {
+
+// How many lanes; the oldest x86-64 has no instruction for it.
+[[nodiscard]] inline std::uint32_t lanes_in(std::uint32_t mask) {
+    return mask == kAllLanes ? kLanes : mask == 0 ? 0 : static_cast<std::uint32_t>(std::popcount(mask));
+}
 
 // One activation of a function, of the lanes that called it together.
 struct Frame {
