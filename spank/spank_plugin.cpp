@@ -130,6 +130,22 @@ int put_in_front(spank_t spank, const char *wrapper) {
 #endif
 }
 
+// For singularity-task, all hosts of a step, or of a script's job.
+int set_hosts(spank_t spank, const char *list) {
+    std::string nodes(kListLimit, '\0');
+    if (const spank_err_t got = spank_getenv(spank, list, nodes.data(), static_cast<int>(nodes.size()));
+        got != ESPANK_SUCCESS) {
+        kLog.error("cannot read {}: {}", list, spank_strerror(got));
+        return got;
+    }
+    const auto hosts = expand_hosts(nodes.c_str());
+    if (hosts.empty()) {
+        kLog.error("{}={} is no list of hosts", list, nodes.c_str());
+        return ESPANK_ERROR;
+    }
+    return set_variable(spank, task::kHostsVariable, hosts);
+}
+
 // Why a step does not see its job's local directories: its tasks fail, and not the node.
 std::optional<Error> local_trouble;
 
@@ -270,23 +286,15 @@ int task_init(spank_t spank) noexcept {
             if (const int set = request->save_script ? set_how_to_save(spank, *request) : ESPANK_SUCCESS;
                 set != ESPANK_SUCCESS)
                 return set;
+            if (const int set =
+                    request->save_script ? set_hosts(spank, "SLURM_JOB_NODELIST") : ESPANK_SUCCESS;
+                set != ESPANK_SUCCESS)
+                return set;
             return put_in_front(spank, SINGULARITY_TASK);
         }
         if (step > SLURM_MAX_NORMAL_STEP_ID) // shells of salloc and the like stay where they are
             return ESPANK_SUCCESS;
-        std::string nodes(kListLimit, '\0');
-        if (const spank_err_t got =
-                spank_getenv(spank, "SLURM_STEP_NODELIST", nodes.data(), static_cast<int>(nodes.size()));
-            got != ESPANK_SUCCESS) {
-            kLog.error("cannot read SLURM_STEP_NODELIST: {}", spank_strerror(got));
-            return got;
-        }
-        const auto hosts = expand_hosts(nodes.c_str());
-        if (hosts.empty()) {
-            kLog.error("SLURM_STEP_NODELIST={} is no list of hosts", nodes.c_str());
-            return ESPANK_ERROR;
-        }
-        if (const int set = set_variable(spank, task::kHostsVariable, hosts); set != ESPANK_SUCCESS)
+        if (const int set = set_hosts(spank, "SLURM_STEP_NODELIST"); set != ESPANK_SUCCESS)
             return set;
         if (const int set = set_how_to_save(spank, *request); set != ESPANK_SUCCESS)
             return set;

@@ -62,6 +62,8 @@ enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the
     found_steps,
     step_runs,  // -> done, if it does
     input_read, // -> done: by the task of this connection, which has ended
+    save_steps, // -> saved_steps: of a script that is saved and runs on
+    saved_steps,
 };
 
 struct Create {
@@ -402,8 +404,31 @@ struct WatchSaves {
 };
 struct SaveBegins {
     static constexpr auto kType = Message::save_begins;
-    bool ends = false; // the step, with this save, as all that it has begun
-    static void fields(auto &self, auto &visit) { visit(self.ends); }
+    bool ends = false;  // the step, with this save, as all that it has begun
+    bool saves = false; // else it is only looked whether it could be saved
+    static void fields(auto &self, auto &visit) { visit(self.ends, self.saves); }
+};
+// Steps of the sender's script, as peers' SaveSteps. lose: one of them cannot be begun again where it was
+// saved, so the job is run again, from its last checkpoint.
+enum class StepsVerb : std::uint8_t { save, end, go_on, look, lose };
+struct SaveSteps {
+    static constexpr auto kType = Message::save_steps;
+    StepsVerb verb = StepsVerb::go_on;
+    std::vector<std::uint32_t> numbers;
+    std::vector<std::string> hosts; // of the job
+    std::uint32_t restarts = 0;     // of the job, in this run
+    static void fields(auto &self, auto &visit) { visit(self.verb, self.numbers, self.hosts, self.restarts); }
+};
+struct SavedStep {
+    bool there = false; // it runs, was saved, or has ended because of that
+    bool here = false;  // it has no tasks on other hosts than the script's
+    std::string checkpoint;
+    static void fields(auto &self, auto &visit) { visit(self.there, self.here, self.checkpoint); }
+};
+struct SavedSteps {
+    static constexpr auto kType = Message::saved_steps;
+    std::vector<SavedStep> steps; // in the same order
+    static void fields(auto &self, auto &visit) { visit(self.steps); }
 };
 // Whether this step of the sender's job runs, as far as it has tasks here.
 struct StepRuns {
@@ -442,7 +467,9 @@ struct CommandsRest {
     std::string trouble; // why they do not, and the step cannot be saved now; empty: they do
     // They do not because of an srun with which the step is saved when both end.
     bool only_for_now = false;
-    static void fields(auto &self, auto &visit) { visit(self.trouble, self.only_for_now); }
+    // Checkpoints of steps from which the sender's commands go on: no image of the script has others.
+    std::vector<std::string> named;
+    static void fields(auto &self, auto &visit) { visit(self.trouble, self.only_for_now, self.named); }
 };
 
 } // namespace singularity::agent

@@ -73,7 +73,7 @@ void Doors::watch(const void *who, const Asker &asker) {
     if (wanted_by_.empty())
         keeper->watcher = asker;
     else
-        asker.tell(SaveBegins{.ends = ends_});
+        asker.tell(begins());
 }
 
 void Doors::rest_of(const void *who, const CommandsRest &rest, const Asker &asker) {
@@ -97,9 +97,14 @@ void Doors::rest(For what, Then then, bool ends) {
     for (Keeper &keeper : keepers_) {
         close(keeper);
         if (const auto watcher = std::exchange(keeper.watcher, std::nullopt))
-            watcher->tell(SaveBegins{.ends = ends});
+            watcher->tell(begins());
     }
     look();
+}
+
+void Doors::wait_longer() {
+    if (until_)
+        until_ = Deadline::after(kLastRestPatience);
 }
 
 void Doors::let_go(For what) {

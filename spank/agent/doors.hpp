@@ -50,6 +50,8 @@ class Doors {
     // is saved. A wrapper that does not answer in time
     // is not waited for: who looks at the processes finds each stand-in that has a connection.
     void rest(For what, Then then, bool ends = false);
+    // They rest later than others do: steps that they wait for are saved before.
+    void wait_longer();
     // They go on when nobody else needs their rest.
     void let_go(For what);
 
@@ -65,6 +67,9 @@ class Doors {
         std::optional<Asker> resting;
     };
     [[nodiscard]] Keeper *find(const void *who);
+    [[nodiscard]] SaveBegins begins() const {
+        return {.ends = ends_, .saves = wanted_by_.contains(For::save)};
+    }
     static void close(Keeper &keeper);
     [[nodiscard]] bool all_rest() const;
     void settle(const Expected<void> &outcome);

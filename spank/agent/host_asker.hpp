@@ -21,6 +21,8 @@ class HostAsker {
     [[nodiscard]] virtual const std::string &own_host() const = 0;
     // Slurm is told to run the job of this step again.
     virtual void run_again(Rerun rerun) = 0;
+    // The batch script that is this step is saved, and runs on.
+    virtual void script_saved(const StepKey &key) = 0;
 };
 
 } // namespace singularity::agent

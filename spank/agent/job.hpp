@@ -65,6 +65,21 @@ class Job : public std::enable_shared_from_this<Job> {
     void checkpoint(bool go_on, const Asker &asker);
     // Slurm's job's comment asks for it: it runs on, and the comment is answered.
     void checkpoint_for_comment();
+    // job_with_script.cpp: a step whose batch script is saved, while both run on. It is saved and stands
+    // still, for some minutes at most, until it ends, so that it is begun again from there, or runs on.
+    struct Cut {
+        std::string checkpoint; // empty: it does not run, or was only looked at
+        std::string before;     // the one before that; may be empty
+    };
+    using OnCut = std::function<void(const Expected<Cut> &)>;
+    void save_with_script(OnCut then);
+    // The checkpoint, if it has stood still.
+    [[nodiscard]] std::string end_with_script();
+    void go_on_with_script();
+    // It could be saved so now, unless something stands in the way that only that would find.
+    [[nodiscard]] bool may_be_cut() const;
+    // It has tasks on no other host than this.
+    [[nodiscard]] bool is_here() const;
     // Who wants it restored: hears when it runs.
     void tell_when_restored(Asker asker) { imager_ = std::move(asker); }
     // It ends everywhere, for this reason if there was no other before. saved: a step of Slurm's, which goes
@@ -175,6 +190,10 @@ class Job : public std::enable_shared_from_this<Job> {
     void has_been_restored();
     void answer_imager();
 
+    // job_with_script.cpp
+    void has_been_cut();
+    void leave_cut(std::function<void()> then);
+
     // job_check.cpp
     struct Findings {
         std::size_t left = 0; // hosts that have not answered
@@ -207,6 +226,9 @@ class Job : public std::enable_shared_from_this<Job> {
     std::optional<ImageReport> report_; // what there is to hear once the job has ended
     std::optional<Deadline> next_save_;
     std::optional<Deadline> next_check_;
+    OnCut on_cut_;                       // it is being saved for its script
+    std::string before_cut_;             // its checkpoint
+    std::optional<Deadline> is_cut_for_; // it stands still, saved for its script
     std::chrono::milliseconds check_pause_{};
     unsigned checks_failed_ = 0; // one after the other
     std::uint64_t check_ = 0;    // whose answers count

@@ -96,7 +96,8 @@ JobSave::Owner Job::save_owner(bool go_on, bool periodic) {
                 if (!job)
                     return failure("save", "a job", "it has ended", ECHILD);
                 job->record_.set_saving(checkpoint);
-                job->record_.set_saving_goes_on(go_on);
+                // An agent that comes again does not know whether its script was saved.
+                job->record_.set_saving_goes_on(go_on || job->on_cut_);
                 job->record_.set_saving_is_periodic(periodic);
                 if (!job->write())
                     return failure("save", job->record_.name(), "its record could not be written", EIO);
@@ -145,18 +146,23 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
         record_.set_unsavable_by_check(true);
         check_later();
     }
+    const auto on_cut = outcome ? OnCut() : std::exchange(on_cut_, {});
     if (!outcome) {
         counters().failed(saved_as_);
         kLog.error("{}", outcome.error().message());
+        if (on_cut && code == JobSave::kRankHasFailed) // so it ends by itself
+            on_cut(Cut{});
+        else if (on_cut)
+            on_cut(std::unexpected(outcome.error()));
         if (code == JobSave::kStepRuns && (comment_asks_ || imager_))
             tell_user(outcome.error().message());
         else if (code == JobSave::kStepRuns && periodic && !std::exchange(said_step_runs_, true))
-            tell_user(fmt::format("no checkpoint is made while srun runs in the batch script: should this "
-                                  "node die before it has "
-                                  "ended, the script {}",
-                                  record_.checkpoint().empty()
-                                      ? std::string("begins anew")
-                                      : fmt::format("goes on from {}", record_.checkpoint())));
+            tell_user(fmt::format(
+                "no checkpoint is made now: {}. It is tried again when the next one is due; "
+                "should this node die before, the script {}",
+                outcome.error().message(),
+                record_.checkpoint().empty() ? std::string("begins anew")
+                                             : fmt::format("goes on from {}", record_.checkpoint())));
         answer_comment(
             JobSave::is_unsavable(code) || code == JobSave::kStepRuns
                 ? std::string("not saved: the job's output says why")
@@ -188,9 +194,13 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
     // What the next agent finds is a job that is still to be looked after as a saved one.
     if (!go_on && !record_.step().empty()) {
         record_.set_saving(checkpoint);
+        if (on_cut_)
+            return has_been_cut();
         is_saved_ = true;
         return yield_ == Yield::saving ? rest() : told_to_end();
     }
+    if (go_on && is_script(record_.step()))
+        hosts_->script_saved({.uid = record_.user().uid(), .step = record_.step()});
     report_ = outcome.value();
     // In one record that it is saved and that it ends: the next agent would follow nodes that stand still.
     if (!go_on)

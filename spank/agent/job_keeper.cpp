@@ -258,6 +258,8 @@ void JobKeeper::serve(const std::string &coordinator, wire::Envelope request,
                                ? Expected<void>()
                                : failure("wait for", "the batch script", "it may still run", EAGAIN)));
     }
+    if (request.has_save_steps())
+        return save_steps(request.save_steps(), answer);
     const auto name = name_of(request);
     if (name.empty())
         return answer(fault(
@@ -305,6 +307,57 @@ void JobKeeper::serve(const std::string &coordinator, wire::Envelope request,
             {"find the job", quote(name),
              fmt::format("{} has none of that name that {} coordinates", own_host(), coordinator), ENOENT}));
     found->second->serve(request, answer);
+}
+
+void JobKeeper::save_steps(const wire::SaveSteps &request, const peers::Peers::Answer &answer) const {
+    auto reply = std::make_shared<wire::Envelope>();
+    reply->mutable_saved_steps();
+    auto all = when_all(static_cast<std::size_t>(request.numbers_size()),
+                        [reply, answer](const Expected<void> &outcome) {
+                            answer(outcome ? std::move(*reply) : fault(outcome.error()));
+                        });
+    const auto add = [reply](std::uint32_t number, const Job &job, const Job::Cut &cut) {
+        auto *const saved = reply->mutable_saved_steps()->add_saved();
+        saved->set_number(number);
+        saved->set_checkpoint(cut.checkpoint);
+        saved->set_before(cut.before);
+        saved->set_here(job.is_here());
+    };
+    for (const auto number : request.numbers()) {
+        const auto job = find(job_name_of_step(request.uid(), fmt::format("{}.{}", request.job(), number)));
+        if (job && request.what() == wire::SaveSteps::SAVE) {
+            job->save_with_script([add, number, job, all](const Expected<Job::Cut> &cut) {
+                if (cut && !cut->checkpoint.empty())
+                    add(number, *job, *cut);
+                all(cut ? Expected<void>() : std::unexpected(cut.error()));
+            });
+            continue;
+        }
+        const auto ended =
+            job && request.what() == wire::SaveSteps::END ? job->end_with_script() : std::string();
+        if (!ended.empty() || (job && request.what() == wire::SaveSteps::LOOK && job->may_be_cut()))
+            add(number, *job, {.checkpoint = ended, .before = {}});
+        if (job && request.what() == wire::SaveSteps::GO_ON)
+            job->go_on_with_script();
+        all({});
+    }
+}
+
+void JobKeeper::ask_each(const std::vector<std::string> &hosts, const wire::Envelope &request,
+                         std::chrono::milliseconds patience,
+                         std::function<void(const std::vector<Expected<wire::Envelope>> &)> then) {
+    struct Answers {
+        std::vector<Expected<wire::Envelope>> of_hosts;
+        std::size_t left = 0;
+    };
+    auto answers = std::make_shared<Answers>(
+        Answers{.of_hosts = std::vector<Expected<wire::Envelope>>(hosts.size()), .left = hosts.size()});
+    for (std::size_t at = 0; at < hosts.size(); ++at)
+        ask(hosts[at], request, patience, [answers, at, then](Expected<wire::Envelope> reply) {
+            answers->of_hosts[at] = std::move(reply);
+            if (--answers->left == 0)
+                then(answers->of_hosts);
+        });
 }
 
 // Who coordinates a job knows that the one before has ended, whether we have heard of that or not.

@@ -64,6 +64,7 @@ class JobKeeper : private HostAsker {
         std::string elastic;
         std::string gpus; // as JobRecord has it
         std::string store;
+        bool goes_on = false; // with its script, from a checkpoint that this names; perhaps in the same run
     };
     [[nodiscard]] Expected<std::shared_ptr<Job>> run(Wish wish);
 
@@ -86,6 +87,10 @@ class JobKeeper : private HostAsker {
     [[nodiscard]] Expected<Restoring> prepare_restore(const Wish &step, const WorkFoundJob &found);
     [[nodiscard]] Expected<std::shared_ptr<Job>> begin(peers::wire::JobRecord record);
     void give_up(const std::string &name);
+    // All of these agents; then hears their answers, in the same order.
+    void ask_each(const std::vector<std::string> &hosts, const peers::wire::Envelope &request,
+                  std::chrono::milliseconds patience,
+                  std::function<void(const std::vector<Expected<peers::wire::Envelope>> &)> then);
     // Whether this host has a part of the job.
     [[nodiscard]] bool is_member(const std::string &name) const { return members_.contains(name); }
     // Null if there is none.
@@ -102,12 +107,15 @@ class JobKeeper : private HostAsker {
              peers::Peers::OnReply on_reply) override;
     [[nodiscard]] std::optional<peers::Peers::Addresses> addresses(const std::string &host) const override;
     void run_again(Rerun rerun) override { nodes_->run_again(std::move(rerun)); }
+    void script_saved(const StepKey &key) override { nodes_->script_saved(key); }
     [[nodiscard]] const std::string &own_host() const override { return member_setting_.host; }
     // What the agent of a host asks of this one, for jobs that it coordinates.
     void serve(const std::string &coordinator, peers::wire::Envelope request,
                const peers::Peers::Answer &answer);
     void replace(const std::shared_ptr<Member> &member, const std::string &coordinator,
                  peers::wire::Envelope request, const peers::Peers::Answer &answer);
+    // Steps of a batch script's that are coordinated here.
+    void save_steps(const peers::wire::SaveSteps &request, const peers::Peers::Answer &answer) const;
     // What waits for the tasks of a step of Slurm's.
     void serve_parked();
     [[nodiscard]] std::uint32_t free_number() const;

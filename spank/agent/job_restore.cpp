@@ -52,10 +52,12 @@ Expected<wire::JobRecord> record_in(const WorkFoundJob &found) {
 }
 
 // Slurm gives numbers anew, where slurmctld has lost its state or has come to the last one. Where an identity
-// is missing, only an earlier run can have been of the same job.
+// is missing, only an earlier run can have been of the same job, or this one where the script names what it
+// was.
 bool is_of_same_job(const wire::JobRecord &record, const JobKeeper::Wish &step) {
-    return record.identity().empty() || step.identity.empty() ? record.restarts() < step.restarts
-                                                              : record.identity() == step.identity;
+    return record.identity().empty() || step.identity.empty()
+               ? record.restarts() < step.restarts + (step.goes_on ? 1 : 0)
+               : record.identity() == step.identity;
 }
 
 } // namespace

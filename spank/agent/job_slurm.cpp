@@ -77,6 +77,12 @@ void Job::handle_slurm() {
 }
 
 void Job::slurm_has_told(const Expected<SlurmJob> &about) {
+    if (is_cut_for_ && about && goes_on_later(*about)) { // that is what its next run goes on from
+        is_cut_for_.reset();
+        is_saved_ = true;
+    } else if (is_cut_for_) {
+        return leave_cut([self = shared_from_this(), about] { self->slurm_has_told(about); });
+    }
     if (!about)
         return save_in_doubt(about.error().message());
     if (!goes_on_later(*about)) {

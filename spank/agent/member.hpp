@@ -49,6 +49,7 @@ class NodeKeeper {
     [[nodiscard]] virtual bool script_rests(const StepKey &key, bool stop) = 0;
     // As of HostAsker.
     virtual void run_again(Rerun rerun) = 0;
+    virtual void script_saved(const StepKey &key) = 0;
     // Null if there is none. What is asked of it is done in the next round.
     [[nodiscard]] virtual LiveNode *find_node(const std::string &name) = 0;
     // The same for who asks nothing of it: it has nothing to do because of that.

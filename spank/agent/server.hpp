@@ -23,7 +23,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace singularity::agent {
@@ -106,7 +108,13 @@ class Server : private NodeKeeper {
             std::map<std::uint32_t, std::uint64_t> read;
         };
         std::vector<Input> inputs;
+        // Checkpoints of its steps, from this run: those that some image of the script may name, and those
+        // that the one that is made names.
+        std::set<std::string> steps_saved;
+        std::set<std::string> steps_named;
     };
+    // Of one script at a time: as many as commands run (../commands).
+    static constexpr std::size_t kStepsLimit = 256;
     // A job that ends with its client, or after an agent's death if he does not come again.
     struct JobTie {
         std::weak_ptr<Client> owner;
@@ -211,6 +219,13 @@ class Server : private NodeKeeper {
     };
     void find_steps(const std::shared_ptr<Client> &client, const FindSteps &request, const Asker &asker);
     void find_next_step(const std::shared_ptr<StepsLook> &look);
+
+    // server_saves.cpp
+    void save_steps(const Client &client, const SaveSteps &request, const Asker &asker);
+    void commands_rest(const std::shared_ptr<Client> &client, const CommandsRest &rest, const Asker &asker);
+    void script_saved(const StepKey &key) override;
+    // Null: there is none of this job.
+    [[nodiscard]] Script *script_of_job(std::uint32_t uid, std::string_view step);
 
     // server_restore.cpp
     void restore(const std::shared_ptr<Client> &client, const Restore &request, node::Descriptors given,

@@ -19,22 +19,18 @@
 
 namespace singularity::agent {
 
-namespace {
-
-constexpr std::size_t kStepsLimit = 256; // as many commands as run at a time (../commands)
-
-} // namespace
-
 bool Server::handle_commands(const std::shared_ptr<Client> &client, const node::Packet &packet, Message type,
                              const Asker &asker) {
     const auto rest = node::decode<CommandsRest>(packet.bytes);
     const auto find = node::decode<FindSteps>(packet.bytes);
     const auto runs = node::decode<StepRuns>(packet.bytes);
     const auto input = node::decode<InputRead>(packet.bytes);
+    const auto save = node::decode<SaveSteps>(packet.bytes);
     const bool good = type == Message::open_door ? node::decode<OpenDoor>(packet.bytes).has_value()
                       : type == Message::watch_saves
                           ? node::decode<WatchSaves>(packet.bytes).has_value()
-                          : rest.has_value() || find.has_value() || runs.has_value() || input.has_value();
+                          : rest.has_value() || find.has_value() || runs.has_value() || input.has_value() ||
+                                save.has_value();
     if (!good)
         return false;
     if (!client->step)
@@ -49,8 +45,10 @@ bool Server::handle_commands(const std::shared_ptr<Client> &client, const node::
         step_runs(*client, runs->number, asker);
     else if (input)
         input_read(*client, *input, asker);
+    else if (save)
+        save_steps(*client, *save, asker);
     else
-        client->step->doors().rest_of(client.get(), *rest, asker);
+        commands_rest(client, *rest, asker);
     return true;
 }
 

@@ -82,7 +82,9 @@ bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Pa
                         .reminds = false,
                         .ended = false,
                         .over = false,
-                        .inputs = {}});
+                        .inputs = {},
+                        .steps_saved = {},
+                        .steps_named = {}});
     return true;
 }
 
@@ -220,7 +222,8 @@ void Server::forget(const Script &script) {
     auto worker =
         Worker::start(options_.places.libraries,
                       WorkForget{.uid = script.uid,
-                                 .prefix = job_name_of_step(script.uid, fmt::format("{}.", script.job))});
+                                 .prefix = job_name_of_step(script.uid, fmt::format("{}.", script.job)),
+                                 .only = {}});
     if (worker)
         forgetting_.push_back(std::move(*worker));
     else if (worker.error().code != Worker::kNotBuilt)

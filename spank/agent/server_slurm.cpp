@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What slurmctld is asked about steps that run here: nodes that are drained are left, and comments of jobs
 // heard.
+#include "job_plan.hpp"
 #include "local/tree.hpp"
 #include "server.hpp"
 
@@ -8,12 +9,22 @@
 
 namespace singularity::agent {
 
+namespace {
+
+// Its name has a number of the script's in place of Slurm's own.
+bool is_saved_with_script(const peers::wire::JobRecord &record) {
+    return record.name() != job_name_of_step(record.user().uid(), record.step());
+}
+
+} // namespace
+
 void Server::look_at_slurm() {
     slurm_watch_.handle([this] { return here_of_slurm(); },
                         [this](std::uint32_t slurm_job) {
                             for (const auto &[name, job] : jobs_->all())
                                 if (const auto of = job_of_step(job->record().step());
-                                    of && *of == slurm_job && job->runs())
+                                    of && *of == slurm_job && job->runs() &&
+                                    !is_saved_with_script(job->record()))
                                     job->checkpoint_for_comment();
                         });
 }

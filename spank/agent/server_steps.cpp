@@ -196,7 +196,8 @@ JobKeeper::Wish wish_of(const Step &step) {
             .of_script = plan.of_script,
             .elastic = step.elastic(),
             .gpus = step.gpus(),
-            .store = plan.store};
+            .store = plan.store,
+            .goes_on = !plan.checkpoint.empty()};
 }
 
 void Server::begin_step(const std::shared_ptr<Step> &step) {
@@ -207,7 +208,7 @@ void Server::begin_step(const std::shared_ptr<Step> &step) {
         return;
     }
     const auto &plan = step->plan();
-    if (!may_be_saved(plan) || (plan.number != 0 && plan.checkpoint.empty()))
+    if (plan.checkpoint.empty() && (!may_be_saved(plan) || plan.number != 0))
         return start_step(*step, {});
     auto finding = find_saved(step);
     if (finding)

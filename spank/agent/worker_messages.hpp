@@ -239,12 +239,13 @@ struct WorkKeepEnd {
         visit(self.job, self.uid, self.gid, self.record, self.store, self.replaces);
     }
 };
-// All checkpoints of a user's jobs whose names begin so, in all stores.
+// All checkpoints of a user's jobs whose names begin so, in all stores; or of them these.
 struct WorkForget {
     static constexpr auto kType = WorkMessage::forget;
     std::uint32_t uid = 0;
     std::string prefix;
-    static void fields(auto &self, auto &visit) { visit(self.uid, self.prefix); }
+    std::vector<std::string> only; // empty: all
+    static void fields(auto &self, auto &visit) { visit(self.uid, self.prefix, self.only); }
 };
 struct WorkFoundJob {
     static constexpr auto kType = WorkMessage::found_job;

@@ -21,6 +21,7 @@ namespace {
 constexpr int kPacketsAtATime = 16;
 constexpr std::chrono::milliseconds kAcceptAgain{100};
 constexpr std::chrono::seconds kEndPatience{5};
+constexpr std::chrono::seconds kFirstPatience{30}; // for those that go on to have their room again
 // Real-time signals do not merge (signal(7)). The kernel has a limit for those that wait, too.
 constexpr std::size_t kHeldLimit = 4096;
 
@@ -185,7 +186,8 @@ void Runner::take(Served &one, node::Packet &packet) {
 
 // One that has ended is signalled no more, unless its step goes on.
 void Runner::signal(Served &one, int number) {
-    const bool waits = one.number != 0 && (one.untold || (one.command && (one.goes_on || withheld_)));
+    const bool waits =
+        one.number != 0 && (one.untold || (one.command && (one.goes_on || withheld_ || one.end_held)));
     if (waits && number > 0 && number < NSIG) {
         hold(one, number);
         return;
@@ -218,6 +220,7 @@ void Runner::run(Served &one, Run &&run, const node::Descriptors &descriptors) {
         one.number = run.number;
         one.input = run.input;
         one.goes_on = !run.checkpoint.empty();
+        one.checkpoint = run.checkpoint;
         one.awaits_step = run.input == Input::pipe;
         setting_.number(run.program.environment, run);
     }
@@ -232,7 +235,7 @@ void Runner::run(Served &one, Run &&run, const node::Descriptors &descriptors) {
 
 // One that was sent away has ended, and the node was not saved after all, or not yet.
 bool Runner::is_to_come_again(Served &one, const Run &run) {
-    if ((withheld_ || is_in_doubt()) && ends_with_its_step(run.path)) {
+    if ((withheld_ || is_in_doubt() || waits_for_others(run.number)) && ends_with_its_step(run.path)) {
         answer(one, Again{});
         return true;
     }
@@ -257,11 +260,14 @@ void Runner::hear_of_step(Served &one, const RealCommand &command) {
 void Runner::look_after(Served &one) {
     if (one.command && one.awaits_step)
         hear_of_step(one, *one.command);
+    if (one.command && awaited_.contains(one.number) && one.command->has_begun_step())
+        awaited_.erase(one.number);
     auto end = one.command ? one.command->reap() : std::nullopt;
     if (!end)
         return;
     one.began_step = one.command->has_begun_step();
     one.command.reset();
+    awaited_.erase(one.number);
     if (one.answered)
         return;
     if (auto *const refused = std::get_if<Refused>(&*end); refused != nullptr) {
@@ -270,7 +276,7 @@ void Runner::look_after(Served &one) {
     }
     const auto &ended = std::get<Ended>(*end);
     const bool is_in_doubt = one.number != 0 && !one.began_step && ended.status != 0;
-    if (is_in_doubt || (withheld_ && ends_with_its_step(one.path)))
+    if (is_in_doubt || one.end_held || (withheld_ && ends_with_its_step(one.path)))
         one.untold = ended;
     else
         answer(one, ended);
@@ -318,7 +324,12 @@ std::vector<Runner::Running> Runner::running() const {
                        .stand_in = one.stand_in,
                        .answered = one.answered,
                        .may_go_on = one.number != 0,
-                       .over = one.untold.has_value()};
+                       .over = one.untold.has_value(),
+                       .number = one.number,
+                       .began_step = one.command ? one.command->has_begun_step() : one.began_step,
+                       .input = one.input,
+                       .checkpoint = one.checkpoint,
+                       .kept_from = one.kept_from};
     });
     return out;
 }
@@ -329,12 +340,14 @@ bool Runner::has_child(pid_t pid) const {
 }
 
 bool Runner::withholds() const {
-    return std::ranges::any_of(served_, [](const Served &one) { return one.untold.has_value(); });
+    return std::ranges::any_of(served_, [](const Served &one) { return one.untold && !one.end_held; });
 }
 
 void Runner::deliver() {
     withheld_ = false;
     for (Served &one : served_) {
+        if (one.end_held)
+            continue;
         if (const auto ended = std::exchange(one.untold, std::nullopt))
             answer(one, *ended);
         if (one.command && !one.goes_on)
@@ -416,6 +429,52 @@ void Runner::send_away(const std::map<std::uint32_t, SavedStep> &steps) {
         sent_away_.insert_or_assign(one.number, *untold);
         answer(one, GoesOn{.checkpoint = saved.checkpoint, .signals = one.signals, .read = saved.read});
     }
+}
+
+void Runner::hold_end(std::uint32_t number) {
+    for (Served &one : served_)
+        if (one.number == number && !one.answered)
+            one.end_held = true;
+}
+
+bool Runner::send_back(std::uint32_t number, const SavedStep &saved) {
+    for (Served &one : served_) {
+        if (one.number != number || !one.end_held || !one.untold)
+            continue;
+        hear_the_last(one);
+        if (!has_its_input(one, saved))
+            return false;
+        one.end_held = false;
+        one.untold.reset();
+        awaited_.insert_or_assign(number, saved.checkpoint);
+        awaited_until_ = Deadline::after(kFirstPatience);
+        answer(one, GoesOn{.checkpoint = saved.checkpoint, .signals = one.signals, .read = saved.read});
+    }
+    return true;
+}
+
+void Runner::tell_end(std::uint32_t number) {
+    for (Served &one : served_) {
+        if (one.number != number || !std::exchange(one.end_held, false))
+            continue;
+        if (withheld_)
+            continue;
+        if (const auto ended = std::exchange(one.untold, std::nullopt))
+            answer(one, *ended);
+        else if (one.command && !one.goes_on)
+            signal_again(one);
+    }
+}
+
+std::vector<std::string> Runner::awaited() const {
+    std::vector<std::string> out;
+    for (const auto &[number, checkpoint] : awaited_)
+        out.push_back(checkpoint);
+    return out;
+}
+
+bool Runner::waits_for_others(std::uint32_t number) const {
+    return !awaited_.empty() && !awaited_.contains(number) && awaited_until_ && !awaited_until_->expired();
 }
 
 void Runner::hang_up_all() {

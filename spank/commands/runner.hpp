@@ -83,7 +83,12 @@ class Runner {
         pid_t stand_in = 0;    // as this process sees it; 0: it has hung up
         bool answered = false; // finally
         bool may_go_on = false;
-        bool over = false; // it has ended, and its stand-in has not been told
+        bool over = false;        // it has ended, and its stand-in has not been told
+        std::uint32_t number = 0; // of one that may go on
+        bool began_step = false;
+        Input input = Input::nothing;
+        std::string checkpoint;      // from which it was begun; empty: from none
+        std::uint64_t kept_from = 0; // of its input: what was before that cannot be sent again
     };
     // What keeps the runner from rest, for messages.
     [[nodiscard]] std::vector<Running> running() const;
@@ -111,6 +116,18 @@ class Runner {
     // Those that come here hear of the ends that were withheld.
     void send_away(const std::map<std::uint32_t, SavedStep> &steps);
 
+    // Of a step that is to be saved while all others run on: from now on its end is withheld, and signals
+    // wait, until it is known what becomes of it.
+    void hold_end(std::uint32_t number);
+    // It has ended because it was saved: its stand-in is to come again, and the srun is begun again from
+    // there. Until those have come, no other takes their room, for some seconds at most. False: its input is
+    // not known to be there.
+    [[nodiscard]] bool send_back(std::uint32_t number, const SavedStep &saved);
+    // It runs on, or has ended by itself.
+    void tell_end(std::uint32_t number);
+    // What stand-ins that were sent back, and have not come again, go on from.
+    [[nodiscard]] std::vector<std::string> awaited() const;
+
     // A step that goes on has run all the time for whoever signals it. Until it does again, signals wait: the
     // numbers of those for which some do.
     [[nodiscard]] std::vector<std::uint32_t> signalled_steps() const;
@@ -131,7 +148,9 @@ class Runner {
         std::uint32_t number = 0;           // of one that may go on
         Input input = Input::nothing;
         std::uint64_t kept_from = 0; // of the input
+        std::string checkpoint;      // from which its step goes on
         bool began_step = false;
+        bool end_held = false;             // as hold_end says
         bool awaits_step = false;          // the stand-in, for its input
         bool deaf = false;                 // nothing can come from the socket any more, as hear_the_last says
         bool goes_on = false;              // and its step does not run yet, as far as is known
@@ -146,6 +165,7 @@ class Runner {
     void take(Served &one, node::Packet &packet);
     void run(Served &one, Run &&run, const node::Descriptors &descriptors);
     [[nodiscard]] bool is_to_come_again(Served &one, const Run &run);
+    [[nodiscard]] bool waits_for_others(std::uint32_t number) const;
     void signal(Served &one, int number);
     void signal_again(Served &one);
     static void hold(Served &one, int number);
@@ -162,8 +182,10 @@ class Runner {
     Setting setting_;
     UniqueFd listening_;
     std::list<Served> served_;
-    std::map<std::uint32_t, Ended> sent_away_; // by number
-    std::optional<Deadline> accept_again_at_;  // this process has no descriptors left for now
+    std::map<std::uint32_t, Ended> sent_away_;     // by number
+    std::map<std::uint32_t, std::string> awaited_; // checkpoints, by number
+    std::optional<Deadline> awaited_until_;
+    std::optional<Deadline> accept_again_at_; // this process has no descriptors left for now
     bool paused_ = false;
     bool withheld_ = false;
 };

@@ -60,6 +60,7 @@ void CommandSide::watch(std::vector<pollfd> &fds) const {
 std::optional<Deadline> CommandSide::next_deadline() const {
     std::optional<Deadline> out = rest_until_;
     for (const auto &one : {door_again_at_, withheld_until_, steps_until_, ask_again_at_,
+                            together_ ? together_->next_deadline() : std::nullopt,
                             runner_ ? runner_->next_deadline() : std::nullopt})
         if (one && (!out || one->when() < out->when()))
             out = one;
@@ -75,6 +76,10 @@ void CommandSide::work() {
     }
     if (runner_)
         runner_->work();
+    if (together_)
+        together_->work();
+    if (together_ && together_->resolved() && !rest_until_)
+        together_.reset();
     hear();
     look_at_signals();
     look_at_rest();
@@ -115,6 +120,8 @@ void CommandSide::connected(std::shared_ptr<agent::Client> client) {
         asked->reset();
     rest_until_.reset();
     steps_until_.reset();
+    if (together_)
+        together_->reconnected();
     ask_for_door();
 }
 
@@ -169,6 +176,7 @@ void CommandSide::hear() {
         rest_until_ = Deadline::after(kCommandPatience);
         steps_until_.reset();
         const auto &begun = *begins;
+        may_save_steps_ = begun && begun->reply.saves && !begun->reply.ends && steps_ && !withheld_;
         if (begun && begun->reply.ends && steps_ && withheld_)
             steps_until_ = Deadline::after(kStepPatience);
     }
@@ -205,7 +213,9 @@ void CommandSide::open(agent::Answered<agent::Door> door) {
 std::string CommandSide::why_not_saved_with(const commands::Runner::Running &one) const {
     const auto name = std::filesystem::path(one.path).filename().native();
     std::string why = "nothing is saved as long as it runs";
-    if (goes_on(one) && !steps_until_)
+    if (goes_on(one) && may_save_steps_)
+        why = fmt::format("it has not begun a step within {} seconds", kCommandPatience.count());
+    else if (goes_on(one) && !steps_until_)
         why = "it can be saved only when its step ends with that";
     else if (goes_on(one) && steps_until_)
         why = timeout_error(*steps_until_, "the end of its step").message();
@@ -217,9 +227,12 @@ std::string CommandSide::why_not_saved_with(const commands::Runner::Running &one
 void CommandSide::look_at_rest() {
     if (!rest_until_ || !runner_)
         return;
+    if (together_ && may_save_steps_)
+        return look_at_together();
     std::string trouble;
     bool only_for_now = false;
     bool waits = false;
+    bool together = false;
     if (has_seen_an_end_)
         trouble = "Slurm has ended a step that was begun in this one, and the program has seen that";
     for (const auto &one : runner_->running()) {
@@ -230,6 +243,11 @@ void CommandSide::look_at_rest() {
             std::ranges::find(commands::kStepCommands, name) != commands::kStepCommands.end();
         if (goes_on(one) && steps_until_ && !steps_until_->expired()) {
             waits = waits || !one.over;
+        } else if (is_saved_together(one) && !rest_until_->expired()) {
+            waits = waits || !one.began_step || one.over;
+            together = true;
+        } else if (may_save_steps_ && !is_step && !rest_until_->expired()) {
+            waits = true; // before any step is stopped
         } else if (is_step || rest_until_->expired()) {
             only_for_now = goes_on(one) && !steps_until_ && (trouble.empty() || only_for_now);
             trouble = why_not_saved_with(one);
@@ -241,11 +259,28 @@ void CommandSide::look_at_rest() {
     }
     if (waits || (steps_until_ && !sends_steps_away(*runner_)))
         return;
+    if (together) {
+        together_.emplace(line_, *runner_, *steps_);
+        together_->work();
+        return;
+    }
     const auto &until = steps_until_ ? *steps_until_ : *rest_until_;
     if (runner_->at_rest())
         rest({});
     else if (until.expired())
         rest(timeout_error(until, "one of Slurm's commands to hang up").message());
+}
+
+// While both run on.
+bool CommandSide::is_saved_together(const commands::Runner::Running &one) const {
+    return may_save_steps_ && goes_on(one);
+}
+
+void CommandSide::look_at_together() {
+    if (!together_->trouble().empty())
+        rest(fmt::format("its steps cannot be saved with it: {}", together_->trouble()), true);
+    else if (together_->resolved() && runner_->at_rest())
+        rest({});
 }
 
 // Whether none waits for the end of a step any more.
@@ -266,10 +301,16 @@ bool CommandSide::sends_steps_away(commands::Runner &runner) {
     const auto &there = *found;
     if (!there)
         return false;
+    // From which a step has run on since then, in this run: it was not saved again.
+    const auto running = runner.running();
+    const auto is_old = [&](std::uint32_t number, const std::string &checkpoint) {
+        return std::ranges::any_of(
+            running, [&](const auto &one) { return one.number == number && one.checkpoint == checkpoint; });
+    };
     std::map<std::uint32_t, commands::SavedStep> saved;
     const auto &[all, inputs] = there->reply;
     for (std::size_t at = 0; at < std::min({sought_.size(), all.size(), inputs.size()}); ++at)
-        if (!all[at].empty())
+        if (!all[at].empty() && !is_old(sought_[at], all[at]))
             saved.emplace(sought_[at], commands::SavedStep{.checkpoint = all[at], .read = inputs[at].bytes});
     runner.send_away(saved);
     const auto left = runner.untold_steps();
@@ -287,7 +328,11 @@ bool CommandSide::sends_steps_away(commands::Runner &runner) {
 void CommandSide::rest(std::string trouble, bool only_for_now) {
     rest_until_.reset();
     steps_until_.reset();
-    resting_ = line_.ask(agent::CommandsRest{.trouble = std::move(trouble), .only_for_now = only_for_now});
+    may_save_steps_ = false;
+    resting_ =
+        line_.ask(agent::CommandsRest{.trouble = std::move(trouble),
+                                      .only_for_now = only_for_now,
+                                      .named = runner_ ? runner_->awaited() : std::vector<std::string>()});
 }
 
 } // namespace singularity::task

@@ -6,6 +6,7 @@
 #include "agent_line.hpp"
 #include "commands/runner.hpp"
 #include "companion.hpp"
+#include "steps_save.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -19,15 +20,10 @@ namespace singularity::task {
 
 class CommandSide : public Companion {
   public:
-    // Of a rank that is saved together with the steps that it has begun.
-    struct Steps {
-        std::uint32_t restarts = 0; // of the job, in this run
-        std::string store;
-    };
-    // adapt: makes of an environment in the node one outside of it. steps: nothing where a save does not wait
-    // for any.
+    // adapt: makes of an environment in the node one outside of it. steps: of a rank that is saved together
+    // with the steps that it has begun; nothing where a save does not wait for any.
     explicit CommandSide(std::function<void(std::vector<std::string> &environment)> adapt,
-                         std::optional<Steps> steps = {})
+                         std::optional<ScriptSteps> steps = {})
         : adapt_(std::move(adapt)), steps_(std::move(steps)) {}
 
     void watch(std::vector<pollfd> &fds) const override;
@@ -54,12 +50,14 @@ class CommandSide : public Companion {
     [[nodiscard]] bool goes_on(const commands::Runner::Running &one) const {
         return steps_.has_value() && one.may_go_on;
     }
+    [[nodiscard]] bool is_saved_together(const commands::Runner::Running &one) const;
+    void look_at_together();
     [[nodiscard]] std::string why_not_saved_with(const commands::Runner::Running &one) const;
     [[nodiscard]] bool sends_steps_away(commands::Runner &runner);
     void rest(std::string trouble, bool only_for_now = false);
 
     std::function<void(std::vector<std::string> &environment)> adapt_;
-    std::optional<Steps> steps_;
+    std::optional<ScriptSteps> steps_;
     AgentLine line_;
     std::optional<commands::Runner> runner_; // once there is a door
     Asked door_;
@@ -67,6 +65,8 @@ class CommandSide : public Companion {
     Asked resting_;
     Asked finding_;
     std::vector<std::uint32_t> sought_; // steps
+    std::optional<StepsSave> together_;
+    bool may_save_steps_ = false; // in the save that has begun
     // Whether a step that goes on runs, for which a signal waits.
     Asked running_;
     std::uint32_t signalled_ = 0;           // step

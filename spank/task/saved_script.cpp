@@ -5,12 +5,15 @@
 #include "agent_line.hpp"
 #include "command_environment.hpp"
 #include "command_side.hpp"
+#include "common/text.hpp"
 #include "companion.hpp"
+#include "environment.hpp"
 #include "script.hpp"
 #include "step_request.hpp"
 #include "variables.hpp"
 #include "wrapper.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
@@ -28,13 +31,13 @@ namespace {
 // What the agent must know of a script beside its rank, and its commands.
 class ScriptSide : public Companion {
   public:
-    ScriptSide(std::uint32_t restarts, std::string store, std::vector<std::string> own, std::uint32_t gpus)
-        : restarts_(restarts),
+    ScriptSide(ScriptSteps steps, std::vector<std::string> own, std::uint32_t gpus)
+        : restarts_(steps.restarts),
           commands_(
-              [restarts, own = std::move(own), gpus](std::vector<std::string> &environment) {
+              [restarts = steps.restarts, own = std::move(own), gpus](std::vector<std::string> &environment) {
                   adapt_environment(environment, own, restarts > 0, gpus);
               },
-              CommandSide::Steps{.restarts = restarts, .store = std::move(store)}) {}
+              std::move(steps)) {}
 
     void watch(std::vector<pollfd> &fds) const override { commands_.watch(fds); }
     [[nodiscard]] std::optional<Deadline> next_deadline() const override { return commands_.next_deadline(); }
@@ -142,10 +145,17 @@ Expected<int> run_saved_script(const std::filesystem::path &socket, std::uint32_
     const auto restarts = request->join.restarts;
     if (auto seen = see_to_outputs(restarts); !seen)
         std::cerr << "singularity-task: " << seen.error().message() << '\n';
-    for (const auto *const name : {kEveryVariable, kStoreVariable})
+    for (const auto *const name : {kEveryVariable, kStoreVariable, kHostsVariable})
         unsetenv(name);
     setenv(kOfScriptVariable, kSavedScript, 1);
-    ScriptSide side(restarts, request->join.store, std::move(own), gpus);
+    ScriptSteps steps{.restarts = restarts, .store = request->join.store, .hosts = request->join.hosts};
+    if (const auto hosts = value_of(own, kHostsVariable))
+        for (const auto host : parts_of(*hosts))
+            steps.hosts.emplace_back(host);
+    std::ranges::sort(steps.hosts);
+    const auto [twice, end] = std::ranges::unique(steps.hosts);
+    steps.hosts.erase(twice, end);
+    ScriptSide side(std::move(steps), std::move(own), gpus);
     auto status = run_rank(socket, std::move(request->join), command, side);
     side.end();
     // As of any script that Slurm ends: one that forgets why must not call it well.

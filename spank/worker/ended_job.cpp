@@ -3,6 +3,7 @@
 #include "jobs.hpp"
 #include "saving.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <functional>
@@ -58,7 +59,10 @@ Expected<void> remove_from(const std::filesystem::path &directory, const agent::
         return {};
     if (!opened)
         return propagate(opened);
-    return remove_all(*opened, job.uid, [&](const auto &one) { return one.job.starts_with(job.prefix); });
+    return remove_all(*opened, job.uid, [&](const auto &one) {
+        return one.job.starts_with(job.prefix) &&
+               (job.only.empty() || std::ranges::find(job.only, one.id) != job.only.end());
+    });
 }
 
 Expected<agent::ImageReport> remove(const agent::WorkForget &job) {

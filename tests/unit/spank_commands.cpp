@@ -564,6 +564,44 @@ void who_was_sent_away_hears_of_the_end_that_was_withheld(void **) {
     assert_int_equal(script.number, 0); // nothing was run
 }
 
+// Script and step are saved, and both run on.
+void a_step_that_was_saved_is_begun_again_by_the_same_runner(void **) {
+    const Scratch scratch;
+    OfScript script(scratch);
+    StandIn one;
+    const auto again = scratch.path / "again";
+    script.run(one, scratch,
+               "printf x >&3; [ -e " + again.native() + " ] && exit 4; touch " + again.native() + "; exit 0");
+    until(script.runner, [&] { return script.number != 0; }, "a command");
+    script.runner.hold_end(script.number);
+    script.await_untold();
+    script.runner.deliver(); // of no concern to it
+    assert_false(script.runner.withholds());
+    assert_false(script.runner.at_rest());
+    script.runner.pause();
+    assert_true(script.runner.send_back(script.number, kSaved));
+    rests(script.runner);
+    assert_true(script.runner.awaited() == std::vector<std::string>{kSaved.checkpoint});
+    script.checkpoint.clear();
+    script.runner.open(scratch.listen());
+    expect_exit(script.runner, one, 4);
+    expect_equal(script.checkpoint, kSaved.checkpoint);
+    assert_true(script.runner.awaited().empty());
+}
+
+void an_end_that_was_held_is_told_when_it_is_known_what_it_means(void **) {
+    const Scratch scratch;
+    OfScript script(scratch);
+    StandIn one;
+    script.run(one, scratch, "printf x >&3; exit 7");
+    until(script.runner, [&] { return script.number != 0; }, "a command");
+    script.runner.hold_end(script.number);
+    script.await_untold();
+    assert_false(one.ended());
+    script.runner.tell_end(script.number);
+    expect_exit(script.runner, one, 7);
+}
+
 void signals_wait_for_a_step_that_goes_on(void **) {
     const Scratch scratch;
     StandIn one;
@@ -981,6 +1019,8 @@ int main() {
         cmocka_unit_test(a_step_that_was_saved_goes_on),
         cmocka_unit_test(a_step_that_has_not_begun_begins_later),
         cmocka_unit_test(who_was_sent_away_hears_of_the_end_that_was_withheld),
+        cmocka_unit_test(a_step_that_was_saved_is_begun_again_by_the_same_runner),
+        cmocka_unit_test(an_end_that_was_held_is_told_when_it_is_known_what_it_means),
         cmocka_unit_test(signals_wait_for_a_step_that_goes_on),
         cmocka_unit_test(signals_wait_from_the_end_of_a_step_until_it_runs_again),
         cmocka_unit_test(what_a_command_says_of_its_step_is_only_that),

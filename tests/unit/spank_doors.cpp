@@ -73,7 +73,7 @@ class Wrapper {
         assert_true(hears_nothing());
     }
     void rest(Doors &doors, const std::string &trouble = {}) {
-        doors.rest_of(this, {.trouble = trouble}, asker());
+        doors.rest_of(this, {.trouble = trouble, .only_for_now = false, .named = {}}, asker());
     }
 
   private:
@@ -233,7 +233,7 @@ void steps_rest_only_for_the_last_save(void **) {
     Wish save;
     doors.rest(Doors::For::save, save.then());
     assert_false(one.begins()->ends);
-    doors.rest_of(&one, {.trouble = "a step runs", .only_for_now = true}, one.asker());
+    doors.rest_of(&one, {.trouble = "a step runs", .only_for_now = true, .named = {}}, one.asker());
     assert_true(save.outcome && !save.outcome->has_value());
     assert_int_equal(save.outcome->error().code, JobSave::kStepRuns);
     assert_false(JobSave::is_unsavable(JobSave::kStepRuns));
@@ -252,6 +252,22 @@ void steps_rest_only_for_the_last_save(void **) {
     doors.rest(Doors::For::save, again.then(), true);
     doors.watch(&one, one.asker());
     assert_true(one.begins()->ends);
+}
+
+// A look at what could be saved stops no step.
+void they_know_whether_anything_is_saved(void **) {
+    for (const auto what : {Doors::For::save, Doors::For::check}) {
+        const Folders folders;
+        Doors doors("47.0");
+        Wrapper one;
+        one.begin(doors, folders);
+        Wish wish;
+        doors.rest(what, wish.then());
+        assert_int_equal(one.begins()->saves, what == Doors::For::save);
+        const auto until = doors.until()->when();
+        doors.wait_longer();
+        assert_true(doors.until()->when() > until);
+    }
 }
 
 void a_save_that_is_given_up_is_told_so(void **) {
@@ -297,6 +313,7 @@ int main() {
         cmocka_unit_test(what_does_not_rest_is_said_and_goes_on),
         cmocka_unit_test(a_save_and_a_check_do_not_disturb_each_other),
         cmocka_unit_test(steps_rest_only_for_the_last_save),
+        cmocka_unit_test(they_know_whether_anything_is_saved),
         cmocka_unit_test(a_save_that_is_given_up_is_told_so),
         cmocka_unit_test(who_serves_none_says_nothing_about_rest),
     };

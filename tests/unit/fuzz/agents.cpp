@@ -478,8 +478,8 @@ std::vector<Parser> parsers() {
                     Ended, Lent, Nodes, Failed, Checkpoint, Restore, Progress, Imaged, RunJob, JobMade,
                     FollowJob, JobNews, ListJobs, Jobs, SignalJob, DestroyJob, TieJob, CutJob, JoinStep,
                     Joined, WaitRank, RankEnded, SignalRank, BeginScript, HoldScript, ScriptFate, OpenDoor,
-                    Door, WatchSaves, SaveBegins, CommandsRest, FindSteps, FoundSteps, StepRuns, InputRead>(
-            all, "agent");
+                    Door, WatchSaves, SaveBegins, CommandsRest, FindSteps, FoundSteps, StepRuns, InputRead,
+                    SaveSteps, SavedSteps>(all, "agent");
         add_packets<WorkSave, WorkRestore, WorkRecover, WorkGiven, WorkGo, WorkKeep, WorkFound, WorkBorn,
                     WorkRunning, WorkFinished, WorkFailed, WorkStepped, WorkHeld, WorkRound, WorkReports,
                     WorkStep, WorkPart, WorkSaveJob, WorkBegun, WorkParts, WorkSettleJob, WorkKeepEnd,

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Checkpoints of batch scripts that are saved themselves, while sruns run in them and all of it runs on: script and steps are one cut."""
+
+import re
+
+import pytest
+from conftest import elastic_up
+from elastic import PATIENCE, TIME_TO_SAVE, assert_clean
+from faults import agent_log, stop_worker
+from test_lifecycle import EVERY, OFTEN, output, requeue
+from test_scripts import COUNT, counted, counts, has, lines, node_of, shared, submit, wait_output
+from virtualcluster.errors import wait_for
+
+NUMBERS = 150
+
+
+@pytest.fixture
+def cluster(release):
+    with elastic_up(release, OFTEN + "  look_every: 1s\n", nodes=2, conf={"SlurmdTimeout": "20", **TIME_TO_SAVE}) as made:
+        made.controller.run(["sh", "-c", "printf %s \"$1\" > /shared/count.py", "sh", COUNT])
+        yield made
+
+
+def stored(cluster, job, what=r"\d{10}"):
+    """Ids of the checkpoints of the script's steps, or of the script."""
+    listing = cluster.host("n1").run(["singularityctl", "store", "ls"], check=False).stdout  # there is none before the first
+    return [line.split()[0] for line in listing.splitlines() if re.search(rf"-s{job}-{what}\s", line)]
+
+
+def until_saved(cluster, job, more_than=()):
+    """The script has a checkpoint, with srun in it, that is not one of these. All of them."""
+    def found():
+        own = stored(cluster, job, "batch")
+        return own if set(own) - set(more_than) else None
+    return wait_for(found, PATIENCE, f"a checkpoint of the script of job {job}:\n{output(cluster, job)}")
+
+
+def lose_node(cluster, job):
+    """Its power: what it has not made durable is lost."""
+    cluster.kill(node_of(cluster, job))
+    wait_for(lambda: cluster.job(job)["Restarts"] == "1" and cluster.job(job)["JobState"] == "RUNNING", PATIENCE, "the job to be run again")
+
+
+def once(text, name, numbers=NUMBERS, ranks=1):
+    assert sorted(text.splitlines()) == counted(name, ranks=ranks, numbers=numbers), text
+
+
+def count(name, options="", numbers=NUMBERS):
+    return counts(name, options).rsplit(" ", 1)[0] + f" {numbers}"
+
+
+# Files that the script has open are as they were at the cut; what had not begun yet is of no interest.
+LONG = ("set -e", "mkdir /shared/run-$SLURM_JOB_ID", "cd /shared/run-$SLURM_JOB_ID", "exec 7> seven", "echo before >&7")
+
+
+def test_a_script_whose_node_dies_goes_on_with_its_steps(cluster):
+    """Two sruns beside each other, of which one writes into a pipe, and a third after them."""
+    job = submit(cluster, *LONG, f"({count('piped', '--exact --mem=100 -n1')} | tee tee >/dev/null) &", f"{count('filed', '--exact --mem=100 -n1')} > file &", "wait",
+                 "echo after >&7", count("last", "-n1", 5) + " > last", "echo over", options=("-N1", "-n2", EVERY))
+    for name in ("tee", "file"):
+        wait_for(lambda name=name: has(cluster, job, name, " 0 20\n"), PATIENCE, f"{name}:\n{output(cluster, job)}")
+    first = until_saved(cluster, job)
+    until_saved(cluster, job, first)
+    lose_node(cluster, job)
+    cluster.wait_job(job, seconds=2 * PATIENCE)
+    assert "begins anew" not in output(cluster, job), output(cluster, job)
+    assert lines(cluster, job) == ["over"], output(cluster, job)
+    once(shared(cluster, job, "tee"), "piped")
+    once(shared(cluster, job, "file"), "filed")
+    once(shared(cluster, job, "last"), "last", 5)
+    assert shared(cluster, job, "seven") == "before\nafter\n"
+
+
+def test_a_step_on_other_hosts_is_saved_with_its_script(cluster):
+    """One whose first host is not the script's, and one on both. It is asked for, and all runs on."""
+    job = submit(cluster, *LONG, f"{count('there', '--exact --mem=100 -N1 -n1 -r1')} > there &", f"{count('both', '--exact --mem=100 -N2 -n2')} > both &", "wait", "echo over",
+                 options=("-N2", "--ntasks-per-node=2", "--singularity-checkpoint-every=off"))
+    for name in ("there", "both"):
+        wait_for(lambda name=name: has(cluster, job, name, " 0 5\n"), PATIENCE, f"{name}:\n{output(cluster, job)}")
+    cluster.slurm("singularityctl", "checkpoint", str(job))
+    steps = stored(cluster, job)
+    assert len(steps) == 2 and len(stored(cluster, job, "batch")) == 1
+    for name in ("there", "both"):
+        wait_for(lambda name=name: has(cluster, job, name, " 0 50\n"), PATIENCE, f"{name}:\n{output(cluster, job)}")
+    # What only the image before names goes when there is another.
+    cluster.slurm("singularityctl", "checkpoint", str(job))
+    wait_for(lambda: len(stored(cluster, job)) == 2 and not set(stored(cluster, job)) & set(steps), PATIENCE, f"the old ones of {steps} to go")
+    requeue(cluster, job)
+    cluster.wait_job(job, seconds=2 * PATIENCE)
+    assert lines(cluster, job) == ["over"], output(cluster, job)
+    once(shared(cluster, job, "there"), "there")
+    once(shared(cluster, job, "both"), "both", ranks=2)
+    assert_clean(cluster)
+
+
+def test_steps_that_end_and_begin_while_they_are_saved(cluster):
+    """Short ones, one after the other beside a long one: each ends as it would, and none runs twice."""
+    job = submit(cluster, *LONG, f"{count('long', '--exact --mem=100 -n1')} > long &",
+                 "for n in $(seq 60); do srun --exact --mem=100 -n1 sh -c \"echo short $n; exit $((n % 3))\" || echo failed $n; done > short", "wait", "echo over",
+                 options=("-N1", "-n2", EVERY))
+    cluster.wait_job(job, seconds=3 * PATIENCE)
+    assert lines(cluster, job) == ["over"], output(cluster, job)
+    expected = [line for n in range(1, 61) for line in [f"short {n}"] + [f"failed {n}"] * (n % 3 != 0)]
+    assert shared(cluster, job, "short").splitlines() == expected
+    once(shared(cluster, job, "long"), "long")
+    assert_clean(cluster)
+    assert re.search(rf"-s{job}-batch: saved in", "".join(agent_log(cluster, host.name) for host in cluster.nodes)), output(cluster, job)
+
+
+def test_a_step_that_cannot_be_saved_keeps_all_running(cluster):
+    """It is said once, with the reason."""
+    job = submit(cluster, *LONG, f"{count('other', '--exact --mem=100 -n1')} > other &",
+                 "srun --exact --mem=100 -n1 --singularity-off sh -c 'echo step; until [ -e /shared/ends ]; do sleep 0.1; done'", "wait", "echo over", options=("-N1", "-n2", EVERY))
+    said = "singularity-task: no checkpoint is made now: "
+    wait_for(lambda: said in output(cluster, job), PATIENCE, output(cluster, job))
+    wait_for(lambda: has(cluster, job, "other", " 0 40\n"), PATIENCE, output(cluster, job))
+    assert not stored(cluster, job, "batch")
+    cluster.controller.run("touch /shared/ends")
+    cluster.wait_job(job, seconds=2 * PATIENCE)
+    assert output(cluster, job).count(said) == 1
+    assert lines(cluster, job) == ["step", "over"], output(cluster, job)
+    once(shared(cluster, job, "other"), "other")
+
+
+@pytest.mark.parametrize("who", ["worker", "agent"])
+def test_a_death_while_they_are_saved_leaves_one_set(cluster, who):
+    """kill -9, again and again: all runs on, or goes on from one cut of script and steps."""
+    job = submit(cluster, *LONG, f"({count('piped', '--exact --mem=100 -n1')} | tee tee >/dev/null) &", f"{count('filed', '--exact --mem=100 -n1')} > file &", "wait", "echo over",
+                 options=("-N1", "-n2", EVERY))
+    wait_for(lambda: has(cluster, job, "tee", " 0 5\n"), PATIENCE, output(cluster, job))
+    until_saved(cluster, job)
+    host = node_of(cluster, job)
+    for _ in range(4):
+        stop_worker(cluster, host)
+        if who == "worker":
+            cluster.host(host).run("kill -KILL $(grep -l '^singularity-wor' /proc/[0-9]*/comm | cut -d/ -f3)", check=False)
+        else:
+            cluster.stop_daemon(host, "singularityd", "KILL")
+            cluster.host(host).run("kill -CONT $(grep -l '^singularity-wor' /proc/[0-9]*/comm | cut -d/ -f3)", check=False)
+            cluster.start_agents(host)
+    lose_node(cluster, job)
+    cluster.wait_job(job, seconds=3 * PATIENCE)
+    assert [line for line in lines(cluster, job) if not line.startswith("singularity-task:")][-1:] == ["over"], output(cluster, job)
+    once(shared(cluster, job, "tee"), "piped")
+    once(shared(cluster, job, "file"), "filed")
