@@ -298,8 +298,8 @@ Expected<ImageMounts> open_image(const Room &room, const Spec &spec, const Image
     if (mkdir(room.image().c_str(), 0755) != 0 && errno != EEXIST)
         return std::unexpected(errno_error("make", room.image().native()));
     std::optional<Served> served;
-    if (named->squashfs) {
-        auto mounted = Served::mount(room, spec, named->file, *named->squashfs, server);
+    if (const auto offset = named->squashfs) {
+        auto mounted = Served::mount(room, spec, named->file, *offset, server);
         if (!mounted)
             return propagate(mounted);
         served.emplace(std::move(*mounted));
