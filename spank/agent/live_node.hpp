@@ -22,6 +22,7 @@
 #include "task_log.hpp"
 #include "worker.hpp"
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -38,6 +39,7 @@ namespace singularity::agent {
 struct GivenTask {
     node::Descriptors streams; // those that its record names
     std::vector<char> cpus;    // as of node::Program
+    std::string cgroups = {};  // where its processes are; empty: where the node is
 };
 // By the tasks' numbers, or, as number 0, for all.
 using GivenTasks = std::map<std::uint32_t, GivenTask>;
@@ -100,8 +102,10 @@ class LiveNode {
     [[nodiscard]] std::optional<Deadline> next_deadline() const;
     void handle();
 
+    // live_node_start.cpp. cgroups: of the task, /proc/PID/cgroup; empty: where the node is.
+    void start(node::Program program, node::Descriptors descriptors, const Asker &asker,
+               std::string cgroups = {});
     // live_node_tasks.cpp
-    void start(node::Program program, node::Descriptors descriptors, const Asker &asker);
     // alone: not to the task's process group, but only to the process that was started. While the node is
     // saved it waits, as for any process that is stopped.
     void signal(const Signal &request, const Asker &asker, bool alone = false);
@@ -171,6 +175,14 @@ class LiveNode {
         bool alone = false;
     };
 
+    // What is to be started in cgroups of its own.
+    struct Start {
+        node::Program program;
+        node::Descriptors descriptors;
+        Asker asker;
+        std::string cgroups;
+    };
+
     // One that is over is still there until its worker has ended.
     struct Checking {
         Worker worker;
@@ -215,6 +227,11 @@ class LiveNode {
     void ask_bytes(std::uint32_t token, const std::string &bytes,
                    std::function<void(const node::Packet &)> on_reply,
                    std::function<void(const Error &)> on_error, std::span<const int> descriptors);
+
+    // live_node_start.cpp
+    void start_here(node::Program program, node::Descriptors descriptors, const Asker &asker);
+    void start_next();
+    [[nodiscard]] Expected<void> move_init(const std::string &cgroups);
 
     // live_node_tasks.cpp
     void answer_waiters(std::uint32_t task);
@@ -286,6 +303,10 @@ class LiveNode {
     std::map<std::uint32_t, Task> tasks_;
     std::vector<Waiter> waiters_;
     std::vector<HeldSignal> held_signals_; // until it runs
+    std::deque<Start> starts_;             // one after the other
+    bool starting_ = false;                // the one that was the first of them
+    bool looking_at_starts_ = false;
+    std::string home_; // init's own cgroups, while it is in those of a task that it starts
     std::vector<Asker> destroyers_;
 };
 

@@ -55,10 +55,13 @@ Expected<void> LiveNode::begin_saving(bool go_on, bool periodic, const PartPlan 
                  .part_of = {},
                  .ranks = {},
                  .tasks = {},
+                 .numbers = {},
                  .store = {}};
     for (const auto &[id, task] : tasks_)
-        if (task.phase == node::Phase::running)
+        if (task.phase == node::Phase::running) {
             job.tasks.push_back(task.pid);
+            job.numbers.push_back(id);
+        }
     if (part != nullptr) {
         job.go_on = part->go_on;
         job.part_of = part->checkpoint;
@@ -174,7 +177,11 @@ Expected<void> LiveNode::begin_restoring() {
         message.keys.clear();
         numbers.clear();
     }
-    if (auto told = worker_->tell(WorkGo{.place = workplace(), .record = record_}); !told)
+    WorkGo go{.place = workplace(), .record = record_, .tasks = {}};
+    for (const auto &[task, given] : given_)
+        if (!given.cgroups.empty())
+            go.tasks.push_back({.task = task, .cgroups = given.cgroups});
+    if (auto told = worker_->tell(go); !told)
         return told;
     // From now on they are these.
     for (auto &given : record_.given) {

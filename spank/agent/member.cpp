@@ -333,8 +333,7 @@ void Member::make_nodes(const Answer &answer) {
     for (const auto *const one : own) {
         if (record_.connect().checkpoint().empty())
             nodes_->make_node(
-                spec_of(*one), record_.prepare().cgroups(),
-                {.count = one->proxies(), .first = one->first_device()}, meeting_of(*one),
+                spec_of(*one), record_.prepare().cgroups(), share_of(*one), meeting_of(*one),
                 asker_for<Created>([self = shared_from_this(), one, all](Expected<Created> created) {
                     if (!created)
                         return all(propagate(created));
@@ -361,6 +360,21 @@ void Member::bind_tasks() {
         ranks.insert(ranks.end(), one->ranks().begin(), one->ranks().end());
     task_of_rank_ = pair_ranks(ranks, step_->tasks());
     step_->bind(task_of_rank_);
+}
+
+// A proxy is where the rank is that its first device is for: the devices of a node are for its ranks in their
+// order, as many for each.
+ProxyShare Member::share_of(const wire::JobNode &one) const {
+    ProxyShare out{.count = one.proxies(), .first = one.first_device()};
+    if (!step_ || one.ranks().empty() || one.devices() == 0)
+        return out;
+    const auto ranks = static_cast<std::uint64_t>(one.ranks_size());
+    const std::uint64_t count = one.proxies() == 0 ? one.devices() : one.proxies();
+    for (std::uint64_t number = 0; number < count; ++number) {
+        const auto rank = one.ranks(static_cast<int>(std::min(number * ranks / one.devices(), ranks - 1)));
+        out.cgroups.push_back(step_->cgroups_of(task_of_rank_.at(rank)));
+    }
+    return out;
 }
 
 std::optional<Meeting> Member::meeting_of(const wire::JobNode &one) const {
@@ -430,7 +444,8 @@ void Member::start(const wire::StartJob &request, const Answer &answer) {
                         return all(propagate(started));
                     self->started(*one, rank, started->task);
                     all({});
-                }));
+                }),
+                step_ ? step_->cgroups_of(task_of_rank_.at(rank)) : std::string());
         }
     }
 }

@@ -130,6 +130,7 @@ class Member : public std::enable_shared_from_this<Member> {
     void signal_held(const Answer &answer);
     void set_cut(bool cut, std::function<void(Expected<void>)> done);
     void bind_tasks();
+    [[nodiscard]] ProxyShare share_of(const peers::wire::JobNode &one) const;
     // member_restore.cpp
     // Restored nodes are held until those of all hosts are there.
     void restore(const peers::wire::JobNode &one, std::function<void(Expected<void>)> then);

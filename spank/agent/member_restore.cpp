@@ -25,7 +25,7 @@ void Member::restore(const wire::JobNode &one, std::function<void(Expected<void>
          .store = connect.store(),
          .spec = spec_of(one),
          .cgroups = record_.prepare().cgroups(),
-         .share = {.count = one.proxies(), .first = one.first_device()},
+         .share = share_of(one),
          .meeting = meeting_of(one),
          .on_found = [self = shared_from_this(),
                       &one](const std::vector<char> &ranks) { return self->take_ranks(one, ranks); },

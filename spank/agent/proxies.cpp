@@ -151,7 +151,8 @@ Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const D
     while (got < 0 && errno == EINTR);
     if (got != 1)
         _exit(EXIT_FAILURE);
-    if (auto joined = node::join_cgroups(plan.cgroups); !joined)
+    const auto &places = plan.share.cgroups;
+    if (auto joined = node::join_cgroups(number < places.size() ? places[number] : plan.cgroups); !joined)
         return joined;
     if (auto arranged = arrange(given); !arranged)
         return arranged;

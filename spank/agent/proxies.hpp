@@ -30,6 +30,8 @@ namespace singularity::agent {
 struct ProxyShare {
     std::uint32_t count = 0;
     std::uint32_t first = 0; // of the devices that its cgroups let it have
+    // Of each of them, /proc/PID/cgroup of the task whose rank it serves. Empty: all are where their node is.
+    std::vector<std::string> cgroups = {};
 };
 
 struct ProxyPlan {

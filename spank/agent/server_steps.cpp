@@ -108,7 +108,8 @@ void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, 
              "the process that asks is in the cgroup of none that Slurm has made for it: slurm.conf must say "
              "ProctrackType=proctrack/cgroup, and the agent must see these cgroups",
              EINVAL});
-    Step::Wrapper wrapper{.left =
+    Step::Wrapper wrapper{.cgroups = cgroups_of_task(*cgroups),
+                          .left =
                               [weak = std::weak_ptr(client)] {
                                   const auto one = weak.lock();
                                   return !one || one->gone;

@@ -35,6 +35,18 @@ std::string_view without(std::string_view name, std::string_view prefix) {
     return name.starts_with(prefix) ? name.substr(prefix.size()) : std::string_view();
 }
 
+template <class Chosen>
+std::string of_step_where(std::string_view text, const Chosen &chosen) {
+    std::string out;
+    std::istringstream lines{std::string(text)};
+    for (std::string line; std::getline(lines, line);) {
+        if (!line.starts_with("0::") && !number_after(line, "/step_").empty() && chosen(line))
+            line.resize(std::min(line.size(), line.find("/task_")));
+        out += line + "\n";
+    }
+    return out;
+}
+
 } // namespace
 
 SlurmCgroup slurm_cgroup(std::string_view text, std::uint32_t uid) {
@@ -76,14 +88,14 @@ bool is_script(std::string_view step) {
 }
 
 std::string cgroups_of_step(std::string_view text) {
-    std::string out;
-    std::istringstream lines{std::string(text)};
-    for (std::string line; std::getline(lines, line);) {
-        if (!line.starts_with("0::") && !number_after(line, "/step_").empty())
-            line.resize(std::min(line.size(), line.find("/task_")));
-        out += line + "\n";
-    }
-    return out;
+    return of_step_where(text, [](std::string_view /*line*/) { return true; });
+}
+
+std::string cgroups_of_task(std::string_view text) {
+    return of_step_where(text, [](std::string_view line) {
+        const auto first = line.find(':') + 1;
+        return fmt::format(",{},", line.substr(first, line.find(':', first) - first)).contains(",devices,");
+    });
 }
 
 } // namespace singularity::agent

@@ -28,5 +28,8 @@ inline constexpr std::string_view kBatchStep = "batch";
 // The same text with the cgroups of the step where it has those of one of its tasks. In the unified hierarchy
 // processes cannot be there: that of the task stays.
 [[nodiscard]] std::string cgroups_of_step(std::string_view text);
+// The same text as it is, but for the older hierarchy of devices, where it is the step's: device proxies
+// count the step's devices, and in that of a task they may see fewer.
+[[nodiscard]] std::string cgroups_of_task(std::string_view text);
 
 } // namespace singularity::agent

@@ -86,6 +86,11 @@ Expected<void> Step::join_again(std::uint32_t task, Wrapper wrapper) {
     return {};
 }
 
+const std::string &Step::cgroups_of(std::uint32_t task) const {
+    const auto found = tasks_.find(task);
+    return found == tasks_.end() || !found->second.wrapper ? cgroups_ : found->second.wrapper->cgroups;
+}
+
 Step::Task *Step::task_of(std::uint32_t rank) {
     const auto found = std::ranges::find_if(tasks_, [rank](const auto &task) {
         return std::ranges::find(task.second.ranks, rank) != task.second.ranks.end();
@@ -249,7 +254,7 @@ Expected<GivenTask> Step::give_again(std::uint32_t task) const {
     const auto found = tasks_.find(task);
     if (found == tasks_.end() || !found->second.brought)
         return failure("give streams to", fmt::format("task {}", task), "it has left", ECHILD);
-    GivenTask out{.streams = {}, .cpus = found->second.brought->program.cpus};
+    GivenTask out{.streams = {}, .cpus = found->second.brought->program.cpus, .cgroups = cgroups_of(task)};
     for (const int fd : found->second.brought->descriptors.all()) {
         const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
         if (copy < 0)

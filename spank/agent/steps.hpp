@@ -73,6 +73,7 @@ class Step {
         ProgramMemory memory; // of the program, as long as it waits
     };
     struct Wrapper {
+        std::string cgroups;        // where it is, and its rank will be
         std::function<bool()> left; // has it
         Asker asker;                // hears when its rank runs, or why it does not
         std::optional<Asker> waiter;
@@ -89,6 +90,8 @@ class Step {
     [[nodiscard]] const JoinStep &plan() const { return plan_; }
     [[nodiscard]] const User &user() const { return user_; }
     [[nodiscard]] const std::string &cgroups() const { return cgroups_; }
+    // Those that Slurm has made for one of its tasks here; those of the step, if it has left.
+    [[nodiscard]] const std::string &cgroups_of(std::uint32_t task) const;
     // What the user of its first task here must know.
     void set_note(std::string note) { note_ = std::move(note); }
     [[nodiscard]] bool complete() const;

@@ -67,10 +67,12 @@ struct WorkSave {
     std::string part_of;             // the id of a job's checkpoint; empty: the node is all of it
     std::vector<char> ranks;         // of the job: kept with the node
     std::vector<std::int32_t> tasks; // that run, by their ids in the node
-    std::string store;               // its directory; empty, here and below: that of who has not chosen
+    // The same, as the agent knows them.
+    std::vector<std::uint32_t> numbers;
+    std::string store; // its directory; empty, here and below: that of who has not chosen
     static void fields(auto &self, auto &visit) {
         visit(self.place, self.record, self.periodic, self.go_on, self.superseded, self.part_of, self.ranks,
-              self.tasks, self.store);
+              self.tasks, self.numbers, self.store);
     }
 };
 struct WorkRestore {
@@ -100,11 +102,18 @@ struct WorkGiven {
     std::vector<std::string> keys; // at most node::kTrustedDescriptorLimit
     static void fields(auto &self, auto &visit) { visit(self.keys); }
 };
+// Where what belongs to a task is from its first moment on.
+struct TaskCgroups {
+    std::uint32_t task = 0; // as the agent knows it
+    std::string cgroups;    // as of WorkRestore
+    static void fields(auto &self, auto &visit) { visit(self.task, self.cgroups); }
+};
 struct WorkGo {
     static constexpr auto kType = WorkMessage::go;
     Workplace place;
-    node::Record record; // with its proxies, which serve
-    static void fields(auto &self, auto &visit) { visit(self.place, self.record); }
+    node::Record record;            // with its proxies, which serve
+    std::vector<TaskCgroups> tasks; // others are where the node is
+    static void fields(auto &self, auto &visit) { visit(self.place, self.record, self.tasks); }
 };
 struct WorkKeep {
     static constexpr auto kType = WorkMessage::keep;

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -128,24 +129,55 @@ Expected<std::vector<std::string>> cgroup_files(std::string_view theirs, std::st
     return out;
 }
 
-Expected<void> join_cgroups(const std::string &theirs) {
-    auto ours = proc::read("/proc/self/cgroup");
-    if (!ours)
-        return propagate(ours);
+namespace {
+
+// From where one process is, as /proc/PID/cgroup of it says, to where another is.
+Expected<std::vector<std::string>> files_between(const std::string &cgroups_of, const std::string &theirs) {
+    auto there = proc::read(cgroups_of);
+    if (!there)
+        return propagate(there);
     auto mountinfo = proc::read("/proc/self/mountinfo");
     if (!mountinfo)
         return propagate(mountinfo);
-    auto files = cgroup_files(theirs, *ours, *mountinfo);
+    return cgroup_files(theirs, *there, *mountinfo);
+}
+
+Expected<void> write_process(const std::vector<std::string> &files, pid_t pid) {
+    const auto number = std::to_string(pid);
+    for (const auto &path : files) {
+        auto file = open_file(path, O_WRONLY);
+        if (!file)
+            return propagate(file);
+        if (!std::cmp_equal(::write(file->get(), number.data(), number.size()), number.size()))
+            return std::unexpected(errno_error("enter the cgroup of", path));
+    }
+    return {};
+}
+
+} // namespace
+
+Expected<void> join_cgroups(const std::string &theirs) {
+    auto files = files_between("/proc/self/cgroup", theirs);
+    return files ? write_process(*files, 0) : propagate(files); // 0: the process that writes
+}
+
+Expected<void> move_to_cgroups(pid_t pid, const std::string &theirs) {
+    auto files = files_between(fmt::format("/proc/{}/cgroup", pid), theirs);
+    return files ? write_process(*files, pid) : propagate(files);
+}
+
+Expected<std::vector<UniqueFd>> open_cgroups(const std::string &theirs) {
+    auto files = files_between("/proc/self/cgroup", theirs);
     if (!files)
         return propagate(files);
+    std::vector<UniqueFd> out;
     for (const auto &path : *files) {
         auto file = open_file(path, O_WRONLY);
         if (!file)
             return propagate(file);
-        if (::write(file->get(), "0", 1) != 1) // the process that writes
-            return std::unexpected(errno_error("enter the cgroup of", path));
+        out.push_back(std::move(*file));
     }
-    return {};
+    return out;
 }
 
 } // namespace singularity::node

@@ -14,6 +14,7 @@
 #include "log.hpp"
 #include "node/cgroups.hpp"
 #include "restored_network.hpp"
+#include "task_places.hpp"
 
 #include <algorithm>
 #include <array>
@@ -297,6 +298,9 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
                 "is still the same",
                 quote(record.spec.image.directory)));
     }
+    const auto places = load_task_places(go->tasks, staging->directory());
+    if (!places)
+        return std::unexpected(places.error());
     const auto context = context_of(record.spec, agent, "restoring processes");
     const auto stopped = Clock::now();
     host::RestoreRequest request{.images = staging->directory(),
@@ -304,6 +308,7 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
                                  .root = record.spec.image.any() ? room.image_root() : "/",
                                  .descriptors = std::move(descriptors),
                                  .mounts = mounts_from(record, room),
+                                 .placed = places->placed,
                                  .owner = owner_of(record.spec),
                                  .keep_aside = files->keep_aside,
                                  .notice = hear};

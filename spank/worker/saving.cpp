@@ -11,6 +11,7 @@
 #include "log.hpp"
 #include "node/process.hpp"
 #include "proxy/barrier/messages.hpp"
+#include "task_places.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -211,6 +212,9 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
                    fmt::format("the image {} could not be looked at: a restore of this checkpoint cannot "
                                "tell whether it is still the same ({})",
                                quote(job_.record.spec.image.directory), image_->why));
+    if (!job_.part_of.empty())
+        if (auto placed = save_task_places(job_, *dumped, directory->get()); !placed)
+            return placed;
     report.host_bytes = dumped->bytes;
     report.processes = dumped->processes;
     // The agent writes no more of it until the node runs again.

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from conftest import PROGRAMS
-from slurm_host import GPUS, SlurmHost
+from slurm_host import GPUS, NAME, SlurmHost
 from virtualcluster.errors import wait_for
 
 ELASTIC = "--singularity-elastic"
@@ -14,14 +14,26 @@ PATIENCE = 240  # programs take 25 times as long to start
 STEP = r"0::/system\.slice/(?:\w+_)?slurmstepd\.scope/job_(\d+)/step_(\w+)/(user/task_\d+|slurm)"
 # Its state is in its memory alone. It counts until it is told to end.
 COUNT = """
-import itertools, os, time
+import itertools, os, sys, time
 rank, job = os.environ["SLURM_PROCID"], os.environ["SLURM_JOB_ID"]
+ballast = bytearray(b"x") * (int(sys.argv[1]) << 20)
+if os.fork() == 0: # a process without a parent in a session of its own
+    if os.fork() == 0:
+        os.setsid()
+        for fd in (0, 1, 2):
+            os.dup2(os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC), fd)
+        os.execv("/usr/bin/sleep", ["sleep", "1000"])
+    os._exit(0)
+os.wait()
 for number in itertools.count():
     print("rank", rank, number, flush=True)
     time.sleep(0.1)
+    if os.path.exists(f"/shared/more-{job}"):
+        ballast += bytearray(b"x") * (300 << 20)
     if os.path.exists(f"/shared/end-{job}"):
         break
 """
+BALLAST_MIB = 16
 # {process: its cgroup and the program that its first argument names} of all that are in a job of Slurm's
 PROCESSES = """
 import json, os
@@ -85,7 +97,7 @@ def wait_counted(host, job, number):
     wait_for(lambda: all(number in counted(host, job, rank) for rank in (0, 1)), PATIENCE, f"both ranks of job {job} to count to {number}")
 
 
-COUNTS = "srun --mem=400 /usr/bin/python3 /shared/count.py"
+COUNTS = f"srun --mem=400 /usr/bin/python3 /shared/count.py {BALLAST_MIB}"
 
 
 def ends_well(host, job):
@@ -108,13 +120,26 @@ def requeue(host, job):
     wait_for(lambda: (host.job(job)["JobState"], host.job(job)["Restarts"]) == ("RUNNING", "1"), PATIENCE, "the job to run again")
 
 
-def test_a_job_is_in_the_cgroup_of_its_step(host):
+def is_placed(host, job):
+    """Each rank, what it has started, and its device proxy are in the cgroup that Slurm has made for its task."""
+    found = processes(host, job, "0")
+    for task in ("user/task_0", "user/task_1"):
+        names = sorted(name for place, name in found if place == task and name != "singularity-init")
+        assert names == ["python3", "singularity-proxyd", "singularity-task", "sleep"], found
+    assert [name for _, name in found].count("singularity-init") == 1, found
+
+
+def memory_of_tasks(host, job):
+    """MiB that each of the two tasks of its step has of its own."""
+    below = f"/sys/fs/cgroup/system.slice/{NAME}_slurmstepd.scope/job_{job}/step_0/user/task_"
+    return [int(host.run(f"sed -n 's/^anon //p' {below}{task}/memory.stat").stdout) >> 20 for task in (0, 1)]
+
+
+def test_a_rank_is_in_the_cgroup_of_its_task(host):
     job = submit(host, "echo begun", COUNTS, "echo end")
     wait_counted(host, job, 10)
-    found = processes(host, job, "0")
-    names = [name for place, name in found if place.startswith("user/task_")]
-    for name, number in (("singularity-proxyd", GPUS), ("singularity-init", 1), ("python3", 2), ("singularity-task", 2)):
-        assert names.count(name) == number, found
+    is_placed(host, job)
+    assert all(memory >= BALLAST_MIB for memory in memory_of_tasks(host, job))
     ends_well(host, job)
 
 
@@ -122,16 +147,32 @@ def test_a_job_is_saved_while_it_runs(host):
     job = submit(host, COUNTS)
     wait_counted(host, job, 10)
     saved(host, job)
+    is_placed(host, job)
     wait_counted(host, job, max(counted(host, job, 0)) + 3)
     ends_well(host, job)
 
 
 def test_a_requeued_job_goes_on(host):
+    """Each rank where the task of the new run is, and its memory is accounted there."""
     job = submit(host, COUNTS)
     wait_counted(host, job, 10)
     requeue(host, job)
     wait_counted(host, job, max(counted(host, job, 0)) + 3)
+    is_placed(host, job)
+    memory = memory_of_tasks(host, job)
+    assert min(memory) >= BALLAST_MIB and max(memory) - min(memory) < BALLAST_MIB / 2, memory
     ends_well(host, job)
+
+
+def test_limits_hold_after_a_restore(host):
+    job = submit(host, "srun --mem=200 /usr/bin/python3 /shared/count.py 1")
+    wait_counted(host, job, 10)
+    requeue(host, job)
+    wait_counted(host, job, max(counted(host, job, 0)) + 3)
+    host.run(["touch", f"/shared/more-{job}"])
+    host.wait_job(job, ("FAILED", "OUT_OF_MEMORY"), seconds=PATIENCE)
+    killed = host.run(["dmesg"]).stdout
+    assert re.search(rf"oom-kill:.*/job_{job}/step_0/user.*task=python3", killed), killed[-4000:]
 
 
 def test_a_cancelled_job_leaves_nothing(host):

@@ -107,6 +107,30 @@ def test_requeued_jobs_go_on(cluster):
     assert shown.count("begun") == 3 and shown.count("end") == 1
 
 
+# Where the kernel accounts its memory.
+PLACED = """
+import os, time
+rank = os.environ["SLURM_PROCID"]
+for number in range(100):
+    with open("/proc/self/cgroup", encoding="ascii") as file:
+        (place,) = [line.rstrip().rpartition(":")[2] for line in file if ":memory:" in line]
+    print("rank", rank, number, flush=True)
+    print("place", rank, place, flush=True)
+    time.sleep(0.1)
+"""
+
+
+def test_restored_ranks_are_in_the_cgroups_of_their_tasks(cluster):
+    job = submit(cluster, f"srun /usr/bin/python3 -c {shlex.quote(PLACED)}")
+    wait_counted(cluster, job, 10, 4)
+    requeue(cluster, job)
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert_whole(cluster, job, 100)
+    shown = output(cluster, job)
+    places = {int(rank): {task for one, task in re.findall(r"^place (\d+) \S+/(\S+)$", shown, re.MULTILINE) if one == rank} for rank in "0123"}
+    assert places == {rank: {f"task_{rank}"} for rank in range(4)}, shown
+
+
 def test_jobs_go_on_where_there_is_room(cluster):
     """Two nodes, then one for all four ranks, then two."""
     job = submit(cluster, count(300), options=["-n4", "-N1-2", "--spread-job"])

@@ -264,6 +264,19 @@ def test_everything_is_in_slurms_cgroups(ours, srun):
     assert over.returncode != 0 and over.stdout == ""
 
 
+def test_each_rank_is_in_the_cgroups_of_its_task(srun):
+    """As without it. But for the older hierarchy of devices: there it is in that of the step."""
+
+    def places(elastic):
+        shown = srun("sh", "-c", "sed \"s/^/$SLURM_PROCID /\" /proc/self/cgroup", options=["-n2", "-N1", "--mem=100"], elastic=elastic)
+        lines = [re.sub(r"/job_\d+/step_\d+", "/STEP", line) for line in shown.stdout.splitlines() if "/job_" in line]
+        return sorted(re.sub(r"(:.*\bdevices\b.*:.*/STEP)/.*", r"\1", line) for line in lines)
+
+    stock = places(False)
+    assert any(line.endswith("/task_1") for line in stock), stock
+    assert places(True) == stock
+
+
 def test_killed_jobs_leave_nothing(ours, srun):
     process = begin(ours, "sh", "-c", "echo up; setsid sleep 1000 & trap '' TERM; sleep 1000", options=[*BOTH, "-J", "killed"])
     assert [process.stdout.readline() for _ in range(4)] == ["up\n"] * 4

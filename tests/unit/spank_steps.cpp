@@ -28,6 +28,7 @@ using namespace std::chrono_literals;
 using singularity::Deadline;
 using singularity::agent::Asker;
 using singularity::agent::cgroups_of_step;
+using singularity::agent::cgroups_of_task;
 using singularity::agent::JoinStep;
 using singularity::agent::Step;
 using singularity::task::script_request;
@@ -99,6 +100,21 @@ void what_is_the_steps_is_not_one_tasks(void **) {
                                              "4:freezer:/slurm_n1/uid_1001/job_47/step_3\n"
                                              "0::/init\n");
     expect_equal(cgroups_of_step(kVersion2), kVersion2);
+}
+
+// Device proxies count the devices of their step, and a task may have fewer.
+void a_task_has_its_own_cgroups_but_for_devices(void **) {
+    expect_equal(cgroups_of_task(kVersion2), kVersion2);
+    expect_equal(cgroups_of_task("9:devices:/slurm_n1/uid_1001/job_47/step_3/task_1\n"
+                                 "8:pids,devices:/slurm_n1/uid_1001/job_47/step_3/task_1\n"
+                                 "6:memory:/slurm_n1/uid_1001/job_47/step_3/task_1\n"
+                                 "5:mydevices:/slurm_n1/uid_1001/job_47/step_3/task_1\n"
+                                 "4:freezer:/slurm_n1/uid_1001/job_47/step_3\n"),
+                 "9:devices:/slurm_n1/uid_1001/job_47/step_3\n"
+                 "8:pids,devices:/slurm_n1/uid_1001/job_47/step_3\n"
+                 "6:memory:/slurm_n1/uid_1001/job_47/step_3/task_1\n"
+                 "5:mydevices:/slurm_n1/uid_1001/job_47/step_3/task_1\n"
+                 "4:freezer:/slurm_n1/uid_1001/job_47/step_3\n");
 }
 
 std::vector<std::string> good() {
@@ -282,13 +298,18 @@ void what_cannot_be_is_refused_with_the_way_out(void **) {
 struct Told {
     std::string packet;
     bool left = false;
+    std::string cgroups = {};
 
     [[nodiscard]] Asker asker() {
         return {.token = 1,
                 .answer = [this](const std::string &bytes, std::span<const int>) { packet = bytes; }};
     }
     [[nodiscard]] Step::Wrapper wrapper() {
-        return {.left = [this] { return left; }, .asker = asker(), .waiter = {}, .told = false};
+        return {.cgroups = cgroups,
+                .left = [this] { return left; },
+                .asker = asker(),
+                .waiter = {},
+                .told = false};
     }
     template <class Reply>
     [[nodiscard]] std::optional<Reply> take() {
@@ -310,7 +331,7 @@ const Step::User kUser{.uid = 1001, .gid = 1001, .groups = {27}};
 
 struct Two {
     Told two, three;
-    Step step{"47.0", kUser, "", plan(2), Deadline::after(10s)};
+    Step step{"47.0", kUser, "0::/step\n", plan(2), Deadline::after(10s)};
 
     void join() {
         assert_true(step.join(plan(2), {}, two.wrapper()).has_value());
@@ -329,6 +350,19 @@ struct Two {
         step.wait(3, three.asker());
     }
 };
+
+void a_rank_is_where_its_task_is(void **) {
+    Two one;
+    one.two.cgroups = "0::/task_0\n";
+    one.three.cgroups = "0::/task_1\n";
+    one.join();
+    expect_equal(one.step.cgroups_of(2), "0::/task_0\n");
+    expect_equal(one.step.cgroups_of(3), "0::/task_1\n");
+    expect_equal(one.step.cgroups_of(4), "0::/step\n");
+    one.three.left = true;
+    one.step.look_at_wrappers([](const Step::Place &) {});
+    expect_equal(one.step.cgroups_of(3), "0::/step\n");
+}
 
 void tasks_must_agree(void **) {
     Two one;
@@ -602,6 +636,8 @@ int main() {
         cmocka_unit_test(a_step_is_where_slurm_makes_it),
         cmocka_unit_test(a_script_is_known_by_its_cgroups),
         cmocka_unit_test(what_is_the_steps_is_not_one_tasks),
+        cmocka_unit_test(a_task_has_its_own_cgroups_but_for_devices),
+        cmocka_unit_test(a_rank_is_where_its_task_is),
         cmocka_unit_test(what_a_user_must_know_is_said_by_one_task),
         cmocka_unit_test(another_task_says_it_when_the_first_has_left),
         cmocka_unit_test(ranks_find_tasks_wherever_they_are),
