@@ -10,6 +10,9 @@ target_include_directories(proxy_softgpu_tests PRIVATE ${PROJECT_SOURCE_DIR}/pro
 
 if(TARGET singularity_engine)
     set(sources floats halves integers matrices wmma)
+    if(TARGET singularity_softgpu_compiler)
+        list(APPEND sources native)
+    endif()
     list(TRANSFORM sources REPLACE ".+" "${softgpu_tests}/engine_\\0.cpp")
     singularity_unit_tests(proxy_softgpu_engine SOURCES ${sources} USES singularity_engine singularity_common)
     target_include_directories(proxy_softgpu_engine_tests PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)

@@ -438,13 +438,17 @@ llvm::Value *Emitter::guard_of(const Step &step, bool &is_uniform) {
 }
 
 // The new value where the guard lets it be.
-Value Emitter::combine(const Step &step, const Value &raw, const Value &old, unsigned width) {
+Value Emitter::combine(const Step &step, Value raw, Value old, unsigned width) {
     if (!old.uniform && old.vector == nullptr)
         return raw; // nobody needs it
+    if (raw.loose != old.loose) {
+        raw = exact(raw);
+        old = exact(old);
+    }
     bool is_uniform = false;
     llvm::Value *let = guard_of(step, is_uniform);
     Value made;
-    made.loose = raw.loose || old.loose;
+    made.loose = raw.loose;
     if (is_uniform && raw.uniform && old.uniform) {
         made.uniform = true;
         made.scalar = build_.CreateSelect(let, raw.scalar, old.scalar);

@@ -68,7 +68,7 @@ class Emitter {
     llvm::BasicBlock *exit_to(std::uint32_t op, llvm::Value *budget);
     void store_row(std::uint32_t row, const Value &value);
     Value load_row(std::uint32_t row, std::uint32_t anchor);
-    Value combine(const Step &step, const Value &raw, const Value &old, unsigned width);
+    Value combine(const Step &step, Value raw, Value old, unsigned width);
     llvm::Value *expect_pattern(AddressShape &shape, const engine::NativeRow &seen);
     void make_shape(std::uint32_t anchor, llvm::Value *vector, unsigned width);
     void anchored(std::uint32_t anchor, llvm::Value *vector, unsigned width);

@@ -9,7 +9,7 @@ namespace singularity::softgpu::compiler {
 
 namespace {
 
-constexpr std::size_t kMostSteps = 1200;
+constexpr std::size_t kMostSteps = 600;
 constexpr std::size_t kMostBlocks = 200;
 constexpr unsigned kMostRounds = 200; // of the search for what is known
 
@@ -200,6 +200,7 @@ class Builder {
                 starts[code_.ops[i].target] = true;
                 starts[i + 1] = true;
             }
+        starts[job_.head] = true; // where a loop comes back to it, a block ends: an operation is in one block
         std::deque<std::uint32_t> wanted{job_.head};
         index_[job_.head] = 0;
         region_.blocks.emplace_back().first = job_.head;
@@ -337,8 +338,11 @@ class Builder {
             Known &old = region_.known[to][row];
             if (value.kind == Known::Kind::nothing)
                 return false;
-            const Known own{Known::Kind::vector, region_.block_anchor(to, row), old.loose || value.loose};
+            // Loose only if it is on every way: what was never computed keeps the NaN that it is.
+            const bool loose = value.loose && (old.kind == Known::Kind::nothing || old.loose);
+            const Known own{Known::Kind::vector, region_.block_anchor(to, row), loose};
             Known joined = value;
+            joined.loose = loose;
             if (value.kind == Known::Kind::vector && back) {
                 const std::uint32_t home = home_of(value.anchor);
                 if (home != kNone && home >= to)
@@ -346,8 +350,7 @@ class Builder {
             }
             if (old.kind != Known::Kind::nothing && (old.kind != joined.kind || old.anchor != joined.anchor))
                 joined = own;
-            joined.loose = old.loose || value.loose;
-            if (joined.loose && joined.kind == Known::Kind::vector && joined.anchor != own.anchor)
+            if (joined.kind == Known::Kind::vector && (value.loose || old.loose))
                 joined = own; // an anchor's looseness is where it was made
             if (region_.rows.width(row) == 0 && joined.kind == Known::Kind::vector)
                 joined = own; // of predicates each vector is for itself
@@ -553,7 +556,7 @@ std::vector<Known> results_of(const Region &region, const Step &step, const std:
         if (step.form == Form::copy)
             result.loose = known_of(region, state, op.o[1]).loose;
         if (step.guarded) {
-            result.loose = result.loose || known_of(region, state, step.writes[i]).loose;
+            result.loose = result.loose && known_of(region, state, step.writes[i]).loose;
         } else if (!all && step.form == Form::copy) {
             const Known source = known_of(region, state, op.o[1]);
             const std::uint32_t row = region.rows.of(step.writes[i]);

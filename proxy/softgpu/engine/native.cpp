@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include <fmt/core.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace singularity::softgpu {
@@ -29,6 +31,7 @@ constexpr std::uint32_t kHot = 300;
 constexpr std::uint32_t kDiffers = 8;
 constexpr std::uint8_t kMostMade = 3;
 constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20U; // of native code in a process
+constexpr int kNice = 5; // of the thread that compiles
 constexpr std::size_t kMostQueued = 4096;
 
 bool has_range(Context *context, const Op *op, std::uint64_t first, std::uint64_t last, const Range *&found) {
@@ -155,7 +158,7 @@ class NativeCompiler {
         }
         const std::unique_lock guard(lock_, std::try_to_lock);
         NativeSite &its = native.sites[site];
-        if (!guard.owns_lock() || its.state[variant] != NativeState::idle || queue_.size() >= kMostQueued ||
+        if (!guard.owns_lock() || stopped_ || its.state[variant] != NativeState::idle || queue_.size() >= kMostQueued ||
             getpid() != process_)
             return;
         if (!started_)
@@ -173,7 +176,7 @@ class NativeCompiler {
         std::unique_lock guard(lock_);
         std::erase_if(queue_, [&](const Queued &each) { return each.native == &native; });
         idle_.wait(guard, [&] { return busy_ != &native; });
-        if (native.handles.empty())
+        if (native.handles.empty() || stopped_)
             return;
         guard.unlock();
         const std::scoped_lock compiling(compiling_);
@@ -215,6 +218,7 @@ class NativeCompiler {
 
     void work() {
         pthread_setname_np(pthread_self(), "softgpu-compile");
+        setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice); // of the thread: those that run kernels come first
         std::unique_lock guard(lock_);
         for (;;) {
             wake_.wait(guard, [&] { return !queue_.empty(); });
@@ -262,7 +266,19 @@ class NativeCompiler {
         site.state[one.variant].store(NativeState::done, std::memory_order_release);
     }
 
+    // The library's own data goes when the process ends: nothing is compiled from here on.
+    void stop() {
+        if (getpid() != process_)
+            return;
+        std::unique_lock guard(lock_);
+        stopped_ = true;
+        queue_.clear();
+        idle_.wait(guard, [&] { return busy_ == nullptr; });
+    }
+
     bool load() {
+        if (stopped_)
+            return false;
         if (library_ != nullptr)
             return statistics_.bytes < kMostBytes;
         if (tried_)
@@ -295,6 +311,8 @@ class NativeCompiler {
             return false;
         }
         library_ = library;
+        // Registered after what the library has registered, and so called before that.
+        std::atexit([] { instance().stop(); });
         return true;
     }
 
@@ -310,6 +328,7 @@ class NativeCompiler {
     std::function<void(const std::string &)> report_;
     const NativeLibrary *library_ = nullptr;
     bool tried_ = false;
+    bool stopped_ = false;
     bool started_ = false;
     CompilerStatistics statistics_;
 };
