@@ -442,7 +442,10 @@ struct FindSteps {
     std::vector<std::uint32_t> numbers;
     std::uint32_t restarts = 0; // of the job, in this run
     std::string store;
-    static void fields(auto &self, auto &visit) { visit(self.numbers, self.restarts, self.store); }
+    bool with_script = false; // also those that were made while their script ran on
+    static void fields(auto &self, auto &visit) {
+        visit(self.numbers, self.restarts, self.store, self.with_script);
+    }
 };
 // By each rank, as InputRead; empty: not known of all of them. Those on other hosts than the script's tell
 // nobody.

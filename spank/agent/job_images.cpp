@@ -70,7 +70,8 @@ Expected<void> Job::save(bool go_on, bool periodic) {
 
 JobSave::Plan Job::save_plan(bool go_on, bool periodic) const {
     auto stored = record_;
-    stored.set_saving_goes_on(go_on);
+    // Its step may run on after that, unless its script's image names it.
+    stored.set_saving_goes_on(go_on || on_cut_);
     const auto record = stored.SerializeAsString();
     JobSave::Plan plan{.libraries = setting_->libraries,
                        .begin = {.job = record_.name(),
@@ -186,7 +187,10 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
               record_.name(), outcome->checkpoint, mebibytes(outcome->host_bytes),
               mebibytes(outcome->devices_bytes), mebibytes(outcome->stored_bytes), seconds(outcome->total_us),
               seconds(outcome->pause_us));
-    note({"unsavable=", "checkpoints=+1", fmt::format("saved={}", std::time(nullptr)), work_done()});
+    if (on_cut_) // its script's counts
+        note({work_done()});
+    else
+        note({"unsavable=", "checkpoints=+1", fmt::format("saved={}", std::time(nullptr)), work_done()});
     // A script's own devices say nothing of its steps'.
     if (!is_script(record_.step()))
         note({memory_word(*outcome)});

@@ -147,7 +147,7 @@ void Server::find_next_step(const std::shared_ptr<StepsLook> &look) {
                 saved &&
                 record.ParseFromArray(saved->record.data(), static_cast<int>(saved->record.size())) &&
                 record.name() == name && record.restarts() == look->request.restarts &&
-                !record.saving_goes_on();
+                (look->request.with_script || !record.saving_goes_on());
             look->found.checkpoints.push_back(is_of_this_run ? saved->checkpoint : std::string());
             look->found.inputs.push_back(
                 is_of_this_run ? input_of(*look->client, look->request.numbers[found_before], record.ranks())

@@ -220,7 +220,6 @@ void Runner::run(Served &one, Run &&run, const node::Descriptors &descriptors) {
         one.number = run.number;
         one.input = run.input;
         one.goes_on = !run.checkpoint.empty();
-        one.checkpoint = run.checkpoint;
         one.awaits_step = run.input == Input::pipe;
         setting_.number(run.program.environment, run);
     }
@@ -328,7 +327,6 @@ std::vector<Runner::Running> Runner::running() const {
                        .number = one.number,
                        .began_step = one.command ? one.command->has_begun_step() : one.began_step,
                        .input = one.input,
-                       .checkpoint = one.checkpoint,
                        .kept_from = one.kept_from};
     });
     return out;

@@ -87,7 +87,6 @@ class Runner {
         std::uint32_t number = 0; // of one that may go on
         bool began_step = false;
         Input input = Input::nothing;
-        std::string checkpoint;      // from which it was begun; empty: from none
         std::uint64_t kept_from = 0; // of its input: what was before that cannot be sent again
     };
     // What keeps the runner from rest, for messages.
@@ -148,7 +147,6 @@ class Runner {
         std::uint32_t number = 0;           // of one that may go on
         Input input = Input::nothing;
         std::uint64_t kept_from = 0; // of the input
-        std::string checkpoint;      // from which its step goes on
         bool began_step = false;
         bool end_held = false;             // as hold_end says
         bool awaits_step = false;          // the stand-in, for its input

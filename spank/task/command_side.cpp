@@ -229,6 +229,9 @@ void CommandSide::look_at_rest() {
         return;
     if (together_ && may_save_steps_)
         return look_at_together();
+    // Of an end that it withholds, it knows first what it means.
+    if (together_ && !together_->resolved() && steps_until_ && !steps_until_->expired())
+        return;
     std::string trouble;
     bool only_for_now = false;
     bool waits = false;
@@ -289,8 +292,10 @@ bool CommandSide::sends_steps_away(commands::Runner &runner) {
         sought_ = runner.untold_steps();
         runner.send_away({}); // whoever has no step
         if (!sought_.empty() && steps_)
-            finding_ = line_.ask(
-                agent::FindSteps{.numbers = sought_, .restarts = steps_->restarts, .store = steps_->store});
+            finding_ = line_.ask(agent::FindSteps{.numbers = sought_,
+                                                  .restarts = steps_->restarts,
+                                                  .store = steps_->store,
+                                                  .with_script = false});
         return sought_.empty();
     }
     const auto found = line_.take<agent::FoundSteps>(finding_);
@@ -301,16 +306,10 @@ bool CommandSide::sends_steps_away(commands::Runner &runner) {
     const auto &there = *found;
     if (!there)
         return false;
-    // From which a step has run on since then, in this run: it was not saved again.
-    const auto running = runner.running();
-    const auto is_old = [&](std::uint32_t number, const std::string &checkpoint) {
-        return std::ranges::any_of(
-            running, [&](const auto &one) { return one.number == number && one.checkpoint == checkpoint; });
-    };
     std::map<std::uint32_t, commands::SavedStep> saved;
     const auto &[all, inputs] = there->reply;
     for (std::size_t at = 0; at < std::min({sought_.size(), all.size(), inputs.size()}); ++at)
-        if (!all[at].empty() && !is_old(sought_[at], all[at]))
+        if (!all[at].empty())
             saved.emplace(sought_[at], commands::SavedStep{.checkpoint = all[at], .read = inputs[at].bytes});
     runner.send_away(saved);
     const auto left = runner.untold_steps();

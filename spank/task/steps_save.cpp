@@ -224,8 +224,8 @@ void StepsSave::resolve() {
         return ask_about_unclear();
     if (asked_about_.empty() || (trouble_.empty() && asked_about_.size() < of_.size()))
         return;
-    finding_ = line_->ask(
-        agent::FindSteps{.numbers = asked_about_, .restarts = steps_->restarts, .store = steps_->store});
+    finding_ = line_->ask(agent::FindSteps{
+        .numbers = asked_about_, .restarts = steps_->restarts, .store = steps_->store, .with_script = true});
     if (!finding_)
         look_again(kFindAgain);
 }

@@ -2,13 +2,14 @@
 """Checkpoints of batch scripts that are saved themselves, while sruns run in them and all of it runs on: script and steps are one cut."""
 
 import re
+import shlex
 
 import pytest
 from conftest import elastic_up
 from elastic import PATIENCE, TIME_TO_SAVE, assert_clean
 from faults import agent_log, stop_worker
 from test_lifecycle import EVERY, OFTEN, output, requeue
-from test_scripts import COUNT, counted, counts, has, lines, node_of, shared, submit, wait_output
+from test_scripts import COUNT, counted, counts, has, lines, node_of, shared, submit
 from virtualcluster.errors import wait_for
 
 NUMBERS = 150
@@ -143,3 +144,53 @@ def test_a_death_while_they_are_saved_leaves_one_set(cluster, who):
     assert [line for line in lines(cluster, job) if not line.startswith("singularity-task:")][-1:] == ["over"], output(cluster, job)
     once(shared(cluster, job, "tee"), "piped")
     once(shared(cluster, job, "file"), "filed")
+
+
+# Each rank has a file of its own, to which it appends, and one that it writes in place.
+FILES = """
+import os, sys, time
+own = f"/shared/run-{os.environ['SLURM_JOB_ID']}/own-{os.environ['SLURM_PROCID']}"
+with open(own, "a") as log, open(own + "-place", "w+b") as place:
+    for number in range(int(sys.argv[1])):
+        print(number, file=log, flush=True)
+        place.seek(0)
+        place.write(f"{number:6}".encode())
+        place.flush()
+        time.sleep(0.25)
+"""
+
+
+def test_files_of_steps_are_of_the_same_cut(cluster):
+    cluster.controller.run(["sh", "-c", "printf %s \"$1\" > /shared/files.py", "sh", FILES])
+    job = submit(cluster, *LONG, f"srun -n2 python3 /shared/files.py {NUMBERS}", "echo after >&7", "echo over", options=("-N1", "-n2", EVERY))
+    wait_for(lambda: has(cluster, job, "own-1", "20\n"), PATIENCE, output(cluster, job))
+    until_saved(cluster, job, until_saved(cluster, job))
+    wait_for(lambda: has(cluster, job, "own-1", "50\n"), PATIENCE, output(cluster, job))
+    lose_node(cluster, job)
+    cluster.wait_job(job, seconds=2 * PATIENCE)
+    assert lines(cluster, job) == ["over"], output(cluster, job)
+    for rank in range(2):
+        assert shared(cluster, job, f"own-{rank}").splitlines() == [str(n) for n in range(NUMBERS)]
+        assert shared(cluster, job, f"own-{rank}-place") == f"{NUMBERS - 1:6}"
+    assert shared(cluster, job, "seven") == "before\nafter\n"
+
+
+@pytest.mark.parametrize("how", ["checkpoints", "power loss"])
+def test_input_comes_once_while_checkpoints_are_made(cluster, how):
+    """From a pipe, a file and a here-document, to ranks that read slowly and add to what they read in a file of their script's."""
+    srun = "srun --overlap --mem=100"
+    slow = shlex.quote("while read -r line; do echo $SLURM_PROCID got $line; sleep 0.2; done; echo $SLURM_PROCID over")
+    job = submit(cluster, *LONG, "numbers=$(seq 0 149); echo \"$numbers\" > numbers", f"seq 0 149 | {srun} -n2 sh -c {slow} > pipe &",
+                 f"{srun} -n1 sh -c {slow} < numbers > file &", f"{srun} -n1 sh -c {slow} <<< \"$numbers\" > here &", "wait", "echo over", options=("-N1", "-n2", EVERY))
+    for name in ("pipe", "file", "here"):
+        wait_for(lambda name=name: has(cluster, job, name, "got 20\n"), PATIENCE, f"{name} to be read:\n{output(cluster, job)}")
+    until_saved(cluster, job, until_saved(cluster, job))
+    if how == "power loss":
+        lose_node(cluster, job)
+    cluster.wait_job(job, seconds=3 * PATIENCE)
+    assert lines(cluster, job) == ["over"], output(cluster, job)
+    expected = [f"0 got {n}" for n in range(NUMBERS)] + ["0 over"]
+    for name in ("file", "here"):
+        assert shared(cluster, job, name).splitlines() == expected, name
+    for rank in range(2):
+        assert [line for line in shared(cluster, job, "pipe").splitlines() if line.startswith(f"{rank} ")] == [f"{rank}{line[1:]}" for line in expected]
