@@ -27,7 +27,7 @@ struct Given {
     std::optional<std::string> image;
     std::optional<std::string> mounts;
     std::optional<std::string> workdir;
-    bool save_script = false;
+    std::optional<bool> save_script;
     bool off = false;
 };
 
@@ -102,7 +102,7 @@ Expected<Request> request_of(const Given &options) {
     if (!range)
         return propagate(range);
     Request out{*range, std::chrono::floor<std::chrono::seconds>(elastic.checkpoint_every),
-                {},     options.save_script,
+                {},     options.save_script.value_or(elastic.save_scripts),
                 {},     {},
                 {}};
     if (options.checkpoint_every) {
@@ -161,6 +161,9 @@ int on_workdir(int /*value*/, const char *argument, int /*remote*/) {
 int on_save_script(int /*value*/, const char * /*argument*/, int /*remote*/) {
     return on_option([](Given &options) { options.save_script = true; });
 }
+int on_no_save_script(int /*value*/, const char * /*argument*/, int /*remote*/) {
+    return on_option([](Given &options) { options.save_script = false; });
+}
 
 // As struct spank_option has them; value: what stands for the argument in --help, nullptr: it takes none.
 struct OptionRow {
@@ -201,6 +204,11 @@ constexpr OptionRow kOptions[] = {
      "its "
      "line; for scripts that do the work without srun",
      on_save_script},
+    {"singularity-no-save-script", nullptr, 0,
+     "[singularity] run an elastic job's batch script again from its first line, also where the site has "
+     "scripts saved "
+     "(elastic.save_scripts in singularity.yaml)",
+     on_no_save_script},
 };
 
 int register_option(spank_t spank, const OptionRow &row) {
@@ -237,7 +245,7 @@ Expected<void> resolve_options() {
                     EINVAL);
         return {};
     }
-    if (options.save_script && !options.elastic)
+    if (options.save_script.value_or(false) && !options.elastic)
         return failure("accept", "--singularity-save-script",
                        "only elastic jobs are saved; add --singularity-elastic, or leave it out", EINVAL);
     for (const auto &[name, value] :

@@ -368,3 +368,16 @@ def test_no_work_of_a_failure_is_saved(cluster):
 def test_only_elastic_jobs_have_their_scripts_saved(cluster):
     refused = cluster.controller.run(["sbatch", "--singularity-save-script", "--wrap", "true"], user="alice", check=False)
     assert refused.returncode != 0 and "add --singularity-elastic" in refused.stderr
+
+
+def test_a_site_can_have_all_scripts_saved(release):
+    """But for those of users who do not want that."""
+    with elastic_up(release, SOON + "  save_scripts: true\n", nodes=1, conf=TIME_TO_SAVE) as made:
+        for option, begins in ((), 1), (("--singularity-no-save-script",), 2):
+            job = made.submit(ELASTIC, *option, "-N1", "-n1",
+                              script=script("echo begins", "until [ -e /shared/go-$SLURM_JOB_ID ]; do sleep 0.1; done", "echo over"))
+            wait_output(made, job, "^begins$")
+            disturb(made, job, "requeued")
+            made.controller.run(f"touch /shared/go-{job}")
+            made.wait_job(job, seconds=PATIENCE)
+            assert lines(made, job) == ["begins"] * begins + ["over"], output(made, job)

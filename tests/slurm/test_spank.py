@@ -31,7 +31,7 @@ def test_help_shows_the_option(ours, command):
     shown = ours.slurm(command, "--help")
     assert "--singularity-elastic" in shown and "MIN-MAX" in shown and "[singularity]" in shown
     assert "--singularity-checkpoint-every" in shown and "--singularity-off" in shown and "--singularity-store" in shown
-    assert "--singularity-save-script" in shown
+    assert "--singularity-save-script" in shown and "--singularity-no-save-script" in shown
     assert "--singularity-image" in shown and "SRC:DST[:ro]" in shown and "--singularity-workdir" in shown
 
 

@@ -160,7 +160,8 @@ std::vector<Bad> bad_inputs() {
         // sections
         {"elastic: true\n",
          {"c.yaml:1: elastic: expected a section with the keys enabled, min_gpus, max_gpus, "
-          "checkpoint_every, checkpoint_every_least, look_every, check_after, hide_unsavable, gpu_turn, "
+          "checkpoint_every, checkpoint_every_least, look_every, check_after, save_scripts, hide_unsavable, "
+          "gpu_turn, "
           "found "
           "'true'"}},
         {"elastic: ''\n", {"c.yaml:1: elastic: expected a section", "found the string ''"}},
@@ -285,6 +286,7 @@ void defaults_are_those_documented(void ** /*state*/) {
     assert_true(config.elastic.check_after == 20s);
     assert_true(config.elastic.gpu_turn == 10s);
     assert_true(config.elastic.hide_unsavable);
+    assert_false(config.elastic.save_scripts);
     assert_true(
         (config.files == Config::Files{.largest_copy_mib = 16, .all_copies_mib = 256, .keep_aside = false}));
     assert_true(
@@ -342,6 +344,7 @@ void every_key_can_be_set(void ** /*state*/) {
              "    checkpoint_every_least: 24h\n"
              "    look_every: 0s\n"
              "    check_after: 0s\n"
+             "    save_scripts: true\n"
              "    hide_unsavable: false\n"
              "    gpu_turn: 100ms\n"
              "files: {largest_copy_mib: 0, all_copies_mib: 1048576, keep_aside: true}\n"
@@ -368,6 +371,7 @@ void every_key_can_be_set(void ** /*state*/) {
                         .checkpoint_every_least = 24h,
                         .look_every = 0s,
                         .check_after = 0s,
+                        .save_scripts = true,
                         .hide_unsavable = false,
                         .gpu_turn = 100ms};
     expected.files = {.largest_copy_mib = 0, .all_copies_mib = 1048576, .keep_aside = true};
