@@ -31,7 +31,7 @@ constexpr std::uint32_t kHot = 300;
 constexpr std::uint32_t kDiffers = 8;
 constexpr std::uint8_t kMostMade = 3;
 constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20U; // of native code in a process
-constexpr int kNice = 5; // of the thread that compiles
+constexpr int kNice = 5;                                        // of the thread that compiles
 constexpr std::size_t kMostQueued = 4096;
 
 bool has_range(Context *context, const Op *op, std::uint64_t first, std::uint64_t last, const Range *&found) {
@@ -158,8 +158,8 @@ class NativeCompiler {
         }
         const std::unique_lock guard(lock_, std::try_to_lock);
         NativeSite &its = native.sites[site];
-        if (!guard.owns_lock() || stopped_ || its.state[variant] != NativeState::idle || queue_.size() >= kMostQueued ||
-            getpid() != process_)
+        if (!guard.owns_lock() || stopped_ || its.state[variant] != NativeState::idle ||
+            queue_.size() >= kMostQueued || getpid() != process_)
             return;
         if (!started_)
             start_thread();
@@ -218,7 +218,8 @@ class NativeCompiler {
 
     void work() {
         pthread_setname_np(pthread_self(), "softgpu-compile");
-        setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice); // of the thread: those that run kernels come first
+        setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()),
+                    kNice); // of the thread: those that run kernels come first
         std::unique_lock guard(lock_);
         for (;;) {
             wake_.wait(guard, [&] { return !queue_.empty(); });
@@ -264,6 +265,8 @@ class NativeCompiler {
             ++statistics_.left;
         }
         site.state[one.variant].store(NativeState::done, std::memory_order_release);
+        if (made.handle != nullptr)
+            stop_at_end();
     }
 
     // The library's own data goes when the process ends: nothing is compiled from here on.
@@ -274,6 +277,13 @@ class NativeCompiler {
         stopped_ = true;
         queue_.clear();
         idle_.wait(guard, [&] { return busy_ == nullptr; });
+    }
+
+    // Registered after what the library has registered, and so called before that; what it makes while it
+    // compiles it registers too.
+    static void stop_at_end() {
+        if (std::atexit([] { instance().stop(); }) != 0)
+            instance().stopped_ = true;
     }
 
     bool load() {
@@ -311,8 +321,7 @@ class NativeCompiler {
             return false;
         }
         library_ = library;
-        // Registered after what the library has registered, and so called before that.
-        std::atexit([] { instance().stop(); });
+        stop_at_end();
         return true;
     }
 

@@ -24,44 +24,146 @@ constexpr unsigned kResults = 8 + 6 + 2 * 4 + 1;
 
 // R, F, D, W, P stand for a register of 32 bits, f32, f64, 64 bits, predicate; # for a small number.
 constexpr std::string_view kInstructions[] = {
-    "add.s32 R, R, R;",          "sub.s32 R, R, #;",        "mul.lo.s32 R, R, R;",       "mul.hi.u32 R, R, R;",
-    "mul.hi.s32 R, R, R;",       "mad.lo.s32 R, R, R, R;",  "mul.wide.s32 W, R, R;",     "mad.wide.u32 W, R, R, W;",
-    "add.s64 W, W, W;",          "sub.s64 W, W, #;",        "mul.lo.s64 W, W, W;",       "and.b32 R, R, R;",
-    "or.b32 R, R, #;",           "xor.b32 R, R, R;",        "not.b32 R, R;",             "and.b64 W, W, W;",
-    "shl.b32 R, R, R;",          "shl.b32 R, R, #;",        "shr.u32 R, R, R;",          "shr.s32 R, R, #;",
-    "shl.b64 W, W, R;",          "shr.u64 W, W, R;",        "shr.s64 W, W, R;",          "min.s32 R, R, R;",
-    "max.u32 R, R, R;",          "min.u64 W, W, W;",        "max.s64 W, W, W;",          "abs.s32 R, R;",
-    "neg.s64 W, W;",             "mov.b32 R, R;",           "mov.b64 W, W;",             "mov.b32 R, F;",
-    "mov.b32 F, R;",             "selp.b32 R, R, R, P;",    "selp.f32 F, F, F, P;",      "selp.b64 W, W, W, P;",
-    "setp.lt.s32 P, R, R;",      "setp.ge.u32 P, R, #;",    "setp.eq.and.s32 P, R, R, P;",
-    "setp.ne.xor.u64 P, W, W, P;", "setp.hi.or.u32 P|P, R, R, !P;", "setp.lt.f32 P, F, F;", "setp.geu.f32 P, F, F;",
-    "setp.equ.ftz.f32 P|P, F, F;", "setp.nan.f64 P, D, D;",  "setp.ne.f64 P, D, D;",     "and.pred P, P, P;",
-    "or.pred P, P, P;",          "xor.pred P, P, P;",       "not.pred P, P;",            "mov.pred P, P;",
-    "add.f32 F, F, F;",          "sub.ftz.f32 F, F, F;",    "mul.f32 F, F, F;",          "mul.ftz.sat.f32 F, F, F;",
-    "fma.rn.f32 F, F, F, F;",    "fma.rn.ftz.f32 F, F, F, F;", "fma.rn.sat.f32 F, F, F, F;", "fma.rz.f32 F, F, F, F;",
-    "add.rp.f32 F, F, F;",       "div.rn.f32 F, F, F;",     "rcp.rn.f32 F, F;",          "sqrt.rn.f32 F, F;",
-    "min.f32 F, F, F;",          "max.ftz.f32 F, F, F;",    "max.NaN.f32 F, F, F;",      "neg.f32 F, F;",
-    "abs.ftz.f32 F, F;",         "ex2.approx.f32 F, F;",    "rsqrt.approx.ftz.f32 F, F;", "sin.approx.f32 F, F;",
-    "add.f64 D, D, D;",          "mul.f64 D, D, D;",        "fma.rn.f64 D, D, D, D;",    "sub.rm.f64 D, D, D;",
-    "div.rn.f64 D, D, D;",       "min.f64 D, D, D;",        "max.f64 D, D, D;",          "abs.f64 D, D;",
-    "neg.f64 D, D;",             "sqrt.rn.f64 D, D;",       "cvt.f64.f32 D, F;",         "cvt.rn.f32.f64 F, D;",
-    "cvt.rn.f32.s32 F, R;",      "cvt.rn.f32.u64 F, W;",    "cvt.rn.f64.s64 D, W;",      "cvt.rzi.s32.f32 R, F;",
-    "cvt.rni.ftz.u32.f32 R, F;", "cvt.rpi.s32.f64 R, D;",   "cvt.rmi.s64.f32 W, F;",     "cvt.u64.u32 W, R;",
-    "cvt.s64.s32 W, R;",         "cvt.u32.u64 R, W;",       "cvt.s32.s8 R, R;",          "cvt.u32.u16 R, R;",
-    "cvt.sat.s16.s32 R, R;",     "lop3.b32 R, R, R, R, 0x6A;", "prmt.b32 R, R, R, R;",   "bfe.u32 R, R, #, #;",
-    "bfi.b32 R, R, R, #, #;",    "popc.b32 R, R;",          "clz.b64 R, W;",             "shf.l.wrap.b32 R, R, R, R;",
-    "div.s32 R, R, R;",          "rem.u64 W, W, W;",        "add.cc.u32 R, R, R;",       "addc.u32 R, R, R;",
-    "mov.b64 W, {R, R};",        "mov.b64 {R, R}, W;",      "mov.b64 D, W;",             "mov.b64 W, D;",
-    "mov.u32 R, %tid.x;",        "mov.u32 R, %laneid;",     "mov.u32 R, %nctaid.x;",     "mov.u32 R, %clock;",
+    "add.s32 R, R, R;",
+    "sub.s32 R, R, #;",
+    "mul.lo.s32 R, R, R;",
+    "mul.hi.u32 R, R, R;",
+    "mul.hi.s32 R, R, R;",
+    "mad.lo.s32 R, R, R, R;",
+    "mul.wide.s32 W, R, R;",
+    "mad.wide.u32 W, R, R, W;",
+    "add.s64 W, W, W;",
+    "sub.s64 W, W, #;",
+    "mul.lo.s64 W, W, W;",
+    "and.b32 R, R, R;",
+    "or.b32 R, R, #;",
+    "xor.b32 R, R, R;",
+    "not.b32 R, R;",
+    "and.b64 W, W, W;",
+    "shl.b32 R, R, R;",
+    "shl.b32 R, R, #;",
+    "shr.u32 R, R, R;",
+    "shr.s32 R, R, #;",
+    "shl.b64 W, W, R;",
+    "shr.u64 W, W, R;",
+    "shr.s64 W, W, R;",
+    "min.s32 R, R, R;",
+    "max.u32 R, R, R;",
+    "min.u64 W, W, W;",
+    "max.s64 W, W, W;",
+    "abs.s32 R, R;",
+    "neg.s64 W, W;",
+    "mov.b32 R, R;",
+    "mov.b64 W, W;",
+    "mov.b32 R, F;",
+    "mov.b32 F, R;",
+    "selp.b32 R, R, R, P;",
+    "selp.f32 F, F, F, P;",
+    "selp.b64 W, W, W, P;",
+    "setp.lt.s32 P, R, R;",
+    "setp.ge.u32 P, R, #;",
+    "setp.eq.and.s32 P, R, R, P;",
+    "setp.ne.xor.u64 P, W, W, P;",
+    "setp.hi.or.u32 P|P, R, R, !P;",
+    "setp.lt.f32 P, F, F;",
+    "setp.geu.f32 P, F, F;",
+    "setp.equ.ftz.f32 P|P, F, F;",
+    "setp.nan.f64 P, D, D;",
+    "setp.ne.f64 P, D, D;",
+    "and.pred P, P, P;",
+    "or.pred P, P, P;",
+    "xor.pred P, P, P;",
+    "not.pred P, P;",
+    "mov.pred P, P;",
+    "add.f32 F, F, F;",
+    "sub.ftz.f32 F, F, F;",
+    "mul.f32 F, F, F;",
+    "mul.ftz.sat.f32 F, F, F;",
+    "fma.rn.f32 F, F, F, F;",
+    "fma.rn.ftz.f32 F, F, F, F;",
+    "fma.rn.sat.f32 F, F, F, F;",
+    "fma.rz.f32 F, F, F, F;",
+    "add.rp.f32 F, F, F;",
+    "div.rn.f32 F, F, F;",
+    "rcp.rn.f32 F, F;",
+    "sqrt.rn.f32 F, F;",
+    "min.f32 F, F, F;",
+    "max.ftz.f32 F, F, F;",
+    "max.NaN.f32 F, F, F;",
+    "neg.f32 F, F;",
+    "abs.ftz.f32 F, F;",
+    "ex2.approx.f32 F, F;",
+    "rsqrt.approx.ftz.f32 F, F;",
+    "sin.approx.f32 F, F;",
+    "add.f64 D, D, D;",
+    "mul.f64 D, D, D;",
+    "fma.rn.f64 D, D, D, D;",
+    "sub.rm.f64 D, D, D;",
+    "div.rn.f64 D, D, D;",
+    "min.f64 D, D, D;",
+    "max.f64 D, D, D;",
+    "abs.f64 D, D;",
+    "neg.f64 D, D;",
+    "sqrt.rn.f64 D, D;",
+    "cvt.f64.f32 D, F;",
+    "cvt.rn.f32.f64 F, D;",
+    "cvt.rn.f32.s32 F, R;",
+    "cvt.rn.f32.u64 F, W;",
+    "cvt.rn.f64.s64 D, W;",
+    "cvt.rzi.s32.f32 R, F;",
+    "cvt.rni.ftz.u32.f32 R, F;",
+    "cvt.rpi.s32.f64 R, D;",
+    "cvt.rmi.s64.f32 W, F;",
+    "cvt.u64.u32 W, R;",
+    "cvt.s64.s32 W, R;",
+    "cvt.u32.u64 R, W;",
+    "cvt.s32.s8 R, R;",
+    "cvt.u32.u16 R, R;",
+    "cvt.sat.s16.s32 R, R;",
+    "lop3.b32 R, R, R, R, 0x6A;",
+    "prmt.b32 R, R, R, R;",
+    "bfe.u32 R, R, #, #;",
+    "bfi.b32 R, R, R, #, #;",
+    "popc.b32 R, R;",
+    "clz.b64 R, W;",
+    "shf.l.wrap.b32 R, R, R, R;",
+    "div.s32 R, R, R;",
+    "rem.u64 W, W, W;",
+    "add.cc.u32 R, R, R;",
+    "addc.u32 R, R, R;",
+    "mov.b64 W, {R, R};",
+    "mov.b64 {R, R}, W;",
+    "mov.b64 D, W;",
+    "mov.b64 W, D;",
+    "mov.u32 R, %tid.x;",
+    "mov.u32 R, %laneid;",
+    "mov.u32 R, %nctaid.x;",
+    "mov.u32 R, %clock;",
     // Memory: what belongs to the thread, what all read, what others write too.
-    "ld.global.b32 R, [%own+#x4];", "ld.global.b64 W, [%own+16];", "ld.global.v2.b32 {R, R}, [%own+8];",
-    "ld.global.v4.f32 {F, F, F, F}, [%own+16];", "st.global.b32 [%own+#x4], R;", "st.global.v2.f32 [%own+24], {F, F};",
-    "st.global.u8 [%own+3], R;", "ld.global.s8 R, [%own+#x1];", "ld.global.u16 R, [%own+#x2];",
-    "ld.global.b32 R, [%all+#x4];", "ld.global.f64 D, [%all+#x8];", "ld.b32 R, [%own+#x4];", "st.b32 [%own+4], R;",
-    "st.shared.b32 [%mine+#x4], R;", "ld.shared.b32 R, [%mine+#x4];", "ld.shared.f32 F, [%mine+#x4];",
-    "ld.shared.b32 R, [%half+#x4];", "st.shared.b32 [%common+#x4], R;", "ld.shared.v2.b32 {R, R}, [%common+8];",
-    "ld.local.b32 R, [stack+#x4];", "st.local.b32 [stack+#x4], R;", "st.local.b64 [stack+8], W;",
-    "ld.param.u32 R, [p2];", "and.b32 %t, R, 124; add.s32 %t, %t, %mine; ld.shared.b32 R, [%t];",
+    "ld.global.b32 R, [%own+#x4];",
+    "ld.global.b64 W, [%own+16];",
+    "ld.global.v2.b32 {R, R}, [%own+8];",
+    "ld.global.v4.f32 {F, F, F, F}, [%own+16];",
+    "st.global.b32 [%own+#x4], R;",
+    "st.global.v2.f32 [%own+24], {F, F};",
+    "st.global.u8 [%own+3], R;",
+    "ld.global.s8 R, [%own+#x1];",
+    "ld.global.u16 R, [%own+#x2];",
+    "ld.global.b32 R, [%all+#x4];",
+    "ld.global.f64 D, [%all+#x8];",
+    "ld.b32 R, [%own+#x4];",
+    "st.b32 [%own+4], R;",
+    "st.shared.b32 [%mine+#x4], R;",
+    "ld.shared.b32 R, [%mine+#x4];",
+    "ld.shared.f32 F, [%mine+#x4];",
+    "ld.shared.b32 R, [%half+#x4];",
+    "st.shared.b32 [%common+#x4], R;",
+    "ld.shared.v2.b32 {R, R}, [%common+8];",
+    "ld.local.b32 R, [stack+#x4];",
+    "st.local.b32 [stack+#x4], R;",
+    "st.local.b64 [stack+8], W;",
+    "ld.param.u32 R, [p2];",
+    "and.b32 %t, R, 124; add.s32 %t, %t, %mine; ld.shared.b32 R, [%t];",
     "and.b32 %t, R, 60; cvt.u64.u32 %x, %t; add.s64 %x, %x, %all; ld.global.f32 F, [%x];",
 };
 
@@ -93,7 +195,9 @@ class Kernel {
         store("b64", "%w", 4, 2);
         store("b32", "%r", 8, 1);
         store("f32", "%f", 6, 1);
-        out += fmt::format("selp.b32 %t, 1, 0, %p0; selp.b32 %c0, 2, 0, %p1; add.s32 %t, %t, %c0; st.global.b32 [%out+{}], %t;\n", at * 4);
+        out += fmt::format("selp.b32 %t, 1, 0, %p0; selp.b32 %c0, 2, 0, %p1; add.s32 %t, %t, %c0; "
+                           "st.global.b32 [%out+{}], %t;\n",
+                           at * 4);
         return fmt::format(R"(.version 9.0
 .target sm_90
 .address_size 64
@@ -133,8 +237,9 @@ ret;
         std::string text;
         for (std::size_t i = 0; i < pattern.size(); ++i) {
             const char c = pattern[i];
-            const bool alone = (i == 0 || !std::isalnum(static_cast<unsigned char>(pattern[i - 1]))) &&
-                               (i + 1 == pattern.size() || !std::isalnum(static_cast<unsigned char>(pattern[i + 1])));
+            const bool alone =
+                (i == 0 || !std::isalnum(static_cast<unsigned char>(pattern[i - 1]))) &&
+                (i + 1 == pattern.size() || !std::isalnum(static_cast<unsigned char>(pattern[i + 1])));
             if (c == '#' && i + 2 < pattern.size() && pattern[i + 1] == 'x') {
                 text += fmt::format("{}", pick(6) * static_cast<unsigned>(pattern[i + 2] - '0'));
                 i += 2;
@@ -200,16 +305,20 @@ struct Outcome {
 
 std::vector<std::uint32_t> beginning(std::uint32_t seed) {
     std::mt19937 random(seed);
-    constexpr std::uint32_t corners[] = {0,          1,          2,          31,         32,         33,         0x80000000U, 0x7FFFFFFFU,
-                                         0xFFFFFFFFU, 0x7F800000U, 0xFF800000U, 0x7FC00001U, 0xFFABCDEFU, 0x7F812345U, 0x00000001U, 0x807FFFFFU,
-                                         0x3F800000U, 0xBF800000U, 0x4F000000U, 0xCF000001U, 0x5F800000U, 0x3F000000U};
+    constexpr std::uint32_t corners[] = {0,           1,           2,           31,          32,
+                                         33,          0x80000000U, 0x7FFFFFFFU, 0xFFFFFFFFU, 0x7F800000U,
+                                         0xFF800000U, 0x7FC00001U, 0xFFABCDEFU, 0x7F812345U, 0x00000001U,
+                                         0x807FFFFFU, 0x3F800000U, 0xBF800000U, 0x4F000000U, 0xCF000001U,
+                                         0x5F800000U, 0x3F000000U};
     std::vector<std::uint32_t> words(std::size_t{kGrid} * kBlock * kWords + 64);
     for (std::uint32_t &word : words)
-        word = static_cast<std::uint32_t>(random() % 3 == 0 ? corners[random() % std::size(corners)] : random());
+        word =
+            static_cast<std::uint32_t>(random() % 3 == 0 ? corners[random() % std::size(corners)] : random());
     return words;
 }
 
-Outcome outcome_of(CompilerMode mode, const std::string &text, std::uint32_t seed, unsigned block, unsigned repeat = 1) {
+Outcome outcome_of(CompilerMode mode, const std::string &text, std::uint32_t seed, unsigned block,
+                   unsigned repeat = 1) {
     set_compiler({mode, {}, SINGULARITY_SOFTGPU_COMPILER_LIBRARY});
     Outcome outcome;
     {
@@ -219,7 +328,8 @@ Outcome outcome_of(CompilerMode mode, const std::string &text, std::uint32_t see
             std::uint32_t *all = device.upload(words);
             const std::size_t results = std::size_t{kGrid} * kBlock * (kResults + 1);
             std::uint32_t *out = device.zeroed<std::uint32_t>(results);
-            const auto result = device.try_run(device.launch("k", {kGrid}, {block}, Arguments(out, all, std::uint32_t{5})));
+            const auto result =
+                device.try_run(device.launch("k", {kGrid}, {block}, Arguments(out, all, std::uint32_t{5})));
             if (result)
                 outcome.instructions = result->thread_instructions;
             else
@@ -253,10 +363,11 @@ void generated(void **) {
         std::size_t at = 0;
         while (at < compiled.memory.size() && compiled.memory[at] == interpreted.memory[at])
             ++at;
-        fail(fmt::format("seed {}: {} instructions, not {}; fault '{}'; word {} of {} is {:#x}, not {:#x}\n{}", seed,
-                         compiled.instructions, interpreted.instructions, compiled.fault, at, compiled.memory.size(),
-                         at < compiled.memory.size() ? compiled.memory[at] : 0,
-                         at < compiled.memory.size() ? interpreted.memory[at] : 0, text));
+        fail(
+            fmt::format("seed {}: {} instructions, not {}; fault '{}'; word {} of {} is {:#x}, not {:#x}\n{}",
+                        seed, compiled.instructions, interpreted.instructions, compiled.fault, at,
+                        compiled.memory.size(), at < compiled.memory.size() ? compiled.memory[at] : 0,
+                        at < compiled.memory.size() ? interpreted.memory[at] : 0, text));
     }
     assert_true(compiler_statistics().compiled > before + count);
     expect_equal(compiler_statistics().problem, std::string());
@@ -264,7 +375,8 @@ void generated(void **) {
 
 // A loop whose accesses leave the memory at some time: who finds out and what it says is the interpreter's.
 void faults(void **) {
-    for (const char *access : {"ld.global.b32 %r1, [%rd1];", "st.global.b32 [%rd1], %r0;", "ld.global.v4.b32 {%r1, %r1, %r1, %r1}, [%rd1];",
+    for (const char *access : {"ld.global.b32 %r1, [%rd1];", "st.global.b32 [%rd1], %r0;",
+                               "ld.global.v4.b32 {%r1, %r1, %r1, %r1}, [%rd1];",
                                "@%p1 st.global.b32 [%rd1], %r0;", "ld.global.b32 %r1, [%rd1+2];"}) {
         const std::string text = fmt::format(R"(.version 9.0
 .target sm_90
@@ -322,6 +434,7 @@ ret;
 } // namespace
 
 int main() {
-    const CMUnitTest tests[] = {cmocka_unit_test(generated), cmocka_unit_test(faults), cmocka_unit_test(in_the_background)};
+    const CMUnitTest tests[] = {cmocka_unit_test(generated), cmocka_unit_test(faults),
+                                cmocka_unit_test(in_the_background)};
     return cmocka_run_group_tests_name("softgpu-engine-native", tests, nullptr, nullptr);
 }
