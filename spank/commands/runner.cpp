@@ -7,6 +7,7 @@
 #include <climits>
 #include <csignal>
 #include <iterator>
+#include <ranges>
 #include <type_traits>
 #include <utility>
 
@@ -465,10 +466,8 @@ void Runner::tell_end(std::uint32_t number) {
 }
 
 std::vector<std::string> Runner::awaited() const {
-    std::vector<std::string> out;
-    for (const auto &[number, checkpoint] : awaited_)
-        out.push_back(checkpoint);
-    return out;
+    const auto checkpoints = awaited_ | std::views::values;
+    return {checkpoints.begin(), checkpoints.end()};
 }
 
 bool Runner::waits_for_others(std::uint32_t number) const {
