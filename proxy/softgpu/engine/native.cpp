@@ -161,6 +161,14 @@ class NativeCompiler {
         if (!guard.owns_lock() || stopped_ || its.state[variant] != NativeState::idle ||
             queue_.size() >= kMostQueued || getpid() != process_)
             return;
+        // Here and not in the background, though it takes a tenth of a second, once: a process that ends meanwhile
+        // would take from LLVM what has not been registered yet.
+        if (!tried_)
+            load();
+        if (library_ == nullptr) {
+            its.state[variant] = NativeState::done;
+            return;
+        }
         if (!started_)
             start_thread();
         if (!started_)
