@@ -108,7 +108,9 @@ define i32 @warm_up(ptr %at, i32 %mask, <32 x ptr> %many) {
   %t = trunc <32 x i64> %g to <32 x i32>
   call void @llvm.masked.scatter.v32i32.v32p0(<32 x i32> %t, <32 x ptr> %many, i32 4, <32 x i1> %m)
   %w = load <48 x i32>, ptr %at
-  %s = shufflevector <48 x i32> %w, <48 x i32> poison, <32 x i32> <i32 0, i32 3, i32 6, i32 9, i32 12, i32 15, i32 18, i32 21, i32 24, i32 27, i32 30, i32 33, i32 36, i32 39, i32 42, i32 45, i32 1, i32 4, i32 7, i32 10, i32 13, i32 16, i32 19, i32 22, i32 25, i32 28, i32 31, i32 34, i32 37, i32 40, i32 43, i32 46>
+  %s = shufflevector <48 x i32> %w, <48 x i32> poison,
+    <32 x i32> <i32 0, i32 3, i32 6, i32 9, i32 12, i32 15, i32 18, i32 21, i32 24, i32 27, i32 30, i32 33, i32 36, i32 39, i32 42, i32 45,
+    i32 1, i32 4, i32 7, i32 10, i32 13, i32 16, i32 19, i32 22, i32 25, i32 28, i32 31, i32 34, i32 37, i32 40, i32 43, i32 46>
   %f = bitcast <32 x i32> %s to <32 x float>
   %p = call <32 x float> @llvm.fma.v32f32(<32 x float> %f, <32 x float> %f, <32 x float> %f)
   %o = fcmp uno <32 x float> %p, %p

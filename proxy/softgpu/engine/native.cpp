@@ -161,8 +161,8 @@ class NativeCompiler {
         if (!guard.owns_lock() || stopped_ || its.state[variant] != NativeState::idle ||
             queue_.size() >= kMostQueued || getpid() != process_)
             return;
-        // Here and not in the background, though it takes a tenth of a second, once: a process that ends meanwhile
-        // would take from LLVM what has not been registered yet.
+        // Here and not in the background, though it takes a tenth of a second, once: a process that ends
+        // meanwhile would take from LLVM what has not been registered yet.
         if (!tried_)
             load();
         if (library_ == nullptr) {
