@@ -69,7 +69,7 @@ class Criu {
         uid_t uid = 0;
         gid_t gid = 0;
         std::vector<gid_t> groups;
-        std::vector<Placed> placed = {}; // of a restore
+        std::vector<Placed> placed{}; // NOLINT(readability-redundant-member-init): GCC warns without
     };
     struct Start {
         std::filesystem::path binary;

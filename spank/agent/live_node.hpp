@@ -39,7 +39,8 @@ namespace singularity::agent {
 struct GivenTask {
     node::Descriptors streams; // those that its record names
     std::vector<char> cpus;    // as of node::Program
-    std::string cgroups = {};  // where its processes are; empty: where the node is
+    // Where its processes are; empty: where the node is.
+    std::string cgroups{}; // NOLINT(readability-redundant-member-init): GCC warns without
 };
 // By the tasks' numbers, or, as number 0, for all.
 using GivenTasks = std::map<std::uint32_t, GivenTask>;

@@ -31,7 +31,7 @@ struct ProxyShare {
     std::uint32_t count = 0;
     std::uint32_t first = 0; // of the devices that its cgroups let it have
     // Of each of them, /proc/PID/cgroup of the task whose rank it serves. Empty: all are where their node is.
-    std::vector<std::string> cgroups = {};
+    std::vector<std::string> cgroups{}; // NOLINT(readability-redundant-member-init): GCC warns without
 };
 
 struct ProxyPlan {

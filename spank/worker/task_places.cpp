@@ -33,9 +33,10 @@ std::vector<TaskPlace> parse_task_places(std::string_view text) {
     while (!text.empty()) {
         const auto line = text.substr(0, text.find('\n'));
         text.remove_prefix(std::min(text.size(), line.size() + 1));
-        const char *const end = line.data() + line.size();
+        const char *const begin = line.data();
+        const char *const end = begin + line.size();
         TaskPlace place;
-        const auto [space, bad_pid] = std::from_chars(line.data(), end, place.pid);
+        const auto [space, bad_pid] = std::from_chars(begin, end, place.pid);
         if (bad_pid != std::errc() || space == end || *space != ' ' || place.pid <= 0)
             continue;
         const auto [rest, bad_task] = std::from_chars(space + 1, end, place.task);

@@ -141,8 +141,8 @@ struct RestoreRequest {
     std::vector<OutsideDescriptor> descriptors;
     std::vector<OutsideMount> mounts;
     // Others are where the caller is.
-    std::vector<Placed> placed = {};
-    std::string owner; // as of DumpRequest
+    std::vector<Placed> placed{}; // NOLINT(readability-redundant-member-init): GCC warns without
+    std::string owner;            // as of DumpRequest
     // What put_back_files would remove is kept beside it.
     bool keep_aside = false;
     // Called for each file that is not as it was at the checkpoint, or that lies beside one: for the user.
