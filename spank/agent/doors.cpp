@@ -66,14 +66,15 @@ Expected<int> Doors::open(Wrapper wrapper, const std::vector<std::filesystem::pa
     return keeper->socket.get();
 }
 
-void Doors::watch(const void *who, const Asker &asker) {
+void Doors::watch(const void *who, bool steps_too, const Asker &asker) {
     Keeper *const keeper = find(who);
     if (keeper == nullptr)
         return asker.refuse({"look after", "Slurm's commands", "this wrapper serves none", EINVAL});
+    keeper->steps_too = steps_too;
     if (wanted_by_.empty())
         keeper->watcher = asker;
     else
-        asker.tell(begins());
+        asker.tell(begins(*keeper));
 }
 
 void Doors::rest_of(const void *who, const CommandsRest &rest, const Asker &asker) {
@@ -97,7 +98,7 @@ void Doors::rest(For what, Then then, bool ends) {
     for (Keeper &keeper : keepers_) {
         close(keeper);
         if (const auto watcher = std::exchange(keeper.watcher, std::nullopt))
-            watcher->tell(begins());
+            watcher->tell(begins(keeper));
     }
     look();
 }

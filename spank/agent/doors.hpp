@@ -40,7 +40,8 @@ class Doors {
     [[nodiscard]] Expected<int> open(Wrapper wrapper, const std::vector<std::filesystem::path> &paths,
                                      const SocketOwner &owner);
     // This wrapper hears when its commands are to rest, at once if they are to already.
-    void watch(const void *who, const Asker &asker);
+    // steps_too: steps that run may be saved with their script, and go on.
+    void watch(const void *who, bool steps_too, const Asker &asker);
     // This wrapper's rest, or, with what stands in the way, do not; it hears when they need no longer.
     void rest_of(const void *who, const CommandsRest &rest, const Asker &asker);
 
@@ -65,10 +66,11 @@ class Doors {
         UniqueFd socket;
         std::optional<Asker> watcher;
         std::optional<Asker> resting;
+        bool steps_too = false; // may be told to save: see watch
     };
     [[nodiscard]] Keeper *find(const void *who);
-    [[nodiscard]] SaveBegins begins() const {
-        return {.ends = ends_, .saves = wanted_by_.contains(For::save)};
+    [[nodiscard]] SaveBegins begins(const Keeper &keeper) const {
+        return {.ends = ends_, .saves = keeper.steps_too && wanted_by_.contains(For::save)};
     }
     static void close(Keeper &keeper);
     [[nodiscard]] bool all_rest() const;

@@ -38,7 +38,7 @@ bool Server::handle_commands(const std::shared_ptr<Client> &client, const node::
     else if (type == Message::open_door)
         open_door(client, asker);
     else if (type == Message::watch_saves)
-        client->step->doors().watch(client.get(), asker);
+        client->step->doors().watch(client.get(), options_.elastic.save_running_steps, asker);
     else if (find)
         find_steps(client, *find, asker);
     else if (runs)

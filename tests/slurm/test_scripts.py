@@ -8,7 +8,7 @@ import shlex
 import pytest
 from conftest import elastic_up
 from elastic import ELASTIC, PATIENCE, TIME_TO_SAVE, assert_clean
-from test_lifecycle import HELD, output, requeue, script
+from test_lifecycle import EVERY, HELD, OFTEN, output, requeue, script
 from test_lifecycle_moves import SOON
 from virtualcluster.errors import wait_for
 
@@ -269,6 +269,31 @@ def test_a_step_that_is_not_elastic_keeps_its_script_from_being_saved(cluster):
     cluster.slurm("scancel", str(job))
 
 
+def test_a_script_whose_node_dies_goes_on_from_before_its_srun(release):
+    """Periodic checkpoints are made while no srun runs; while one does its user hears once that there are none, and what that means."""
+    with elastic_up(release, OFTEN, nodes=2, conf={"SlurmdTimeout": "20", **TIME_TO_SAVE}) as made:
+        made.controller.run(["sh", "-c", "printf %s \"$1\" > /shared/count.py", "sh", COUNT])
+        job = submit(made, "set -e", "mkdir /shared/run-$SLURM_JOB_ID", "cd /shared/run-$SLURM_JOB_ID", "exec 7> seven",
+                     f"for n in $(seq {STEPS}); do echo before $n; echo $n >&7; sleep 0.2; done", counts("step") + " | tee tee", "echo over", "echo over >&7",
+                     options=("-N1", "-n1", EVERY))
+        said = "^singularity-task: no checkpoint is made now: .*it can be saved only when its step ends with that.* goes on from "
+        wait_output(made, job, said)
+        wait_for(lambda: has(made, job, "tee", "step 0 20\n"), PATIENCE, "the step")
+        assert len(re.findall(said, output(made, job), re.MULTILINE)) == 1, output(made, job)
+        assert "\nunsavable: " not in made.slurm("singularityctl", "status", str(job))
+        made.kill(node_of(made, job))
+        wait_for(lambda: made.job(job)["Restarts"] == "1" and made.job(job)["JobState"] == "RUNNING", PATIENCE, "the job to be run again")
+        made.wait_job(job, seconds=PATIENCE)
+        shown = lines(made, job)
+        assert "begins anew" not in output(made, job), output(made, job)
+        before = [int(line.split()[1]) for line in shown if line.startswith("before ")]
+        assert sorted(set(before)) == list(range(1, STEPS + 1)) and before.count(1) == 1, output(made, job)
+        assert shown[-1] == "over"
+        # It is open for writing in the checkpoint; the other one was not there.
+        assert shared(made, job, "seven").splitlines() == [*map(str, range(1, STEPS + 1)), "over"]
+        assert shared(made, job, "tee").splitlines() == [f"step 0 {n}" for n in range(STEPS)]
+
+
 def test_commands_go_on_working_after_a_restore(cluster):
     job = submit(cluster, "echo begins", "until [ -e /shared/more ]; do sleep 0.1; done",
                  "squeue -h -j $SLURM_JOB_ID -o 'state %T'", "srun -n1 sh -c 'echo restarts $SLURM_RESTART_COUNT'", "echo over")
@@ -282,13 +307,13 @@ def test_commands_go_on_working_after_a_restore(cluster):
 
 def test_commands_work_again_when_a_save_was_refused(cluster):
     """Which keeps nobody from the work: the script goes on as if nobody had asked."""
-    job = submit(cluster, "srun --singularity-off sh -c 'echo step; until [ -e /shared/refused ]; do sleep 0.1; done'",
+    job = submit(cluster, "srun sh -c 'echo step; until [ -e /shared/refused ]; do sleep 0.1; done'",
                  "squeue -h -j $SLURM_JOB_ID -o 'state %T'", "echo over")
     wait_output(cluster, job, "^step$")
     refused = cluster.controller.run(["singularityctl", "checkpoint", str(job)], check=False)
     assert refused.returncode != 0 and "the job's output says why" in refused.stderr, refused
-    assert "its steps cannot be saved with it: srun runs a step that is not elastic" in output(cluster, job)
-    # Another one may be.
+    assert "waits for srun" in output(cluster, job)
+    # Where both end, they are saved.
     assert "\nunsavable: " not in cluster.slurm("singularityctl", "status", str(job))
     cluster.controller.run("touch /shared/refused")
     cluster.wait_job(job)

@@ -17,7 +17,7 @@ NUMBERS = 150
 
 @pytest.fixture
 def cluster(release):
-    with elastic_up(release, OFTEN + "  look_every: 1s\n", nodes=2, conf={"SlurmdTimeout": "20", **TIME_TO_SAVE}) as made:
+    with elastic_up(release, OFTEN + "  look_every: 1s\n  save_running_steps: true\n", nodes=2, conf={"SlurmdTimeout": "20", **TIME_TO_SAVE}) as made:
         made.controller.run(["sh", "-c", "printf %s \"$1\" > /shared/count.py", "sh", COUNT])
         yield made
 

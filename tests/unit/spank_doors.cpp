@@ -69,7 +69,7 @@ class Wrapper {
     }
     void begin(Doors &doors, const Folders &folders) {
         assert_true(open(doors, {folders.door("a", 0)}).has_value());
-        doors.watch(this, asker());
+        doors.watch(this, true, asker());
         assert_true(hears_nothing());
     }
     void rest(Doors &doors, const std::string &trouble = {}) {
@@ -167,7 +167,7 @@ void who_watches_late_hears_at_once(void **) {
     assert_true(one.open(doors, {folders.door("a", 0)}).has_value());
     Wish save;
     doors.rest(Doors::For::save, save.then());
-    doors.watch(&one, one.asker());
+    doors.watch(&one, true, one.asker());
     assert_true(one.hears<SaveBegins>());
 }
 
@@ -250,8 +250,23 @@ void steps_rest_only_for_the_last_save(void **) {
     assert_true(one.open(doors, {folders.door("a", 0)}).has_value());
     Wish again;
     doors.rest(Doors::For::save, again.then(), true);
-    doors.watch(&one, one.asker());
+    doors.watch(&one, true, one.asker());
     assert_true(one.begins()->ends);
+}
+
+void steps_that_run_are_saved_only_where_the_site_has_it_so(void **) {
+    const Folders folders;
+    Doors doors("47.0");
+    Wrapper one;
+    one.begin(doors, folders);
+    Wish first;
+    doors.rest(Doors::For::save, first.then());
+    assert_true(one.begins()->saves);
+    one.rest(doors, "a step runs");
+    doors.watch(&one, false, one.asker());
+    Wish second;
+    doors.rest(Doors::For::save, second.then());
+    assert_false(one.begins()->saves);
 }
 
 // A look at what could be saved stops no step.
@@ -296,7 +311,7 @@ void who_serves_none_says_nothing_about_rest(void **) {
     doors.rest(Doors::For::save, save.then());
     stranger.rest(doors);
     assert_true(stranger.hears<Failed>());
-    doors.watch(&stranger, stranger.asker());
+    doors.watch(&stranger, true, stranger.asker());
     assert_true(stranger.hears<Failed>());
     assert_false(save.outcome.has_value());
 }
@@ -314,6 +329,7 @@ int main() {
         cmocka_unit_test(a_save_and_a_check_do_not_disturb_each_other),
         cmocka_unit_test(steps_rest_only_for_the_last_save),
         cmocka_unit_test(they_know_whether_anything_is_saved),
+        cmocka_unit_test(steps_that_run_are_saved_only_where_the_site_has_it_so),
         cmocka_unit_test(a_save_that_is_given_up_is_told_so),
         cmocka_unit_test(who_serves_none_says_nothing_about_rest),
     };

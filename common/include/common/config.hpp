@@ -29,6 +29,7 @@ struct Config {
         std::chrono::milliseconds look_every{};  // at slurmctld; 0: never
         std::chrono::milliseconds check_after{}; // the start of a step's tasks; 0: never
         bool save_scripts{};                     // of jobs that say nothing else
+        bool save_running_steps{};               // with their script, while all of it runs on
         bool hide_unsavable{};                   // kernel interfaces that a checkpoint cannot hold
         // Of a rank that never waits, on a GPU whose memory does not hold all of its ranks.
         std::chrono::milliseconds gpu_turn{};
