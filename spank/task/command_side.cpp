@@ -227,8 +227,10 @@ std::string CommandSide::why_not_saved_with(const commands::Runner::Running &one
 void CommandSide::look_at_rest() {
     if (!rest_until_ || !runner_)
         return;
-    if (together_ && may_save_steps_)
-        return look_at_together();
+    if (together_ && may_save_steps_) {
+        look_at_together();
+        return;
+    }
     // Of an end that it withholds, it knows first what it means.
     if (together_ && !together_->resolved() && steps_until_ && !steps_until_->expired())
         return;
@@ -262,7 +264,7 @@ void CommandSide::look_at_rest() {
     }
     if (waits || (steps_until_ && !sends_steps_away(*runner_)))
         return;
-    if (together) {
+    if (together && steps_) {
         together_.emplace(line_, *runner_, *steps_);
         together_->work();
         return;
@@ -280,6 +282,8 @@ bool CommandSide::is_saved_together(const commands::Runner::Running &one) const 
 }
 
 void CommandSide::look_at_together() {
+    if (!together_ || !runner_)
+        return;
     if (!together_->trouble().empty())
         rest(fmt::format("its steps cannot be saved with it: {}", together_->trouble()), true);
     else if (together_->resolved() && runner_->at_rest())

@@ -34,7 +34,7 @@ class ScriptSide : public Companion {
     ScriptSide(ScriptSteps steps, std::vector<std::string> own, std::uint32_t gpus)
         : restarts_(steps.restarts),
           commands_(
-              [restarts = steps.restarts, own = std::move(own), gpus](std::vector<std::string> &environment) {
+              [restarts = restarts_, own = std::move(own), gpus](std::vector<std::string> &environment) {
                   adapt_environment(environment, own, restarts > 0, gpus);
               },
               std::move(steps)) {}

@@ -41,6 +41,11 @@ std::optional<StepsSave::Running> StepsSave::look(std::uint32_t number) const {
     return std::nullopt;
 }
 
+bool StepsSave::is_over(std::uint32_t number) const {
+    const auto one = look(number);
+    return one && one->over;
+}
+
 void StepsSave::look_again(std::chrono::milliseconds pause) { again_ = Deadline::after(pause); }
 
 void StepsSave::reconnected() {
@@ -134,13 +139,15 @@ void StepsSave::look_for() {
                 trouble = why_not(*one, step.here);
         }))
         look_again(kAgain);
-    if (!trouble.empty())
-        return give_up(std::move(trouble));
+    if (!trouble.empty()) {
+        give_up(std::move(trouble));
+        return;
+    }
     if (looking_ || phase_ != Phase::looking)
         return;
     asked_about_.clear();
     for (const auto &[number, about] : std::map(of_)) {
-        if (look(number)->over)
+        if (is_over(number))
             settle(number); // by itself
         else if (!about.runs)
             asked_about_.push_back(number);
@@ -150,9 +157,11 @@ void StepsSave::look_for() {
         again_.reset();
         return;
     }
-    if (run_until_.expired())
-        return give_up(fmt::format("srun runs a step that is not elastic, or that does not run after {} s",
-                                   std::chrono::duration_cast<std::chrono::seconds>(kRunPatience).count()));
+    if (run_until_.expired()) {
+        give_up(fmt::format("srun runs a step that is not elastic, or that does not run after {} s",
+                            std::chrono::duration_cast<std::chrono::seconds>(kRunPatience).count()));
+        return;
+    }
     if (!again_)
         ask(looking_, agent::StepsVerb::look);
 }
@@ -169,7 +178,7 @@ void StepsSave::save() {
     for (const auto &[number, about] : std::map(of_)) {
         if (!about.checkpoint.empty())
             continue;
-        if (look(number)->over)
+        if (is_over(number))
             settle(number);
         else
             asked_about_.push_back(number);
@@ -179,8 +188,10 @@ void StepsSave::save() {
         again_.reset();
         return;
     }
-    if (until_.expired())
-        return give_up(timeout_error(until_, "all steps of the script to be saved").message());
+    if (until_.expired()) {
+        give_up(timeout_error(until_, "all steps of the script to be saved").message());
+        return;
+    }
     if (!again_)
         ask(saving_, agent::StepsVerb::save);
 }
@@ -216,12 +227,14 @@ void StepsSave::resolve() {
         return;
     asked_about_.clear();
     for (const auto &[number, about] : of_)
-        if (look(number)->over)
+        if (is_over(number))
             asked_about_.push_back(number);
     if (trouble_.empty() && until_.expired())
         trouble_ = timeout_error(until_, "srun to end with its step").message();
-    if (asked_about_.empty() && !trouble_.empty())
-        return ask_about_unclear();
+    if (asked_about_.empty() && !trouble_.empty()) {
+        ask_about_unclear();
+        return;
+    }
     if (asked_about_.empty() || (trouble_.empty() && asked_about_.size() < of_.size()))
         return;
     finding_ = line_->ask(agent::FindSteps{

@@ -50,6 +50,7 @@ class StepsSave {
     };
     using Running = commands::Runner::Running;
     [[nodiscard]] std::optional<Running> look(std::uint32_t number) const;
+    [[nodiscard]] bool is_over(std::uint32_t number) const;
     // An answer about steps has come, of which each is told.
     [[nodiscard]] bool
     take(Asked &asked, const std::function<void(std::uint32_t, About &, const agent::SavedStep &)> &each);
