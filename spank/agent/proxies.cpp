@@ -5,6 +5,7 @@
 #include "device_variables.hpp"
 #include "log.hpp"
 #include "node/cgroups.hpp"
+#include "node/user_process.hpp"
 #include "node_socket.hpp"
 
 #include <algorithm>
@@ -20,9 +21,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <grp.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -130,16 +129,6 @@ Expected<void> arrange(const Descriptors &given) {
     return {};
 }
 
-Expected<void> become_user(const node::Spec &spec) {
-    const std::vector<gid_t> groups(spec.groups.begin(), spec.groups.end());
-    if (setgroups(groups.size(), groups.data()) != 0 || setresgid(spec.gid, spec.gid, spec.gid) != 0 ||
-        setresuid(spec.uid, spec.uid, spec.uid) != 0)
-        return std::unexpected(errno_error("become", fmt::format("user {}, group {}", spec.uid, spec.gid)));
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        return std::unexpected(errno_error("give up", "new privileges"));
-    return {};
-}
-
 // The process of one proxy, until it is one. The error goes to the ready pipe.
 Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const Descriptors &given,
                             const Meeting &meeting) {
@@ -163,7 +152,7 @@ Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const D
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
-    if (auto become = become_user(plan.spec); !become)
+    if (auto become = node::become_user(plan.spec); !become)
         return become;
     std::vector<std::string> arguments{plan.libraries.proxyd(),
                                        "--driver",

@@ -6,6 +6,7 @@
 #include "common/text.hpp"
 #include "packet.hpp"
 #include "seqpacket.hpp"
+#include "user_process.hpp"
 
 #include <algorithm>
 #include <array>
@@ -15,12 +16,9 @@
 #include <cstring>
 #include <exception>
 #include <string_view>
-#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <grp.h>
-#include <linux/keyctl.h>
 #include <poll.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -89,17 +87,12 @@ void ignore_what_ends_tasks() {
     ignore_what_ends_tasks();
     if (prctl(PR_SET_NAME, "image-server") != 0 || setsid() < 0 || chdir("/") != 0)
         complain(kSocket, errno_error("become", "the server of an image").message());
-    // The agent's keys are nobody else's.
-    if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) < 0 && errno != ENOSYS)
-        complain(kSocket, errno_error("make", "a session keyring").message());
     auto packet = await_request();
     const auto request = decode<ServeRequest>(packet.bytes);
     if (!request || packet.descriptors.size() != 2)
         complain(kSocket, "it was asked for something else");
-    const std::vector<gid_t> groups(spec.groups.begin(), spec.groups.end());
-    if (setgroups(groups.size(), groups.data()) != 0 || setresgid(spec.gid, spec.gid, spec.gid) != 0 ||
-        setresuid(spec.uid, spec.uid, spec.uid) != 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        complain(kSocket, errno_error("become", fmt::format("user {}", spec.uid)).message());
+    if (auto become = become_user(spec); !become)
+        complain(kSocket, become.error().message());
     // Above all that are given away below.
     const UniqueFd image(fcntl(packet.descriptors.all()[0], F_DUPFD_CLOEXEC, 16));
     const UniqueFd fuse(fcntl(packet.descriptors.all()[1], F_DUPFD_CLOEXEC, 16));

@@ -11,6 +11,7 @@
 #include "network.hpp"
 #include "packet.hpp"
 #include "seqpacket.hpp"
+#include "user_process.hpp"
 
 #include <array>
 #include <chrono>
@@ -21,11 +22,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <grp.h>
-#include <linux/keyctl.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -84,18 +82,6 @@ Expected<void> reset_signals() {
     return {};
 }
 
-Expected<void> become_user(const Spec &spec) {
-    const std::vector<gid_t> groups(spec.groups.begin(), spec.groups.end());
-    if (setgroups(groups.size(), groups.data()) != 0 || setresgid(spec.gid, spec.gid, spec.gid) != 0 ||
-        setresuid(spec.uid, spec.uid, spec.uid) != 0)
-        return fail("become", fmt::format("user {}, group {}", spec.uid, spec.gid));
-    // All processes of the node must have one uid; and a program that trusts its surroundings because it was
-    // given more rights than its caller must not meet surroundings that the caller has chosen.
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        return fail("give up", "new privileges");
-    return {};
-}
-
 // The agent's standard streams are not the node's, and descriptor 3 is all that init gets.
 Expected<void> arrange_descriptors(UniqueFd listener, UniqueFd &channel) {
     const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -138,9 +124,6 @@ Expected<void> become_init(const MakePlan &plan, const ImageServer *server) {
     umask(0);
     if (setsid() < 0)
         return fail("make", "a session");
-    // A session of our own there as well: the agent's keys are nobody else's.
-    if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) < 0 && errno != ENOSYS)
-        return fail("make", "a session keyring");
     if (setns(kNetwork, CLONE_NEWNET) != 0 || close(kNetwork) != 0 ||
         unshare(CLONE_NEWUTS | CLONE_NEWIPC) != 0)
         return fail("make", "namespaces");

@@ -13,6 +13,7 @@
 #include "local_files.hpp"
 #include "log.hpp"
 #include "node/cgroups.hpp"
+#include "node/user_process.hpp"
 #include "restored_network.hpp"
 #include "task_places.hpp"
 
@@ -248,6 +249,8 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
     // The node's processes are made by ours, and are where we are.
     if (auto joined = node::join_cgroups(job.cgroups); !joined)
         return propagate(joined);
+    if (auto left = node::leave_session_keyring(); !left)
+        return propagate(left);
     auto staging = host::Staging::make(go->place.staging);
     if (!staging)
         return propagate(staging);

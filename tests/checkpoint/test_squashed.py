@@ -2,6 +2,7 @@
 """Programs whose files lie on a file system that lets root do nothing: they are saved and restored, since whatever is opened, made,
 linked, bound or changed for them is so with their user's ids. That is also why nobody gets at root's files through them."""
 
+import ctypes
 import errno
 import os
 import shutil
@@ -261,3 +262,26 @@ def test_a_mount_below_a_directory_of_the_user(place, agent):
     output, _ = agent.ended(node)
     agent.ok("destroy", node)
     assert b"No such file" in output and b"end" in output, output
+
+
+def test_nobody_has_the_agents_session_keyring(place):
+    """Whoever has it can read and remove the keys that root's processes use, whatever his ids are: neither new nor restored processes do."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.syscall(250, 1, None) > 0  # keyctl(KEYCTL_JOIN_SESSION_KEYRING): this process's, and so the agent's
+    ask = "libc.syscall(250, 0, -3, 0)"  # keyctl(KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING)
+    agents = eval(ask, {"libc": libc})  # noqa: S307
+    script = f"import ctypes, os, time; libc = ctypes.CDLL(None); print('first', {ask}, flush=True)\nwhile not os.path.exists('go'): time.sleep(0.05)\nprint('then', {ask}, flush=True)"
+    agent = saved_nodes.Agent()
+    try:
+        node = agent.run(["/usr/bin/python3", "-c", script], directory=place.shared)
+        virtualnode.wait_for(lambda: b"first" in agent.output(node), "the program", PATIENCE)
+        agent.ok("checkpoint", node)
+        agent.ok("restore", node)
+        with open(place.path("go"), "w", encoding="utf-8"):
+            pass
+        output, _ = agent.ended(node)
+        agent.ok("destroy", node)
+        rings = [int(line.split()[1]) for line in output.decode().splitlines()]
+        assert len(rings) == 2 and agents not in rings and agents > 0, (agents, rings)
+    finally:
+        agent.close()
