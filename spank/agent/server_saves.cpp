@@ -61,6 +61,8 @@ void Server::save_steps(const Client &client, const SaveSteps &request, const As
     const auto job = job_of_step(name);
     if (!is_script(name) || !job)
         return refuse("only the wrapper of a batch script that is saved may ask for that", EPERM);
+    if (!options_.elastic.save_running_steps) // whatever the wrapper has been told
+        return refuse("elastic.save_running_steps is false in singularity.yaml on this host", EPERM);
     if (request.numbers.size() > kStepsLimit || request.hosts.empty() || request.hosts.size() > kHostsMost)
         return refuse(fmt::format("{} steps on {} hosts: expected at most {} on 1 to {}",
                                   request.numbers.size(), request.hosts.size(), kStepsLimit, kHostsMost),
