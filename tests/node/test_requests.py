@@ -43,8 +43,8 @@ def test_specifications_are_checked(agent, what):
 
 
 @pytest.mark.parametrize("kind,body", [
-    (OPEN_DOOR, b""), (WATCH_SAVES, b""), (COMMANDS_REST, text("") + struct.pack("=?", False)), (FIND_STEPS, numbers([]) + struct.pack("=I", 0) + text("")),
-    (STEP_RUNS, struct.pack("=I", 0))])
+    (OPEN_DOOR, b""), (WATCH_SAVES, b""), (COMMANDS_REST, text("") + struct.pack("=?", False) + texts([])),
+    (FIND_STEPS, numbers([]) + struct.pack("=I", 0) + text("") + struct.pack("=?", False)), (STEP_RUNS, struct.pack("=I", 0))])
 def test_who_is_no_task_has_no_commands(agent, kind, body):
     for uid in (ALICE, 0):
         with agent.connect(uid) as connection, pytest.raises(Refused, match="that of no task"):
