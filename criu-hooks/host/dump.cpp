@@ -198,6 +198,7 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
     if (report) {
         report->written = std::move(files.to_sync);
         report->not_copied = std::move(files.not_copied);
+        report->written_in_kept.assign(files.in_kept.begin(), files.in_kept.end());
     }
     if (!report || wanted.afterwards != Afterwards::kStop)
         return report;

@@ -99,7 +99,9 @@ class Keeper {
             });
         };
         for (const auto &mount : proc::mounts(*of_node))
-            if (devices.contains(mount.device) && !is_of_kernel(mount.type) && !is_kept(mount))
+            if (is_kept(mount))
+                kept_.insert(mount.id);
+            else if (devices.contains(mount.device) && !is_of_kernel(mount.type))
                 mounts_.insert(mount.id);
         return {};
     }
@@ -196,7 +198,11 @@ class Keeper {
         struct stat about{};
         auto name = read_link(path);
         if (!name || !name->starts_with('/') || name->ends_with(kDeleted) || !use.mount ||
-            !mounts_.contains(*use.mount) || stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode) ||
+            stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode))
+            return;
+        if (kept_.contains(*use.mount))
+            out_.in_kept.insert(*name);
+        if (!mounts_.contains(*use.mount) ||
             outside_.contains(fmt::format("file[{:x}:{:x}]", *use.mount, about.st_ino)))
             return;
         const auto [found, is_new] = writers_.try_emplace(
@@ -411,6 +417,7 @@ class Keeper {
     std::int64_t now_; // time(2)
     UniqueFd images_;
     std::set<std::uint64_t> mounts_;
+    std::set<std::uint64_t> kept_; // mounts of which the caller saves what is in them
     std::set<std::string> outside_;
     std::map<Inode, Writer> writers_;
     std::map<std::string, UsedDirectory> directories_;                     // by name

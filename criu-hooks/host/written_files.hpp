@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,6 +71,7 @@ struct KeptFiles {
     WrittenFiles table;
     std::vector<UniqueFd> to_sync; // their content must be on the disk before the checkpoint counts
     std::vector<std::string> not_copied;
+    std::set<std::string> in_kept; // DumpReport::written_in_kept
 };
 
 // At a dump, while all processes of the node stand still, on a thread of its own (UserIds). A file that its

@@ -23,6 +23,8 @@ inline constexpr const char *kOrigin = "origin";
 inline constexpr const char *kRun = "run";
 // In a slot: all of it has come out of a checkpoint.
 inline constexpr const char *kLoaded = ".loaded";
+// Which files the nodes had open for writing whose archives were unpacked there.
+inline constexpr const char *kWritten = ".written";
 
 // "u1000-s4711": of a job of Slurm's.
 [[nodiscard]] std::string tree_name(uid_t uid, std::uint32_t job);

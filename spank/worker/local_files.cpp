@@ -4,6 +4,7 @@
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
 #include "local/tree.hpp"
+#include "local_written.hpp"
 #include "log.hpp"
 
 #include <algorithm>
@@ -46,6 +47,8 @@ constexpr int kNotStarted = 125;          // and none of tar's
 constexpr auto kKilledPatience = 5s;      // for a process that has been killed
 constexpr unsigned kGibibyteBits = 30;
 
+constexpr const char *kWrittenName = "local-written";
+
 std::string archive_name(std::size_t number) { return fmt::format("local-{}.tar", number); }
 
 // ---- tar
@@ -55,6 +58,7 @@ struct Run {
     int directory = -1;
     int in = -1;
     int out = -1;
+    int names = -1; // what it finds at kNames
     std::vector<const char *> arguments;
     std::uint64_t largest = 0; // that it may write; 0: no limit
 };
@@ -63,6 +67,8 @@ struct Run {
 // limits (ptrace(2), "Ptrace access mode checking"): the archive and the agent's cgroup are not theirs.
 // No user has it, and it gives access to nothing; the user's group is one of the supplementary ones.
 constexpr gid_t kNobodysGroup = static_cast<gid_t>(-2);
+constexpr int kNamesNumber = STDERR_FILENO + 1;
+constexpr const char *kNames = "--files-from=/dev/fd/3";
 constexpr rlim_t kMostMemory = rlim_t{1} << 30U; // names of a directory are sorted there
 
 [[noreturn]] void become_tar(const Run &run, const std::vector<gid_t> &groups,
@@ -72,12 +78,13 @@ constexpr rlim_t kMostMemory = rlim_t{1} << 30U; // names of a directory are sor
     const rlimit memory{.rlim_cur = kMostMemory, .rlim_max = kMostMemory};
     umask(0);
     if (fchdir(run.directory) != 0 || dup2(run.in, STDIN_FILENO) < 0 || dup2(run.out, STDOUT_FILENO) < 0 ||
-        dup2(words, STDERR_FILENO) < 0 || (run.largest != 0 && setrlimit(RLIMIT_FSIZE, &largest) != 0) ||
+        dup2(words, STDERR_FILENO) < 0 || (run.names >= 0 && dup2(run.names, kNamesNumber) < 0) ||
+        (run.largest != 0 && setrlimit(RLIMIT_FSIZE, &largest) != 0) ||
         setrlimit(RLIMIT_DATA, &memory) != 0 || setgroups(groups.size(), groups.data()) != 0 ||
         setresgid(kNobodysGroup, kNobodysGroup, kNobodysGroup) != 0 ||
         setresuid(user.uid, user.uid, user.uid) != 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         _exit(kNotStarted);
-    close_range(STDERR_FILENO + 1, ~0U, 0);
+    close_range(static_cast<unsigned>(run.names >= 0 ? kNamesNumber : STDERR_FILENO) + 1, ~0U, 0);
     std::array<char *, 3> environment{const_cast<char *>("PATH=/usr/bin:/bin"),
                                       const_cast<char *>("LC_ALL=C"), nullptr}; // execve does not write
     for (const char *const program : {"/usr/bin/tar", "/bin/tar"})
@@ -231,8 +238,8 @@ std::string reason(const Tar &tar, int status) {
 
 // All of the file is there, but for whose it is: no user can give files away.
 bool is_about_owner(const std::string &line) {
-    return says_nothing(line) || (line.find(": Cannot change ownership to uid ") != std::string::npos &&
-                                  line.ends_with("Operation not permitted"));
+    return line.find(": Cannot change ownership to uid ") != std::string::npos &&
+           line.ends_with("Operation not permitted");
 }
 
 std::uint64_t size_of(int file) {
@@ -365,6 +372,33 @@ std::vector<std::uint64_t> cuts_of(int archive) {
     return out;
 }
 
+// A file that its node could not read is in no archive.
+bool is_about_absence(const std::string &line) { return line.ends_with(": Not found in archive"); }
+
+Expected<void> run_unpack(const Run &run, const node::LocalDirectory &one, AgentLink &agent,
+                          const Deadline &deadline, const Notice &notice) {
+    auto tar = Tar::start(run);
+    if (!tar)
+        return propagate(tar);
+    auto status = tar->wait(agent, deadline, [&] {
+        agent.progress("restoring local directories", static_cast<std::uint64_t>(lseek(run.in, 0, SEEK_CUR)));
+    });
+    if (!status)
+        return propagate(status);
+    const bool is_harmless = is_good(*status, kSomeFailed) && tar->heard_all() && !tar->said().empty() &&
+                             std::ranges::all_of(tar->said(), [](const std::string &line) {
+                                 return says_nothing(line) || is_about_owner(line) || is_about_absence(line);
+                             });
+    if (!is_good(*status, 0) && !is_harmless)
+        return failure("restore", one.path,
+                       fmt::format("{} (it lies in {} on this host)", reason(*tar, *status), one.source));
+    for (const auto &line : is_harmless ? tar->said() : std::vector<std::string>())
+        if (is_about_owner(line))
+            notice(fmt::format("{}: a file of somebody else's belongs to the job's user now: {}", one.path,
+                               line));
+    return {};
+}
+
 } // namespace
 
 Expected<void> take_local(node::Spec &spec) {
@@ -386,8 +420,9 @@ Expected<void> take_local(node::Spec &spec) {
     return {};
 }
 
-Expected<std::string> save_local(const node::Record &record, std::uint64_t quota, int images,
-                                 AgentLink &agent, const Deadline &deadline, const Notice &notice) {
+Expected<std::string> save_local(const node::Record &record, std::uint64_t quota,
+                                 const std::vector<std::string> &written, int images, AgentLink &agent,
+                                 const Deadline &deadline, const Notice &notice) {
     const auto &spec = record.spec;
     if (spec.local.empty())
         return spec.local_origin;
@@ -398,11 +433,13 @@ Expected<std::string> save_local(const node::Record &record, std::uint64_t quota
     if (!null)
         return std::unexpected(errno_error("open", "/dev/null"));
     std::uint64_t left = quota;
+    LocalFiles files;
     for (std::size_t number = 0; number < spec.local.size(); ++number) {
         const auto &path = spec.local[number].path;
         auto directory = mounted_of(record, *slot, number);
         if (!directory)
             return propagate(directory);
+        add_below(files, spec.name, static_cast<std::uint32_t>(number), path, written);
         const auto name = archive_name(number);
         UniqueFd archive(openat(images, name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
         if (!archive)
@@ -447,6 +484,8 @@ Expected<std::string> save_local(const node::Record &record, std::uint64_t quota
         if (auto closed = archive.close(); !closed)
             return propagate(closed);
     }
+    if (auto told = write_local_files(images, kWrittenName, files); !told)
+        return propagate(told);
     return slot->origin;
 }
 
@@ -479,6 +518,14 @@ Expected<void> load_local(const node::Spec &spec, int images, AgentLink &agent, 
         return locked;
     const auto deadline = Deadline::after(patience.for_own);
     const bool is_first = faccessat(slot->get(), local::kLoaded, F_OK, 0) != 0;
+    auto saved = read_local_files(images, kWrittenName);
+    auto all = is_first ? LocalFiles() : read_local_files(slot->get(), local::kWritten);
+    if (!saved || !all)
+        return saved ? propagate(all) : propagate(saved);
+    LocalFiles mine;
+    for (const auto &one : *saved)
+        mine.insert({.node = spec.name, .directory = one.directory, .name = one.name});
+    std::erase_if(*all, [&](const LocalFile &one) { return one.node == spec.name; });
     for (std::size_t number = 0; number < spec.local.size(); ++number) {
         const auto &path = spec.local[number].path;
         auto directory = open_directory(spec.local[number].source);
@@ -495,32 +542,38 @@ Expected<void> load_local(const node::Spec &spec, int images, AgentLink &agent, 
                 .arguments = {"tar", "--extract", "--file=-", "--preserve-permissions", "--same-owner",
                               "--numeric-owner", "--xattrs", "--delay-directory-restore",
                               "--warning=no-timestamp", "--warning=no-ignore-newer"}};
-        // What is there may be open by now. (--keep-newer-files would not do besides: where directories are
-        // there already, tar 1.35 fails with "Unexpected inconsistency when making directory".)
-        if (!is_first)
+        const auto unpack = [&]() -> Expected<void> {
+            if (lseek(archive.get(), 0, SEEK_SET) != 0)
+                return std::unexpected(errno_error("read the archive of", path));
+            return run_unpack(run, spec.local[number], agent, deadline, notice);
+        };
+        if (is_first) {
+            if (auto unpacked = unpack(); !unpacked)
+                return unpacked;
+        } else {
+            // What is there may be open by now. (--keep-newer-files would not do besides: where directories
+            // are there already, tar 1.35 fails with "Unexpected inconsistency when making directory".)
+            auto names = names_for_tar(mine, *all, static_cast<std::uint32_t>(number));
+            if (!names)
+                return propagate(names);
             run.arguments.push_back("--skip-old-files");
-        auto tar = Tar::start(run);
-        if (!tar)
-            return propagate(tar);
-        auto status = tar->wait(agent, deadline, [&] {
-            agent.progress("restoring local directories",
-                           static_cast<std::uint64_t>(lseek(archive.get(), 0, SEEK_CUR)));
-        });
-        if (!status)
-            return propagate(status);
-        const bool only_owners = is_good(*status, kSomeFailed) && tar->heard_all() && !tar->said().empty() &&
-                                 std::ranges::all_of(tar->said(), is_about_owner);
-        if (!is_good(*status, 0) && !only_owners)
-            return failure("restore", path,
-                           fmt::format("{} (it lies in {} on this host)", reason(*tar, *status),
-                                       spec.local[number].source));
-        for (const auto &line : only_owners ? tar->said() : std::vector<std::string>())
-            if (!says_nothing(line))
-                notice(fmt::format("{}: a file of somebody else's belongs to the job's user now: {}", path,
-                                   line));
+            if (auto unpacked = unpack(); !unpacked)
+                return unpacked;
+            run.arguments.pop_back();
+            run.names = names->get();
+            run.arguments.insert(run.arguments.end(), {"--null", "--no-unquote", kNames});
+            if (*names)
+                if (auto unpacked = unpack(); !unpacked)
+                    return unpacked;
+        }
         if (unlinkat(images, name.c_str(), 0) != 0)
             return std::unexpected(errno_error("remove", name));
     }
+    all->insert(mine.begin(), mine.end());
+    if (auto told = write_local_files(slot->get(), local::kWritten, *all); !told)
+        return told;
+    if (unlinkat(images, kWrittenName, 0) != 0 && errno != ENOENT)
+        return std::unexpected(errno_error("remove", kWrittenName));
     const UniqueFd mark(
         openat(slot->get(), local::kLoaded, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!mark)

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace singularity::worker {
 
@@ -20,8 +21,10 @@ using Notice = std::function<void(std::string)>;
 
 // Into the directory of images, while the node stands still: what it has mounted there, if that is its job's.
 // Code EOPNOTSUPP: it is not, or there is more than `quota` bytes (0: no limit). notice: hears of what could
-// not be read. The origin of what has been saved.
-[[nodiscard]] Expected<std::string> save_local(const node::Record &record, std::uint64_t quota, int images,
+// not be read. written: files that the node has open for writing, as it sees them. The origin of what has
+// been saved.
+[[nodiscard]] Expected<std::string> save_local(const node::Record &record, std::uint64_t quota,
+                                               const std::vector<std::string> &written, int images,
                                                AgentLink &agent, const Deadline &deadline,
                                                const Notice &notice);
 
@@ -34,8 +37,9 @@ using Notice = std::function<void(std::string)>;
 
 // Before the node is restored: from the directory of images, where nothing of them stays. Several nodes of a
 // job may have the same directories: the first one's archives take the place of what is there, of those of
-// the others only what is missing. Others wait for it. So no file is replaced that a node has open, which
-// would then write to one that has no name.
+// the others what is missing, and what only they had open for writing. Others wait for it. So no file is
+// replaced that a node has open, which would then write to one that has no name, and each goes on in its own
+// files where it was.
 // notice: hears of files that have come to belong to the node's user, since no user can give files away.
 struct Patience {
     std::chrono::seconds for_others; // which unpack theirs one after the other

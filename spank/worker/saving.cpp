@@ -201,9 +201,9 @@ Expected<void> Saving::cut(agent::ImageReport &report) {
                                "(files.largest_copy_mib, files.all_copies_mib): if what it holds now "
                                "is changed later, a restore cannot undo that",
                                quote(name)));
-    auto origin =
-        save_local(job_.record, local_quota_, directory->get(), agent_, Deadline::after(kLocalPatience),
-                   [&report](std::string text) { add_notice(report, std::move(text)); });
+    auto origin = save_local(job_.record, local_quota_, dumped->written_in_kept, directory->get(), agent_,
+                             Deadline::after(kLocalPatience),
+                             [&report](std::string text) { add_notice(report, std::move(text)); });
     if (!origin)
         return propagate(origin);
     local_origin_ = *std::move(origin);

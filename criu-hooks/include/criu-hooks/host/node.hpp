@@ -103,6 +103,8 @@ struct DumpReport {
     std::vector<UniqueFd> written;
     // Those of them that were not copied, as the node sees them; files to which it only appends left out.
     std::vector<std::string> not_copied;
+    // Files that the node has open for writing in mounts that the caller keeps, as the node sees them.
+    std::vector<std::string> written_in_kept;
 };
 
 // fsync(2) of DumpReport::written. go_on is asked several times a second; its error ends the wait.
