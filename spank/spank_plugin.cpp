@@ -4,6 +4,7 @@
 #include "agent/agent_messages.hpp"
 #include "commands/notice.hpp"
 #include "common/config.hpp"
+#include "common/text.hpp"
 #include "elastic_range.hpp"
 #include "guarded_hook.hpp"
 #include "local/notice.hpp"
@@ -13,6 +14,7 @@
 #include "options.hpp"
 #include "task/variables.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -21,12 +23,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <slurm/slurm_version.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -77,15 +83,15 @@ struct HostlistEnd {
 
 constexpr std::size_t kListLimit = 131072; // of a list of hosts: what a variable may have (execve(2))
 
-// "n[1-2]" as "n1,n2".
-std::string expand_hosts(const char *text) {
-    std::string out;
+// "n[1-2]": n1, n2.
+std::vector<std::string> expand_hosts(const char *text) {
+    std::vector<std::string> out;
     auto *const list = slurm_hostlist_create(text);
     const std::unique_ptr<std::remove_pointer_t<decltype(list)>, HostlistEnd> owner(list);
     if (!owner)
         return out;
     while (char *const host = slurm_hostlist_shift(list)) {
-        out += (out.empty() ? "" : ",") + std::string(host);
+        out.emplace_back(host);
         std::free(host); // NOLINT(cppcoreguidelines-no-malloc,cppcoreguidelines-owning-memory): slurm.h
     }
     return out;
@@ -130,20 +136,45 @@ int put_in_front(spank_t spank, const char *wrapper) {
 #endif
 }
 
-// For singularity-task, all hosts of a step, or of a script's job.
-int set_hosts(spank_t spank, const char *list) {
+Expected<std::vector<std::string>> hosts_in(spank_t spank, const char *list) {
     std::string nodes(kListLimit, '\0');
     if (const spank_err_t got = spank_getenv(spank, list, nodes.data(), static_cast<int>(nodes.size()));
-        got != ESPANK_SUCCESS) {
-        kLog.error("cannot read {}: {}", list, spank_strerror(got));
-        return got;
-    }
-    const auto hosts = expand_hosts(nodes.c_str());
-    if (hosts.empty()) {
-        kLog.error("{}={} is no list of hosts", list, nodes.c_str());
+        got != ESPANK_SUCCESS)
+        return failure("read", list, spank_strerror(got));
+    nodes.resize(std::min(nodes.find('\0'), nodes.size()));
+    auto hosts = expand_hosts(nodes.c_str());
+    if (hosts.empty())
+        return failure("read", list, fmt::format("{} is no list of hosts", quote(nodes)));
+    return hosts;
+}
+
+// For singularity-task, all hosts of a step, or of a script's job.
+int set_hosts(spank_t spank, const char *list) {
+    const auto hosts = hosts_in(spank, list);
+    if (!hosts) {
+        kLog.error("{}", hosts.error().message());
         return ESPANK_ERROR;
     }
-    return set_variable(spank, task::kHostsVariable, hosts);
+    return set_variable(spank, task::kHostsVariable, fmt::format("{}", fmt::join(*hosts, ",")));
+}
+
+// Which of its job's hosts those of a step are. A list that its user has changed says nothing.
+int set_places(spank_t spank) {
+    const auto all = hosts_in(spank, "SLURM_JOB_NODELIST");
+    const auto own = hosts_in(spank, "SLURM_STEP_NODELIST");
+    if (!all || !own)
+        return ESPANK_SUCCESS;
+    std::map<std::string_view, std::size_t> numbers;
+    for (const auto &host : *all)
+        numbers.emplace(host, numbers.size() + 1);
+    std::vector<std::size_t> places;
+    for (const auto &host : *own) {
+        const auto found = numbers.find(host);
+        if (found == numbers.end())
+            return ESPANK_SUCCESS;
+        places.push_back(found->second);
+    }
+    return set_variable(spank, task::kPlacesVariable, fmt::format("{}", fmt::join(places, ",")));
 }
 
 // Why a step does not see its job's local directories: its tasks fail, and not the node.
@@ -295,6 +326,8 @@ int task_init(spank_t spank) noexcept {
         if (step > SLURM_MAX_NORMAL_STEP_ID) // shells of salloc and the like stay where they are
             return ESPANK_SUCCESS;
         if (const int set = set_hosts(spank, "SLURM_STEP_NODELIST"); set != ESPANK_SUCCESS)
+            return set;
+        if (const int set = set_places(spank); set != ESPANK_SUCCESS)
             return set;
         if (const int set = set_how_to_save(spank, *request); set != ESPANK_SUCCESS)
             return set;

@@ -340,10 +340,12 @@ struct JoinStep {
     std::uint32_t number = 0;
     std::string checkpoint; // from which that script goes on with it; empty: it begins
     node::Image image;      // the root of its nodes
+    // Which of its job's hosts, from 1 on, each of `hosts` is; empty: that is not known.
+    std::vector<std::uint32_t> places;
     static void fields(auto &self, auto &visit) {
         visit(self.hosts, self.node, self.ranks, self.ranks_here, self.rank, self.devices, self.cluster,
               self.restarts, self.identity, self.every, self.of_script, self.program, self.again, self.store,
-              self.number, self.checkpoint, self.image);
+              self.number, self.checkpoint, self.image, self.places);
     }
 };
 struct Joined {

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -115,6 +116,14 @@ std::uint32_t JobKeeper::free_number() const {
     }
 }
 
+std::uint32_t JobKeeper::free_number_of(const Wish &wish) const {
+    std::set<std::uint32_t> used;
+    for (const auto &[name, job] : jobs_)
+        used.insert(job->record().vni());
+    const auto number = network_of_step(wish.step, wish.restarts, used);
+    return number != 0 ? number : free_number();
+}
+
 Expected<void> JobKeeper::room_for_one_more(std::uint32_t uid) const {
     const auto of_same = std::ranges::count_if(
         jobs_, [&](const auto &entry) { return entry.second->record().user().uid() == uid; });
@@ -128,13 +137,13 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
         return propagate(room);
     auto &request = wish.request;
     wire::JobRecord record;
-    record.set_vni(free_number());
+    record.set_vni(wish.step.empty() ? free_number() : free_number_of(wish));
     record.set_name(wish.step.empty() ? job_name(wish.uid, record.vni()) : wish.name);
     if (auto replaced = replace_ended(record.name()); !replaced)
         return propagate(replaced);
     if (request.hosts.empty())
         request.hosts.push_back(own_host());
-    auto nodes = plan_nodes(record.name(), record.vni(), request.hosts);
+    auto nodes = plan_nodes(record.name(), record.vni(), request.hosts, wish.places);
     if (!nodes)
         return propagate(nodes);
     if (request.program.arguments.empty() && wish.step.empty())

@@ -54,8 +54,9 @@ class JobKeeper : private HostAsker {
         std::string cgroups;
         // Of a step of Slurm's, whose ranks bring their programs. That of the request is only what is
         // compared when it is begun again.
-        std::string step; // or empty
-        std::string name; // of the job of a step
+        std::string step;                  // or empty
+        std::vector<std::uint32_t> places; // as JoinStep has them
+        std::string name;                  // of the job of a step
         std::uint32_t ranks = 0;
         std::string cluster;
         std::uint32_t restarts = 0;
@@ -119,6 +120,7 @@ class JobKeeper : private HostAsker {
     // What waits for the tasks of a step of Slurm's.
     void serve_parked();
     [[nodiscard]] std::uint32_t free_number() const;
+    [[nodiscard]] std::uint32_t free_number_of(const Wish &wish) const;
     // What is left here of the job of that name goes.
     [[nodiscard]] Expected<void> replace_ended(const std::string &name);
     [[nodiscard]] Expected<Restoring> restoring(peers::wire::JobRecord record,

@@ -9,10 +9,12 @@
 #include "peers/handshake.hpp"
 #include "peers/tcp.hpp"
 #include "slurm_cgroup.hpp"
+#include "slurm_job.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <iterator>
 #include <utility>
 
@@ -116,8 +118,35 @@ Expected<void> check_job_name(std::string_view name, std::uint32_t uid) {
     return {};
 }
 
+std::uint32_t network_of_step(std::string_view step, std::uint32_t restarts,
+                              const std::set<std::uint32_t> &used) {
+    const auto job = job_of_step(step);
+    if (!job)
+        return 0;
+    // Agents do not know of each other's. Steps of a run are numbered differently; those that have come from
+    // an earlier run keep the number that they had there, and other jobs have the same addresses as well: an
+    // unlucky number is another one in the next run.
+    constexpr std::uint32_t kRun = 101;
+    constexpr std::uint32_t kJob = 389;
+    const auto number = step.substr(std::min(step.find('.'), step.size() - 1) + 1);
+    std::uint32_t first = network::kNetworksOfAddress - 1; // of the batch script
+    std::from_chars(number.data(), number.data() + number.size(), first);
+    first += kRun * restarts + kJob * (*job / network::kAddressesOfJobs);
+    for (std::uint32_t at = 0; at < network::kNetworksOfAddress; ++at) {
+        const auto vni = network::with_addresses_of(*job, first + at);
+        if (vni != 0 && !used.contains(vni))
+            return vni;
+    }
+    return 0;
+}
+
 Expected<std::vector<wire::JobNode>> plan_nodes(const std::string &job, std::uint32_t vni,
-                                                const std::vector<std::string> &hosts) {
+                                                const std::vector<std::string> &hosts,
+                                                const std::vector<std::uint32_t> &places) {
+    const bool placed =
+        places.size() == hosts.size() &&
+        std::set<std::uint32_t>(places.begin(), places.end()).size() == places.size() &&
+        std::ranges::all_of(places, [](auto one) { return one != 0 && one <= network::kNodeLimit; });
     const auto refuse = [&](std::string why) { return failure("make the job", job, std::move(why), EINVAL); };
     if (hosts.empty() || hosts.size() > network::kNodeLimit)
         return refuse(fmt::format("{} hosts: expected 1 to {}", hosts.size(), network::kNodeLimit));
@@ -131,7 +160,9 @@ Expected<std::vector<wire::JobNode>> plan_nodes(const std::string &job, std::uin
         node.set_number(number);
         node.set_host(name);
         node.set_name(node_name(job, number));
-        node.set_address(address_text(vni, number));
+        if (placed)
+            node.set_place(places[number - 1]);
+        node.set_address(address_text(vni, place_of(node)));
     }
     return out;
 }
@@ -295,9 +326,11 @@ Expected<void> check_nodes(const wire::ConnectJob &request, std::string_view job
     };
     if (request.nodes().empty() || std::cmp_greater(request.nodes().size(), network::kNodeLimit))
         return refuse(fmt::format("{} nodes: expected 1 to {}", request.nodes().size(), network::kNodeLimit));
+    std::set<std::uint32_t> places;
     for (std::uint32_t number = 1; const auto &node : request.nodes()) {
         if (node.number() != number || node.name() != node_name(job, number) ||
-            node.address() != address_text(vni, number) || !peers::is_host_name(node.host()) ||
+            place_of(node) > network::kNodeLimit || !places.insert(place_of(node)).second ||
+            node.address() != address_text(vni, place_of(node)) || !peers::is_host_name(node.host()) ||
             (!node.hostname().empty() && !peers::is_host_name(node.hostname())))
             return refuse(fmt::format("its node {} is not as it must be", number));
         ++number;

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,9 +29,20 @@ inline constexpr std::uint16_t kMasterPort = 29500;
 [[nodiscard]] Expected<void> check_job_name(std::string_view name, std::uint32_t uid);
 
 // Nodes 1, 2, ... on these hosts, in this order; a host may be there several times. Their hosts' addresses
-// are not known yet, nor their ranks.
+// are not known yet, nor their ranks. places: their numbers in the network, as JoinStep has them; where there
+// are none, or they are of no use, their own.
 [[nodiscard]] Expected<std::vector<peers::wire::JobNode>>
-plan_nodes(const std::string &job, std::uint32_t vni, const std::vector<std::string> &hosts);
+plan_nodes(const std::string &job, std::uint32_t vni, const std::vector<std::string> &hosts,
+           const std::vector<std::uint32_t> &places = {});
+// The number of a node in its job's network.
+[[nodiscard]] inline std::uint32_t place_of(const peers::wire::JobNode &node) {
+    return node.place() != 0 ? node.place() : node.number();
+}
+// A number for the network of a step that none of `used` is: all steps of a job have the same addresses, so
+// that one that was found out in a step is right in the next one. step: "4711.0"; restarts: of its job. 0:
+// there is none.
+[[nodiscard]] std::uint32_t network_of_step(std::string_view step, std::uint32_t restarts,
+                                            const std::set<std::uint32_t> &used);
 using JobNodes = google::protobuf::RepeatedPtrField<peers::wire::JobNode>;
 // As many on each, in their order.
 [[nodiscard]] Expected<void> spread_ranks(JobNodes &nodes, std::uint32_t ranks_per_node,

@@ -314,7 +314,7 @@ void Member::connect(const wire::ConnectJob &request, const Answer &answer) {
     network::Connect plan{.mtu = request.mtu(), .remotes = {}};
     for (const auto &one : request.nodes())
         if (one.host() != setting_->host)
-            plan.remotes.push_back({.node = one.number(), .host = one.host_address()});
+            plan.remotes.push_back({.node = place_of(one), .host = one.host_address()});
     network_.ask<network::Done>(
         network::ConnectRequest{.plan = std::move(plan)},
         [self = shared_from_this(), answer](const Expected<network::Done> &connected) {
@@ -394,7 +394,7 @@ void Member::attach(const wire::JobNode &one, const LiveNode::Ends &ends,
                     std::function<void(Expected<void>)> then) {
     const std::array descriptors{ends.network.get(), ends.init.get()};
     network_.ask<network::Done>(
-        network::AttachRequest{.node = one.number()},
+        network::AttachRequest{.node = place_of(one)},
         [then = std::move(then)](Expected<network::Done> attached) {
             then(attached ? Expected<void>() : propagate(attached));
         },

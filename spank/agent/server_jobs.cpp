@@ -110,6 +110,7 @@ void Server::run_job(const std::shared_ptr<Client> &client, RunJob request, cons
                            .groups = {groups.begin(), groups.end()},
                            .cgroups = std::move(*cgroups),
                            .step = {},
+                           .places = {},
                            .name = {},
                            .ranks = 0,
                            .cluster = {},

@@ -43,6 +43,9 @@ Expected<void> check_plan(const JoinStep &plan, const std::string &own_host) {
                                   node::kLeastStandIn, node::kStandInsEnd - 1));
     if (std::set<std::string>(plan.hosts.begin(), plan.hosts.end()).size() != plan.hosts.size())
         return refuse("one of its hosts is there twice");
+    if (!plan.places.empty() && plan.places.size() != plan.hosts.size())
+        return refuse(
+            fmt::format("it is on {} hosts, and has {} places", plan.hosts.size(), plan.places.size()));
     if (peers::short_name(plan.hosts[plan.node]) != own_host)
         return refuse(fmt::format("its host {} is {}, and this is the agent of {}: a host's name must be its "
                                   "NodeName in slurm.conf, or singularityd be told with --host",
@@ -189,6 +192,7 @@ JobKeeper::Wish wish_of(const Step &step) {
             .groups = user.groups,
             .cgroups = step.cgroups(),
             .step = step.name(),
+            .places = plan.places,
             .name = job_name_of(step),
             .ranks = plan.ranks,
             .cluster = plan.cluster,

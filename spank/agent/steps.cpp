@@ -49,11 +49,12 @@ Expected<void> Step::join(const JoinStep &request, Brought brought, Wrapper wrap
     };
     if (!job_.empty())
         return refuse(fmt::format("it runs already, as the job {}", job_), EEXIST);
-    if (request.hosts != plan_.hosts || request.node != plan_.node || request.ranks != plan_.ranks ||
-        request.ranks_here != plan_.ranks_here || request.devices != plan_.devices ||
-        request.store != plan_.store || request.identity != plan_.identity ||
-        request.number != plan_.number || request.checkpoint != plan_.checkpoint ||
-        request.image.directory != plan_.image.directory || request.image.mounts != plan_.image.mounts)
+    if (request.hosts != plan_.hosts || request.places != plan_.places || request.node != plan_.node ||
+        request.ranks != plan_.ranks || request.ranks_here != plan_.ranks_here ||
+        request.devices != plan_.devices || request.store != plan_.store ||
+        request.identity != plan_.identity || request.number != plan_.number ||
+        request.checkpoint != plan_.checkpoint || request.image.directory != plan_.image.directory ||
+        request.image.mounts != plan_.image.mounts)
         return refuse(
             "another of its tasks here says something else of its hosts, ranks, GPUs, image, store or job",
             EINVAL);

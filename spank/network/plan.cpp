@@ -24,6 +24,10 @@ std::uint32_t network_of(std::uint32_t vni) {
     return 10U << 24 | (64U + (vni >> 8 & 0x3f)) << 16 | (vni & 0xff) << 8;
 }
 
+std::uint32_t with_addresses_of(std::uint32_t job, std::uint32_t which) {
+    return (which % kNetworksOfAddress * kAddressesOfJobs) + (job % kAddressesOfJobs);
+}
+
 std::uint32_t address_of(std::uint32_t vni, std::uint32_t node) { return network_of(vni) | node; }
 
 Mac mac_of(std::uint32_t vni, std::uint32_t node) {

@@ -29,6 +29,11 @@ inline constexpr Mac kGatewayMac{0x02, 0x53, 0, 0, 0, kGateway}; // mac_of() mak
 
 // A node keeps address and MAC wherever it runs: what others know of it stays right. host byte order.
 [[nodiscard]] std::uint32_t network_of(std::uint32_t vni); // its first address
+// So many networks have the same addresses; in a host they are apart.
+inline constexpr std::uint32_t kNetworksOfAddress = 1U << 10;
+inline constexpr std::uint32_t kAddressesOfJobs = kVniLimit / kNetworksOfAddress; // networks of addresses
+// The vni, of those, whose addresses are those of a job of Slurm's: `which` of them, modulo their number.
+[[nodiscard]] std::uint32_t with_addresses_of(std::uint32_t job, std::uint32_t which);
 [[nodiscard]] std::uint32_t address_of(std::uint32_t vni, std::uint32_t node);
 [[nodiscard]] Mac mac_of(std::uint32_t vni, std::uint32_t node);
 

@@ -86,6 +86,7 @@ int run(int argc, char **argv) {
     if (!request)
         return give_up(request.error());
     unsetenv(task::kHostsVariable);
+    unsetenv(task::kPlacesVariable);
     unsetenv(task::kEveryVariable);
     unsetenv(task::kStoreVariable);
     for (const char *name : {task::kImageVariable, task::kMountsVariable, task::kWorkdirVariable})

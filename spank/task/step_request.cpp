@@ -145,6 +145,20 @@ Expected<void> add_number(StepRequest &out, std::string_view text) {
     return {};
 }
 
+Expected<void> add_places(StepRequest &out, const std::vector<std::string> &environment) {
+    const auto places = value_of(environment, kPlacesVariable);
+    if (!places)
+        return {};
+    for (const auto place : parts_of(*places)) {
+        const auto number = number_in(place);
+        if (!number)
+            return refuse(fmt::format("{}={} are no numbers: leave it as the SPANK plugin sets it",
+                                      kPlacesVariable, *places));
+        out.join.places.push_back(*number);
+    }
+    return {};
+}
+
 static_assert(spank::kMostMounts == node::kImageMountLimit);
 
 Expected<void> add_image(StepRequest &out, const std::vector<std::string> &environment) {
@@ -174,6 +188,9 @@ Expected<StepRequest> script_request(const std::vector<std::string> &environment
     if (!host)
         return refuse("SLURMD_NODENAME is not set: only Slurm starts batch scripts");
     out.join.hosts = {std::string(*host)};
+    const auto all = parts_of(value_of(environment, kHostsVariable).value_or(""));
+    if (const auto found = std::ranges::find(all, *host); found != all.end())
+        out.join.places = {static_cast<std::uint32_t>(found - all.begin()) + 1};
     out.join.ranks = out.join.ranks_here = 1;
     out.join.of_script = true; // it is one, and is run again as what one has begun
     if (auto added = add_job(out, environment); !added)
@@ -188,6 +205,8 @@ Expected<StepRequest> step_request(const std::vector<std::string> &environment) 
         return refuse(fmt::format("{} is not set: the SPANK plugin does that", kHostsVariable));
     for (const auto host : parts_of(*hosts))
         out.join.hosts.emplace_back(host);
+    if (auto added = add_places(out, environment); !added)
+        return propagate(added);
     const auto spread = value_of(environment, "SLURM_STEP_TASKS_PER_NODE");
     if (!spread)
         return refuse("SLURM_STEP_TASKS_PER_NODE is not set: only Slurm's srun starts such tasks");

@@ -93,6 +93,31 @@ whole = b"".join(b"%09d\\n" % (at // 10) * 100 for at in range(0, 1000000, 1000)
 print("downloaded", "right" if got == whole else "wrong", flush=True)
 """
 
+# Two ranks, as those of torch.distributed: one of them is to be found where they were told.
+MEETS = """
+import os, socket, sys, time
+address, rank = sys.argv[1], os.environ["SLURM_PROCID"]
+if socket.gethostbyname(socket.gethostname()) == address:
+    other, _ = socket.create_server((address, 29500)).accept()
+else:
+    for attempt in range(300):
+        try:
+            other = socket.create_connection((address, 29500))
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+said, ends, number = b"", False, 0
+while not ends and said != b"end":
+    ends = os.path.exists("/shared/end")
+    other.sendall(b"end" if ends else b"...")
+    said = other.recv(3, socket.MSG_WAITALL)
+    number += 1
+    with open(f"/shared/met-{{rank}}", "w") as file:
+        file.write(str(number))
+    time.sleep(0.05)
+print("rank", rank, "has met the other one", flush=True)
+"""
+
 
 @pytest.fixture(scope="module")
 def cluster(release):
@@ -105,7 +130,7 @@ def cluster(release):
 
 @pytest.fixture(autouse=True)
 def quiet(cluster):
-    cluster.controller.run("rm -f /shared/speak /shared/end")
+    cluster.controller.run("rm -f /shared/speak /shared/end /shared/met-*")
 
 
 def log(cluster):
@@ -119,6 +144,30 @@ def submit(cluster, program, *options):
 
 def count(text, pattern):
     return len(re.findall(pattern, text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("which", ["head", "tail"])
+@pytest.mark.parametrize("saved", [False, True])
+def test_an_address_that_one_step_has_found_out_is_right_in_the_next(cluster, which, saved):
+    """The recipe of PyTorch's own example for Slurm, on either host; also in a script that goes on elsewhere."""
+    def met():
+        return int(cluster.controller.run("cat /shared/met-0", check=False).stdout or 0)
+
+    options = ["--singularity-save-script"] if saved else []
+    job = cluster.submit(ELASTIC, "--open-mode=append", "--requeue", "-N2", "-n2", *options, script=script(
+        f"first=$(scontrol show hostnames | {which} -n1)", "ip=$(srun -N1 -n1 -w $first hostname --ip-address)", "echo at $ip",
+        f"srun /usr/bin/python3 -c {shlex.quote(MEETS.format())} $ip"))
+    wait_for(lambda: met() > 10, PATIENCE, "both ranks to meet")
+    if saved:
+        requeue(cluster, job)
+        wait_for(lambda: cluster.job(job)["Restarts"] == "1", PATIENCE, "the job to end")
+        cluster.controller.run("rm -f /shared/met-*")
+        wait_for(lambda: met() > 10, PATIENCE, "both ranks to go on")
+    cluster.controller.run("touch /shared/end")
+    cluster.wait_job(job, seconds=PATIENCE)
+    said = output(cluster, job).splitlines()
+    assert sorted(line for line in said if "has met" in line) == [f"rank {rank} has met the other one" for rank in range(2)], said
+    assert sum(line.startswith("at 10.") for line in said) == 1, said
 
 
 @pytest.mark.parametrize("moves", [False, True])

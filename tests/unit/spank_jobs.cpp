@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -202,8 +203,45 @@ void test_nodes_are_numbered_in_the_order_of_their_hosts(void ** /*state*/) {
     assert_string_equal(connect.nodes(2).address().c_str(), "10.107.52.3/24");
     assert_true(check_nodes(connect, "u1000-j12ab34", kVni).has_value());
     assert_false(plan_nodes("j", kVni, {}).has_value());
+    // A step of hosts that are the second and the fifth of its job.
+    wire::ConnectJob placed;
+    const auto of_places = plan_nodes("j", kVni, {"b", "e"}, {2, 5});
+    for (const auto &node : *of_places)
+        *placed.add_nodes() = node;
+    assert_true(spread_ranks(*placed.mutable_nodes(), 1, "j").has_value());
+    assert_string_equal(placed.nodes(1).name().c_str(), "j-1");
+    assert_string_equal(placed.nodes(0).address().c_str(), "10.107.52.2/24");
+    assert_string_equal(placed.nodes(1).address().c_str(), "10.107.52.5/24");
+    assert_true(check_nodes(placed, "j", kVni).has_value());
+    placed.mutable_nodes(1)->set_place(2);
+    placed.mutable_nodes(1)->set_address(placed.nodes(0).address());
+    assert_false(check_nodes(placed, "j", kVni).has_value());
+    for (const std::vector<std::uint32_t> &useless :
+         std::vector<std::vector<std::uint32_t>>{{}, {2}, {2, 2}, {0, 1}, {1, network::kNodeLimit + 1}})
+        assert_string_equal((*plan_nodes("j", kVni, {"b", "e"}, useless))[1].address().c_str(),
+                            "10.107.52.2/24");
     assert_false(plan_nodes("j", kVni, {"a", "b/c"}).has_value());
     assert_false(plan_nodes("j", kVni, std::vector<std::string>(255, "a")).has_value());
+}
+
+void test_steps_of_a_job_have_the_same_addresses(void ** /*state*/) {
+    std::set<std::uint32_t> used;
+    for (const char *step : {"4711.0", "4711.1", "4711.batch", "4711.1023", "4711.1024", "4711.1"}) {
+        const auto vni = network_of_step(step, 0, used);
+        assert_true(vni != 0 && used.insert(vni).second);
+        assert_int_equal(network::network_of(vni), network::network_of(4711));
+    }
+    assert_int_not_equal(network::network_of(network_of_step("4712.0", 0, {})), network::network_of(4711));
+    // In another run, and for a job whose addresses are the same, it is another number.
+    assert_false(used.contains(network_of_step("4711.0", 1, {})));
+    assert_false(used.contains(network_of_step("21095.0", 0, {})));
+    assert_int_equal(network::network_of(network_of_step("21095.0", 0, {})), network::network_of(4711));
+    // 0 is the number of no network.
+    assert_int_not_equal(network_of_step("16384.635", 0, {}), 0);
+    for (std::uint32_t at = 0; at < network::kNetworksOfAddress; ++at)
+        used.insert(network::with_addresses_of(4711, at));
+    assert_int_equal(network_of_step("4711.0", 0, used), 0);
+    assert_int_equal(network_of_step("x", 0, {}), 0);
 }
 
 void test_ranks_are_on_one_node_each(void ** /*state*/) {
@@ -370,6 +408,7 @@ int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_names_of_jobs),
         cmocka_unit_test(test_nodes_are_numbered_in_the_order_of_their_hosts),
+        cmocka_unit_test(test_steps_of_a_job_have_the_same_addresses),
         cmocka_unit_test(test_ranks_are_on_one_node_each),
         cmocka_unit_test(test_nodes_find_hosts_of_another_shape),
         cmocka_unit_test(test_a_job_that_begins_small_has_all_devices),
