@@ -100,6 +100,12 @@ Expected<void> write_local_files(int directory, const char *name, const LocalFil
         text += fmt::format("{}", one.directory) + '\0';
         text += one.name + '\0';
     }
+    if (text.size() > kLargestTable)
+        return failure("write", name,
+                       fmt::format("the names of files that are open for writing in local directories have "
+                                   "more than {} bytes together",
+                                   kLargestTable),
+                       EOPNOTSUPP);
     const auto next = fmt::format("{}.new", name);
     UniqueFd file(
         openat(directory, next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, kRootsAlone));

@@ -30,7 +30,7 @@ void add_below(LocalFiles &files, const std::string &node, std::uint32_t number,
 // A file of that name in a directory that is root's. None there: nothing. What is read may be of a store that
 // its user can write to.
 [[nodiscard]] Expected<LocalFiles> read_local_files(int directory, const char *name);
-// In the place of the one that is there.
+// In the place of the one that is there. Code EOPNOTSUPP: it would be larger than what is read.
 [[nodiscard]] Expected<void> write_local_files(int directory, const char *name, const LocalFiles &files);
 
 // Those of `mine` in that directory that nobody of `others` has, as tar's --files-from --null reads them from
