@@ -149,14 +149,16 @@ def count(text, pattern):
 @pytest.mark.parametrize("which", ["head", "tail"])
 @pytest.mark.parametrize("saved", [False, True])
 def test_an_address_that_one_step_has_found_out_is_right_in_the_next(cluster, which, saved):
-    """The recipe of PyTorch's own example for Slurm, on either host; also in a script that goes on elsewhere."""
+    """The recipe of PyTorch's own example for Slurm, on either host; in two steps at a time, or in a script that goes on elsewhere."""
     def met():
         return int(cluster.controller.run("cat /shared/met-0", check=False).stdout or 0)
 
     options = ["--singularity-save-script"] if saved else []
+    meets = f"srun --overlap /usr/bin/python3 -c {shlex.quote(MEETS.format())} $ip"
+    steps = 1 if saved else 2
     job = cluster.submit(ELASTIC, "--open-mode=append", "--requeue", "-N2", "-n2", *options, script=script(
         f"first=$(scontrol show hostnames | {which} -n1)", "ip=$(srun -N1 -n1 -w $first hostname --ip-address)", "echo at $ip",
-        f"srun /usr/bin/python3 -c {shlex.quote(MEETS.format())} $ip"))
+        *[f"{meets} &"] * (steps - 1), meets, "wait"))
     wait_for(lambda: met() > 10, PATIENCE, "both ranks to meet")
     if saved:
         requeue(cluster, job)
@@ -166,7 +168,7 @@ def test_an_address_that_one_step_has_found_out_is_right_in_the_next(cluster, wh
     cluster.controller.run("touch /shared/end")
     cluster.wait_job(job, seconds=PATIENCE)
     said = output(cluster, job).splitlines()
-    assert sorted(line for line in said if "has met" in line) == [f"rank {rank} has met the other one" for rank in range(2)], said
+    assert sorted(line for line in said if "has met" in line) == [f"rank {rank} has met the other one" for rank in range(2) for _ in range(steps)], said
     assert sum(line.startswith("at 10.") for line in said) == 1, said
 
 
