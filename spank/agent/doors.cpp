@@ -7,20 +7,16 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <ranges>
 #include <utility>
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 
 namespace singularity::agent {
 
 namespace {
 
-using namespace std::chrono_literals;
-
-constexpr auto kRestPatience = 30s;      // longer than wrappers wait for a command
-constexpr auto kLastRestPatience = 330s; // longer than they wait for a step to be saved
 constexpr int kBacklog = 128;
 constexpr std::size_t kWordsLimit = 500; // of a wrapper, which is a user's process
 
@@ -42,6 +38,12 @@ void Doors::close(Keeper &keeper) {
 
 bool Doors::all_rest() const {
     return std::ranges::all_of(keepers_, [](const Keeper &one) { return one.resting.has_value(); });
+}
+
+// One of those that have not answered, of its image.
+bool Doors::names_steps() const {
+    return !ends_ && std::ranges::any_of(
+                         keepers_, [this](const Keeper &one) { return !one.resting && begins(one).saves; });
 }
 
 Expected<int> Doors::open(Wrapper wrapper, const std::vector<std::filesystem::path> &paths,
@@ -93,7 +95,7 @@ void Doors::rest_of(const void *who, const CommandsRest &rest, const Asker &aske
 void Doors::rest(For what, Then then, bool ends) {
     wanted_by_.insert(what);
     waiting_.emplace_back(what, std::move(then));
-    until_ = Deadline::after(ends ? kLastRestPatience : kRestPatience);
+    until_ = Deadline::after(ends ? patience_.last : patience_.rest);
     ends_ = ends;
     for (Keeper &keeper : keepers_) {
         close(keeper);
@@ -105,7 +107,7 @@ void Doors::rest(For what, Then then, bool ends) {
 
 void Doors::wait_longer() {
     if (until_)
-        until_ = Deadline::after(kLastRestPatience);
+        until_ = Deadline::after(patience_.last);
 }
 
 void Doors::let_go(For what) {
@@ -139,7 +141,12 @@ void Doors::look() {
     const bool late = until_ && until_->expired();
     if (late)
         kLog.warning("{}", timeout_error(*until_, fmt::format("Slurm's commands in {}", step_)).message());
-    if (late || all_rest())
+    if (late && names_steps())
+        settle(failure("save", step_,
+                       fmt::format("its wrapper has not said within {} s what its steps go on from",
+                                   std::chrono::duration_cast<std::chrono::seconds>(until_->span()).count()),
+                       JobSave::kStepRuns));
+    else if (late || all_rest())
         settle({});
 }
 

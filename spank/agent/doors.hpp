@@ -9,6 +9,7 @@
 #include "live_node.hpp"
 #include "node_socket.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -31,8 +32,13 @@ class Doors {
         std::function<bool()> left;
     };
 
+    struct Patience {
+        std::chrono::milliseconds rest{std::chrono::seconds(30)};  // longer than wrappers wait for a command
+        std::chrono::milliseconds last{std::chrono::seconds(330)}; // than they wait for a step to be saved
+    };
     // step: its name, for messages.
-    explicit Doors(std::string step) : step_(std::move(step)) {}
+    explicit Doors(std::string step) : Doors(std::move(step), Patience()) {}
+    Doors(std::string step, Patience patience) : step_(std::move(step)), patience_(patience) {}
 
     // A socket that listens, for this wrapper, who comes to rest with the others from now on. `paths`: where
     // it is found in directories of the step's nodes; at least one. The one that the wrapper had before is
@@ -49,7 +55,9 @@ class Doors {
     // (JobSave::kWaits; kStepRuns: but for a save with which the step ends), or that nobody wants it any more
     // (ECANCELED). ends: the step ends with this save; who waits for another step goes on with that, once it
     // is saved. A wrapper that does not answer in time
-    // is not waited for: who looks at the processes finds each stand-in that has a connection.
+    // is not waited for: who looks at the processes finds each stand-in that has a connection. But one that
+    // may save steps, which run on, has to say which images of them its own names: without that word nothing
+    // is saved (kStepRuns).
     void rest(For what, Then then, bool ends = false);
     // They rest later than others do: steps that they wait for are saved before.
     void wait_longer();
@@ -74,10 +82,12 @@ class Doors {
     }
     static void close(Keeper &keeper);
     [[nodiscard]] bool all_rest() const;
+    [[nodiscard]] bool names_steps() const;
     void settle(const Expected<void> &outcome);
     void go_on();
 
     std::string step_;
+    Patience patience_;
     std::vector<Keeper> keepers_;
     std::set<For> wanted_by_;
     std::vector<std::pair<For, Then>> waiting_;

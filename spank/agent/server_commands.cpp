@@ -6,6 +6,7 @@
 #include "node/door.hpp"
 #include "peers/peer_messages.pb.h"
 #include "server.hpp"
+#include "slurm_cgroup.hpp"
 #include "store_here.hpp"
 
 #include <algorithm>
@@ -38,7 +39,8 @@ bool Server::handle_commands(const std::shared_ptr<Client> &client, const node::
     else if (type == Message::open_door)
         open_door(client, asker);
     else if (type == Message::watch_saves)
-        client->step->doors().watch(client.get(), options_.elastic.save_running_steps, asker);
+        client->step->doors().watch(
+            client.get(), options_.elastic.save_running_steps && is_script(client->step->name()), asker);
     else if (find)
         find_steps(client, *find, asker);
     else if (runs)

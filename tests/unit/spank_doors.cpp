@@ -285,6 +285,40 @@ void they_know_whether_anything_is_saved(void **) {
     }
 }
 
+// Whose image would name what an earlier one did.
+void a_script_that_is_late_to_name_its_steps_is_not_saved(void **) {
+    const auto expire = [](Doors &doors) {
+        while (!doors.until()->expired())
+            usleep(1000);
+        doors.look();
+    };
+    for (const bool saves : {true, false}) {
+        const Folders folders;
+        Doors doors("47.batch", {.rest = std::chrono::milliseconds(5), .last = std::chrono::milliseconds(5)});
+        Wrapper one;
+        assert_true(one.open(doors, {folders.door("a", 0)}).has_value());
+        doors.watch(&one, saves, one.asker());
+        Wish save;
+        doors.rest(Doors::For::save, save.then());
+        assert_int_equal(one.begins()->saves, saves);
+        expire(doors);
+        assert_true(save.outcome.has_value());
+        assert_int_equal(save.fulfilled(), !saves);
+        if (saves)
+            assert_int_equal(save.outcome->error().code, JobSave::kStepRuns);
+        doors.let_go(Doors::For::save);
+        one.rest(doors); // late
+        assert_true(one.hears<Done>());
+        // Where both end, nothing is named.
+        assert_true(one.open(doors, {folders.door("a", 0)}).has_value());
+        doors.watch(&one, saves, one.asker());
+        Wish last;
+        doors.rest(Doors::For::save, last.then(), true);
+        expire(doors);
+        assert_true(last.fulfilled());
+    }
+}
+
 void a_save_that_is_given_up_is_told_so(void **) {
     const Folders folders;
     Doors doors("47.0");
@@ -330,6 +364,7 @@ int main() {
         cmocka_unit_test(steps_rest_only_for_the_last_save),
         cmocka_unit_test(they_know_whether_anything_is_saved),
         cmocka_unit_test(steps_that_run_are_saved_only_where_the_site_has_it_so),
+        cmocka_unit_test(a_script_that_is_late_to_name_its_steps_is_not_saved),
         cmocka_unit_test(a_save_that_is_given_up_is_told_so),
         cmocka_unit_test(who_serves_none_says_nothing_about_rest),
     };
