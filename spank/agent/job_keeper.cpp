@@ -213,13 +213,29 @@ void JobKeeper::ask(const std::string &host, wire::Envelope request, std::chrono
                     peers::Peers::OnReply on_reply) {
     if (host != own_host())
         return peers_->ask(host, std::move(request), patience, std::move(on_reply));
-    // As from another host: never before the caller has returned.
-    later_.emplace_back([this, request = std::move(request), on_reply = std::move(on_reply)]() mutable {
-        serve(own_host(), std::move(request), [this, on_reply = std::move(on_reply)](wire::Envelope reply) {
+    // As from another host: never before the caller has returned, and an answer that is late is none.
+    const auto own = ++last_own_;
+    own_asked_.emplace(own, OwnAsked{.on_reply = std::move(on_reply), .until = Deadline::after(patience)});
+    later_.emplace_back([this, own, request = std::move(request)]() mutable {
+        serve(own_host(), std::move(request), [this, own](wire::Envelope reply) {
             later_.emplace_back(
-                [on_reply, reply = std::move(reply)]() mutable { on_reply(std::move(reply)); });
+                [this, own, reply = std::move(reply)]() mutable { answer_own(own, std::move(reply)); });
         });
     });
+}
+
+void JobKeeper::answer_own(std::uint64_t own, Expected<wire::Envelope> reply) {
+    if (auto asked = own_asked_.extract(own); !asked.empty())
+        asked.mapped().on_reply(std::move(reply));
+}
+
+void JobKeeper::look_at_own() {
+    std::vector<std::pair<std::uint64_t, Deadline>> late;
+    for (const auto &[own, asked] : own_asked_)
+        if (asked.until.expired())
+            late.emplace_back(own, asked.until);
+    for (const auto &[own, until] : late)
+        answer_own(own, std::unexpected(timeout_error(until, fmt::format("the agent of {}", own_host()))));
 }
 
 std::optional<peers::Peers::Addresses> JobKeeper::addresses(const std::string &host) const {
@@ -415,12 +431,15 @@ std::optional<Deadline> JobKeeper::next_deadline() const {
         consider(job->next_deadline());
     for (const auto &one : parked_)
         consider(one.until);
+    for (const auto &[own, asked] : own_asked_)
+        consider(asked.until);
     return out;
 }
 
 void JobKeeper::handle() {
     peers_->handle();
     serve_parked();
+    look_at_own();
     // What these ask again is for the next round, which comes at once.
     for (const auto &one : std::exchange(later_, {}))
         one();
