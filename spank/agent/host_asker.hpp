@@ -23,6 +23,8 @@ class HostAsker {
     virtual void run_again(Rerun rerun) = 0;
     // The batch script that is this step is saved, and runs on.
     virtual void script_saved(const StepKey &key) = 0;
+    // An image of this step goes: no image of its script names it.
+    virtual void forget_image(const StepKey &key, std::string image) = 0;
 };
 
 } // namespace singularity::agent

@@ -239,6 +239,7 @@ std::optional<Deadline> Job::next_deadline() const {
     consider(keep_);
     consider(look_again_);
     consider(is_cut_for_);
+    consider(leaving_ ? leaving_->next_deadline() : std::nullopt);
     if (errand_)
         consider(errand_->deadline());
     if (saving_)
@@ -260,10 +261,7 @@ void Job::handle() {
         check();
     if (const auto saving = saving_) // which it may end
         saving->handle();
-    if (is_cut_for_ && is_cut_for_->expired()) {
-        kLog.warning("{}: nobody has said what becomes of it: it runs on", record_.name());
-        go_on_with_script();
-    }
+    handle_cut();
     handle_slurm();
     handle_keeper();
     look_at_watchers();

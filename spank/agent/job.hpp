@@ -12,6 +12,7 @@
 #include "host_asker.hpp"
 #include "job_plan.hpp"
 #include "job_save.hpp"
+#include "let_go.hpp"
 #include "live_node.hpp"
 #include "metrics.hpp"
 #include "peers/peers.hpp"
@@ -191,8 +192,11 @@ class Job : public std::enable_shared_from_this<Job> {
     void answer_imager();
 
     // job_with_script.cpp
+    [[nodiscard]] bool stands_still() const { return is_cut_for_.has_value() || leaving_ != nullptr; }
     void has_been_cut();
     void leave_cut(std::function<void()> then);
+    void has_left_cut(const std::string &image);
+    void handle_cut();
 
     // job_check.cpp
     struct Findings {
@@ -229,6 +233,9 @@ class Job : public std::enable_shared_from_this<Job> {
     OnCut on_cut_;                       // it is being saved for its script
     std::string before_cut_;             // its checkpoint
     std::optional<Deadline> is_cut_for_; // it stands still, saved for its script
+    std::shared_ptr<LetGo> leaving_;     // it is let go after that; nobody may save it meanwhile
+    std::vector<std::function<void()>> after_leaving_;
+    bool cut_unwanted_ = false; // its script has given up before it was saved
     std::chrono::milliseconds check_pause_{};
     unsigned checks_failed_ = 0; // one after the other
     std::uint64_t check_ = 0;    // whose answers count

@@ -54,7 +54,7 @@ void Job::checkpoint(bool go_on, const Asker &asker) {
 Expected<void> Job::save(bool go_on, bool periodic) {
     if (record_.state() != wire::JobRecord::RUNNING)
         return failure("save", record_.name(), fmt::format("it is {}", words(record_.state())), EAGAIN);
-    if (saving_)
+    if (saving_ || stands_still())
         return failure("save", record_.name(), "it is being saved already", EBUSY);
     auto saving = JobSave::start(*hosts_, save_plan(go_on, periodic), save_owner(go_on, periodic));
     saved_as_ = work_of(periodic);
@@ -270,7 +270,7 @@ void Job::save_again_later() {
 
 void Job::save_periodically() {
     next_save_.reset();
-    if (saving_)
+    if (saving_ || stands_still())
         return;
     if (auto begun = save(true, true); !begun) {
         kLog.warning("{}", begun.error().message());

@@ -110,6 +110,9 @@ class JobKeeper : private HostAsker {
     [[nodiscard]] std::optional<peers::Peers::Addresses> addresses(const std::string &host) const override;
     void run_again(Rerun rerun) override { nodes_->run_again(std::move(rerun)); }
     void script_saved(const StepKey &key) override { nodes_->script_saved(key); }
+    void forget_image(const StepKey &key, std::string image) override {
+        nodes_->forget_image(key, std::move(image));
+    }
     [[nodiscard]] const std::string &own_host() const override { return member_setting_.host; }
     // What the agent of a host asks of this one, for jobs that it coordinates.
     void serve(const std::string &coordinator, peers::wire::Envelope request,

@@ -176,6 +176,9 @@ void Job::end(const std::string &trouble, bool saved) {
     next_save_.reset();
     next_check_.reset();
     is_cut_for_.reset();
+    if (const auto leaving = std::exchange(leaving_, nullptr))
+        leaving->drop();
+    after_leaving_.clear();
     if (const auto on_cut = std::exchange(on_cut_, {}))
         on_cut(Cut{});
     errand_.reset();

@@ -65,6 +65,8 @@ void JobSave::drop() {
     over_ = true;
     worker_.reset();
     again_.reset();
+    if (const auto letting_go = std::exchange(letting_go_, nullptr))
+        letting_go->drop();
 }
 
 Expected<void> JobSave::begin() {
@@ -90,6 +92,8 @@ void JobSave::watch(std::vector<pollfd> &fds) const {
 }
 
 void JobSave::handle() {
+    if (const auto letting_go = letting_go_) // which it may end
+        letting_go->handle();
     if (again_ && again_->expired()) {
         again_.reset();
         if (auto begun = begin(); !begun)
@@ -322,22 +326,16 @@ void JobSave::fail(Error error) {
     });
 }
 
-// A host that does not answer, or a node that cannot go on, is not for us to deal with.
 void JobSave::let_go(std::function<void()> then) {
-    auto all = when_all(plan_.hosts.size(),
-                        [self = shared_from_this(), then = std::move(then)](const Expected<void> &outcome) {
-                            if (!outcome)
-                                kLog.error("{}", outcome.error().message());
-                            if (!self->over_)
-                                then();
-                        });
-    for (const auto &host : plan_.hosts) {
-        wire::Envelope request;
-        request.mutable_save_job()->set_job(plan_.begin.job);
-        request.mutable_save_job()->set_step(wire::SaveJob::LET_GO);
-        hosts_->ask(host, std::move(request), kLetGoPatience,
-                    [all](const Expected<wire::Envelope> &reply) { all(outcome_of(reply)); });
-    }
+    letting_go_ = LetGo::start(*hosts_, plan_.begin.job, plan_.hosts,
+                               [self = weak_from_this(), then = std::move(then)] {
+                                   const auto save = self.lock();
+                                   if (!save)
+                                       return;
+                                   save->letting_go_.reset();
+                                   if (!save->over_)
+                                       then();
+                               });
 }
 
 void JobSave::end(Expected<ImageReport> outcome) {

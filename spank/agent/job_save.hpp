@@ -10,6 +10,7 @@
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "host_asker.hpp"
+#include "let_go.hpp"
 #include "peers/peer_messages.pb.h"
 #include "proxy/barrier/coordinator.hpp"
 #include "surroundings.hpp"
@@ -67,7 +68,9 @@ class JobSave : public std::enable_shared_from_this<JobSave> {
     void drop();
 
     void watch(std::vector<pollfd> &fds) const;
-    [[nodiscard]] std::optional<Deadline> next_deadline() const { return again_; }
+    [[nodiscard]] std::optional<Deadline> next_deadline() const {
+        return letting_go_ ? letting_go_->next_deadline() : again_;
+    }
     void handle();
 
   private:
@@ -108,6 +111,7 @@ class JobSave : public std::enable_shared_from_this<JobSave> {
     ImageReport sums_;
     Deadline::Clock::time_point begun_;
     std::optional<Deadline> again_; // the next attempt
+    std::shared_ptr<LetGo> letting_go_;
     int attempt_ = 0;
     unsigned given_up_ = 0;   // attempts: answers to their steps are of no interest any more
     bool committing_ = false; // its worker may have done it, whatever it says

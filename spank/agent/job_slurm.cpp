@@ -77,12 +77,9 @@ void Job::handle_slurm() {
 }
 
 void Job::slurm_has_told(const Expected<SlurmJob> &about) {
-    if (is_cut_for_ && about && goes_on_later(*about)) { // that is what its next run goes on from
-        is_cut_for_.reset();
-        is_saved_ = true;
-    } else if (is_cut_for_) {
+    // Its image is none that its next run could go on from: it says that the step has run on.
+    if (stands_still())
         return leave_cut([self = shared_from_this(), about] { self->slurm_has_told(about); });
-    }
     if (!about)
         return save_in_doubt(about.error().message());
     if (!goes_on_later(*about)) {
@@ -111,6 +108,8 @@ void Job::save_at_last() {
 
 // It ends as if it did not run again, since it may not; if it does, it goes on from here.
 void Job::save_in_doubt(const std::string &trouble) {
+    if (stands_still())
+        return leave_cut([self = shared_from_this(), trouble] { self->save_in_doubt(trouble); });
     if (!record_.of_script() || is_saved_)
         return go_on_to_end(trouble);
     yield_ = Yield::doubting;
@@ -227,7 +226,7 @@ void Job::look_at_script() {
 }
 
 void Job::checkpoint_for_comment() {
-    if (saving_ || yield_ != Yield::no)
+    if (saving_ || stands_still() || yield_ != Yield::no)
         return; // the comment is looked at again
     comment_asks_ = true;
     if (auto begun = save(true, false); !begun) {

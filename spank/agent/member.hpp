@@ -50,6 +50,7 @@ class NodeKeeper {
     // As of HostAsker.
     virtual void run_again(Rerun rerun) = 0;
     virtual void script_saved(const StepKey &key) = 0;
+    virtual void forget_image(const StepKey &key, std::string image) = 0;
     // Null if there is none. What is asked of it is done in the next round.
     [[nodiscard]] virtual LiveNode *find_node(const std::string &name) = 0;
     // The same for who asks nothing of it: it has nothing to do because of that.

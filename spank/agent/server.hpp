@@ -224,6 +224,8 @@ class Server : private NodeKeeper {
     void save_steps(const Client &client, const SaveSteps &request, const Asker &asker);
     void commands_rest(const std::shared_ptr<Client> &client, const CommandsRest &rest, const Asker &asker);
     void script_saved(const StepKey &key) override;
+    void forget_image(const StepKey &key, std::string image) override;
+    void forget_images(std::uint32_t uid, std::uint32_t job, std::vector<std::string> images);
     // Null: there is none of this job.
     [[nodiscard]] Script *script_of_job(std::uint32_t uid, std::string_view step);
 

@@ -121,13 +121,22 @@ void Server::script_saved(const StepKey &key) {
     std::ranges::set_difference(script->steps_saved, script->steps_named, std::back_inserter(gone));
     std::erase(gone, std::string());
     script->steps_saved = script->steps_named;
-    if (gone.empty())
+    forget_images(script->uid, script->job, std::move(gone));
+}
+
+// Of a step that runs on after it. Its coordinator says so, whose host may be another than the script's.
+void Server::forget_image(const StepKey &key, std::string image) {
+    if (const auto job = job_of_step(key.step); job && !image.empty())
+        forget_images(key.uid, *job, {std::move(image)});
+}
+
+void Server::forget_images(std::uint32_t uid, std::uint32_t job, std::vector<std::string> images) {
+    if (images.empty()) // which would mean all of them
         return;
-    auto worker =
-        Worker::start(options_.places.libraries,
-                      WorkForget{.uid = script->uid,
-                                 .prefix = job_name_of_step(script->uid, fmt::format("{}.", script->job)),
-                                 .only = std::move(gone)});
+    auto worker = Worker::start(options_.places.libraries,
+                                WorkForget{.uid = uid,
+                                           .prefix = job_name_of_step(uid, fmt::format("{}.", job)),
+                                           .only = std::move(images)});
     if (worker)
         forgetting_.push_back(std::move(*worker));
     else if (worker.error().code != Worker::kNotBuilt)
