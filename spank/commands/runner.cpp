@@ -7,11 +7,11 @@
 #include <climits>
 #include <csignal>
 #include <iterator>
-#include <ranges>
 #include <type_traits>
 #include <utility>
 
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace singularity::commands {
@@ -47,6 +47,9 @@ std::string together(const std::vector<std::filesystem::path> &paths) {
 
 pollfd readable(int fd) { return {.fd = fd, .events = POLLIN, .revents = 0}; }
 
+// -1: it is not there.
+int pidfd_of(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
+
 bool has_hung_up(int fd) {
     pollfd one{.fd = fd, .events = 0, .revents = 0};
     return poll(&one, 1, 0) == 1 && (one.revents & POLLHUP) != 0;
@@ -79,6 +82,7 @@ void Runner::watch(std::vector<pollfd> &fds) const {
 void Runner::work() {
     if (accept_again_at_ && accept_again_at_->expired())
         accept_again_at_.reset();
+    forget_the_dead();
     accept_all();
     for (Served &one : served_) {
         listen_to(one);
@@ -445,7 +449,8 @@ bool Runner::send_back(std::uint32_t number, const SavedStep &saved) {
             return false;
         one.end_held = false;
         one.untold.reset();
-        awaited_.insert_or_assign(number, saved.checkpoint);
+        awaited_.insert_or_assign(
+            number, Awaited{.checkpoint = saved.checkpoint, .stand_in = UniqueFd(pidfd_of(one.stand_in))});
         awaited_until_ = Deadline::after(kFirstPatience);
         answer(one, GoesOn{.checkpoint = saved.checkpoint, .signals = one.signals, .read = saved.read});
     }
@@ -466,8 +471,17 @@ void Runner::tell_end(std::uint32_t number) {
 }
 
 std::vector<std::string> Runner::awaited() const {
-    const auto checkpoints = awaited_ | std::views::values;
-    return {checkpoints.begin(), checkpoints.end()};
+    std::vector<std::string> out;
+    for (const auto &[number, one] : awaited_)
+        out.push_back(one.checkpoint);
+    return out;
+}
+
+void Runner::forget_the_dead() {
+    std::erase_if(awaited_, [](const auto &one) {
+        pollfd stand_in = readable(one.second.stand_in.get());
+        return one.second.stand_in && poll(&stand_in, 1, 0) == 1;
+    });
 }
 
 bool Runner::waits_for_others(std::uint32_t number) const {

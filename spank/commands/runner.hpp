@@ -124,7 +124,7 @@ class Runner {
     [[nodiscard]] bool send_back(std::uint32_t number, const SavedStep &saved);
     // It runs on, or has ended by itself.
     void tell_end(std::uint32_t number);
-    // What stand-ins that were sent back, and have not come again, go on from.
+    // What stand-ins that were sent back, and have not come again, go on from. One that was killed does not.
     [[nodiscard]] std::vector<std::string> awaited() const;
 
     // A step that goes on has run all the time for whoever signals it. Until it does again, signals wait: the
@@ -163,6 +163,7 @@ class Runner {
     void take(Served &one, node::Packet &packet);
     void run(Served &one, Run &&run, const node::Descriptors &descriptors);
     [[nodiscard]] bool is_to_come_again(Served &one, const Run &run);
+    void forget_the_dead();
     [[nodiscard]] bool waits_for_others(std::uint32_t number) const;
     void signal(Served &one, int number);
     void signal_again(Served &one);
@@ -180,8 +181,12 @@ class Runner {
     Setting setting_;
     UniqueFd listening_;
     std::list<Served> served_;
-    std::map<std::uint32_t, Ended> sent_away_;     // by number
-    std::map<std::uint32_t, std::string> awaited_; // checkpoints, by number
+    std::map<std::uint32_t, Ended> sent_away_; // by number
+    struct Awaited {
+        std::string checkpoint;
+        UniqueFd stand_in; // its pidfd; nothing where it cannot be seen from here
+    };
+    std::map<std::uint32_t, Awaited> awaited_; // by number
     std::optional<Deadline> awaited_until_;
     std::optional<Deadline> accept_again_at_; // this process has no descriptors left for now
     bool paused_ = false;

@@ -16,17 +16,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kAllPatience = 300s; // for all of them to be saved and to end
-constexpr auto kRunPatience = 20s;  // for all of them to run
-constexpr auto kAgain = 300ms;
-constexpr auto kFindAgain = 1s;
 constexpr auto kLoseAgain = 60s;
+constexpr const char *kInputIsGone =
+    "srun has input, and so much of it has passed that it could not all be sent again";
 
 } // namespace
 
-StepsSave::StepsSave(AgentLine &line, commands::Runner &runner, const ScriptSteps &steps)
-    : line_(&line), runner_(&runner), steps_(&steps), until_(Deadline::after(kAllPatience)),
-      run_until_(Deadline::after(kRunPatience)) {
+StepsSave::StepsSave(AgentLine &line, commands::Runner &runner, const ScriptSteps &steps,
+                     const Patience &patience)
+    : line_(&line), runner_(&runner), steps_(&steps), patience_(patience),
+      until_(Deadline::after(patience.all)), run_until_(Deadline::after(patience.run)) {
     for (const auto &one : runner.running())
         if (!one.answered && one.may_go_on) {
             of_.emplace(one.number, About());
@@ -49,9 +48,9 @@ bool StepsSave::is_over(std::uint32_t number) const {
 void StepsSave::look_again(std::chrono::milliseconds pause) { again_ = Deadline::after(pause); }
 
 void StepsSave::reconnected() {
-    for (auto *const asked : {&looking_, &saving_, &ending_, &finding_})
+    for (auto *const asked : {&looking_, &saving_, &ending_, &finding_, &letting_go_})
         asked->reset();
-    again_ = Deadline::after(kAgain);
+    again_ = Deadline::after(patience_.again);
     if (phase_ != Phase::resolving)
         give_up("the node agent was restarted while the steps were saved");
 }
@@ -66,16 +65,57 @@ void StepsSave::settle(std::uint32_t number) {
 void StepsSave::give_up(std::string why) {
     if (trouble_.empty())
         trouble_ = std::move(why);
-    agent::SaveSteps request{
-        .verb = agent::StepsVerb::go_on, .numbers = {}, .hosts = steps_->hosts, .restarts = steps_->restarts};
-    for (const auto &[number, about] : of_)
-        request.numbers.push_back(number);
-    if ((phase_ == Phase::saving || phase_ == Phase::ending) && !request.numbers.empty())
-        static_cast<void>(line_->ask(request));
+    if (phase_ == Phase::saving || phase_ == Phase::ending)
+        for (const auto &[number, about] : of_)
+            let_go_.push_back(number);
     phase_ = Phase::resolving;
-    for (const auto number : request.numbers)
-        if (!of_.at(number).may_end_so)
+    for (const auto &[number, about] : std::map(of_))
+        if (!about.may_end_so)
             settle(number);
+    let_go_until_ = Deadline::after(patience_.let_go);
+    again_.reset();
+    let_go();
+}
+
+// One that does not hear it stands still for some minutes more.
+void StepsSave::let_go() {
+    const auto reply = line_->take<agent::SavedSteps>(letting_go_);
+    if (!reply)
+        look_again(patience_.find_again);
+    else if (*reply)
+        let_go_.clear();
+    if (let_go_until_ && let_go_until_->expired())
+        let_go_.clear();
+    if (let_go_.empty() || letting_go_ || again_)
+        return;
+    letting_go_ = line_->ask(agent::SaveSteps{.verb = agent::StepsVerb::go_on,
+                                              .numbers = let_go_,
+                                              .hosts = steps_->hosts,
+                                              .restarts = steps_->restarts});
+    if (!letting_go_)
+        look_again(patience_.again);
+}
+
+std::optional<Deadline> StepsSave::next_deadline() const {
+    auto out = again_;
+    const auto consider = [&](const Deadline &other) {
+        if (!out || other.when() < out->when())
+            out = other;
+    };
+    if (trouble_.empty())
+        consider(until_);
+    if (!let_go_.empty() && let_go_until_)
+        consider(*let_go_until_);
+    return out;
+}
+
+// Empty: it is not.
+std::string StepsSave::late() const {
+    if (phase_ == Phase::resolving || !until_.expired())
+        return {};
+    return timeout_error(until_, phase_ == Phase::ending ? "all steps of the script to end"
+                                                         : "all steps of the script to be saved")
+        .message();
 }
 
 void StepsSave::work() {
@@ -83,6 +123,8 @@ void StepsSave::work() {
         again_.reset();
     // Whose stand-in was killed.
     std::erase_if(of_, [this](const auto &one) { return !look(one.first); });
+    if (auto why = late(); !why.empty())
+        give_up(std::move(why));
     if (phase_ == Phase::looking)
         look_for();
     if (phase_ == Phase::saving)
@@ -91,6 +133,8 @@ void StepsSave::work() {
         end();
     if (phase_ == Phase::resolving)
         resolve();
+    if (!let_go_.empty())
+        let_go();
 }
 
 bool StepsSave::take(Asked &asked,
@@ -114,7 +158,7 @@ void StepsSave::ask(Asked &asked, agent::StepsVerb verb) {
     asked = line_->ask(agent::SaveSteps{
         .verb = verb, .numbers = asked_about_, .hosts = steps_->hosts, .restarts = steps_->restarts});
     if (!asked)
-        look_again(kAgain);
+        look_again(patience_.again);
 }
 
 // Empty: nothing.
@@ -126,7 +170,7 @@ std::string StepsSave::why_not(const Running &one, bool here) {
                "hosts "
                "than the script's";
     if (one.kept_from != 0)
-        return "srun has input, and so much of it has passed that it could not all be sent again";
+        return kInputIsGone;
     return {};
 }
 
@@ -138,7 +182,7 @@ void StepsSave::look_for() {
             if (const auto one = look(number); one && step.there && trouble.empty())
                 trouble = why_not(*one, step.here);
         }))
-        look_again(kAgain);
+        look_again(patience_.again);
     if (!trouble.empty()) {
         give_up(std::move(trouble));
         return;
@@ -159,7 +203,7 @@ void StepsSave::look_for() {
     }
     if (run_until_.expired()) {
         give_up(fmt::format("srun runs a step that is not elastic, or that does not run after {} s",
-                            std::chrono::duration_cast<std::chrono::seconds>(kRunPatience).count()));
+                            std::chrono::duration_cast<std::chrono::seconds>(patience_.run).count()));
         return;
     }
     if (!again_)
@@ -171,7 +215,7 @@ void StepsSave::save() {
     if (take(saving_, [](std::uint32_t /*number*/, About &about, const agent::SavedStep &step) {
             about.checkpoint = step.checkpoint;
         }))
-        look_again(kAgain);
+        look_again(patience_.again);
     if (saving_ || phase_ != Phase::saving)
         return;
     asked_about_.clear();
@@ -188,12 +232,17 @@ void StepsSave::save() {
         again_.reset();
         return;
     }
-    if (until_.expired()) {
-        give_up(timeout_error(until_, "all steps of the script to be saved").message());
-        return;
-    }
     if (!again_)
         ask(saving_, agent::StepsVerb::save);
+}
+
+// How much each has read is known when it has ended, and then it is too late.
+std::string StepsSave::input_that_is_gone() const {
+    const bool gone = std::ranges::any_of(of_, [this](const auto &one) {
+        const auto running = look(one.first);
+        return running && running->input != commands::Input::nothing && running->kept_from != 0;
+    });
+    return gone ? kInputIsGone : "";
 }
 
 void StepsSave::end() {
@@ -208,6 +257,10 @@ void StepsSave::end() {
         phase_ = Phase::resolving;
     if (ending_ || phase_ != Phase::ending)
         return;
+    if (auto why = input_that_is_gone(); !why.empty()) { // more has passed before they stood still
+        give_up(std::move(why));
+        return;
+    }
     asked_about_.clear();
     for (auto &[number, about] : of_) {
         asked_about_.push_back(number);
@@ -223,14 +276,14 @@ void StepsSave::end() {
 void StepsSave::resolve() {
     take_found();
     look_at_unclear();
+    if (trouble_.empty() && until_.expired())
+        trouble_ = timeout_error(until_, "srun to end with its step").message();
     if (finding_ || looking_ || of_.empty() || again_)
         return;
     asked_about_.clear();
     for (const auto &[number, about] : of_)
         if (is_over(number))
             asked_about_.push_back(number);
-    if (trouble_.empty() && until_.expired())
-        trouble_ = timeout_error(until_, "srun to end with its step").message();
     if (asked_about_.empty() && !trouble_.empty()) {
         ask_about_unclear();
         return;
@@ -240,7 +293,7 @@ void StepsSave::resolve() {
     finding_ = line_->ask(agent::FindSteps{
         .numbers = asked_about_, .restarts = steps_->restarts, .store = steps_->store, .with_script = true});
     if (!finding_)
-        look_again(kFindAgain);
+        look_again(patience_.find_again);
 }
 
 // Of those that were told to end by an agent that has died: one that runs was not.
@@ -257,7 +310,7 @@ void StepsSave::look_at_unclear() {
             if (step.there)
                 settle(number);
         }))
-        look_again(kFindAgain);
+        look_again(patience_.find_again);
 }
 
 // An agent was restarted between the end of the step and now, and knows no more what was read. Its srun
@@ -274,7 +327,7 @@ void StepsSave::lose() {
 void StepsSave::take_found() {
     const auto reply = line_->take<agent::FoundSteps>(finding_);
     if (!reply) {
-        look_again(kFindAgain);
+        look_again(patience_.find_again);
         if (trouble_.empty())
             trouble_ = reply.error().message();
         return;

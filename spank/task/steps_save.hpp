@@ -28,17 +28,28 @@ struct ScriptSteps {
 
 class StepsSave {
   public:
+    struct Patience {
+        std::chrono::milliseconds all{std::chrono::seconds(300)};   // for all to be saved and to end
+        std::chrono::milliseconds run{std::chrono::seconds(20)};    // for all to run
+        std::chrono::milliseconds let_go{std::chrono::seconds(60)}; // for all to hear that they run on
+        std::chrono::milliseconds again{300};
+        std::chrono::milliseconds find_again{1000};
+    };
     // Of all sruns that the runner has now. All of these outlive it.
-    StepsSave(AgentLine &line, commands::Runner &runner, const ScriptSteps &steps);
+    StepsSave(AgentLine &line, commands::Runner &runner, const ScriptSteps &steps, const Patience &patience);
+    StepsSave(AgentLine &line, commands::Runner &runner, const ScriptSteps &steps)
+        : StepsSave(line, runner, steps, Patience()) {}
 
     void work();
     // The agent was another: what has not been answered is not.
     void reconnected();
-    [[nodiscard]] std::optional<Deadline> next_deadline() const { return again_; }
+    [[nodiscard]] std::optional<Deadline> next_deadline() const;
     // Why not all of them are saved. Empty: nothing stands in the way yet.
     [[nodiscard]] const std::string &trouble() const { return trouble_; }
     // There is none whose end would have another meaning than it has for anybody.
-    [[nodiscard]] bool resolved() const { return phase_ == Phase::resolving && of_.empty(); }
+    [[nodiscard]] bool resolved() const {
+        return phase_ == Phase::resolving && of_.empty() && let_go_.empty();
+    }
 
   private:
     enum class Phase : std::uint8_t { looking, saving, ending, resolving };
@@ -66,6 +77,9 @@ class StepsSave {
     void lose();
     void settle(std::uint32_t number);
     void give_up(std::string why);
+    void let_go();
+    [[nodiscard]] std::string late() const;
+    [[nodiscard]] std::string input_that_is_gone() const;
     void look_again(std::chrono::milliseconds pause);
 
     AgentLine *line_;
@@ -74,14 +88,18 @@ class StepsSave {
     std::map<std::uint32_t, About> of_; // by number
     Phase phase_ = Phase::looking;
     std::string trouble_;
+    Patience patience_;
     Deadline until_;
-    Deadline run_until_; // all must be known
+    Deadline run_until_;                   // all must be known
+    std::vector<std::uint32_t> let_go_;    // those that are to run on, until that was heard
+    std::optional<Deadline> let_go_until_; // it must have been
     std::optional<Deadline> again_;
     std::vector<std::uint32_t> asked_about_;
     Asked looking_;
     Asked saving_;
     Asked ending_;
     Asked finding_;
+    Asked letting_go_;
 };
 
 } // namespace singularity::task
