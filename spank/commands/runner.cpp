@@ -472,8 +472,9 @@ void Runner::tell_end(std::uint32_t number) {
 
 std::vector<std::string> Runner::awaited() const {
     std::vector<std::string> out;
-    for (const auto &[number, one] : awaited_)
-        out.push_back(one.checkpoint);
+    out.reserve(awaited_.size());
+    std::ranges::transform(awaited_, std::back_inserter(out),
+                           [](const auto &one) { return one.second.checkpoint; });
     return out;
 }
 
