@@ -25,6 +25,7 @@ using namespace std::chrono_literals;
 constexpr auto kDoorAgain = 1s;
 constexpr auto kCommandPatience = 20s; // for a command that runs when the rank is to be saved
 constexpr auto kStepPatience = 300s;   // for a step that is saved as well; Slurm mostly waits less
+constexpr auto kHangUpPatience = 20s;  // for a process that was told to come again
 constexpr auto kSignalPatience = 60s;  // for a step to be restored
 constexpr auto kStepAgain = 100ms;
 constexpr auto kSaveComesWithin = 10s; // when Slurm has told a step to end, if it is to be saved
@@ -59,7 +60,7 @@ void CommandSide::watch(std::vector<pollfd> &fds) const {
 
 std::optional<Deadline> CommandSide::next_deadline() const {
     std::optional<Deadline> out = rest_until_;
-    for (const auto &one : {door_again_at_, withheld_until_, steps_until_, ask_again_at_,
+    for (const auto &one : {door_again_at_, withheld_until_, steps_until_, ask_again_at_, hang_up_until_,
                             together_ ? together_->next_deadline() : std::nullopt,
                             runner_ ? runner_->next_deadline() : std::nullopt})
         if (one && (!out || one->when() < out->when()))
@@ -120,6 +121,7 @@ void CommandSide::connected(std::shared_ptr<agent::Client> client) {
         asked->reset();
     rest_until_.reset();
     steps_until_.reset();
+    hang_up_until_.reset();
     if (together_)
         together_->reconnected();
     ask_for_door();
@@ -284,10 +286,25 @@ bool CommandSide::is_saved_together(const commands::Runner::Running &one) const 
 void CommandSide::look_at_together() {
     if (!together_ || !runner_)
         return;
+    if (together_->resolved() && !hang_up_until_)
+        hang_up_until_ = Deadline::after(kHangUpPatience);
     if (!together_->trouble().empty())
         rest(fmt::format("its steps cannot be saved with it: {}", together_->trouble()), true);
     else if (together_->resolved() && runner_->at_rest())
         rest({});
+    else if (together_->resolved() && hang_up_until_ && hang_up_until_->expired())
+        rest(who_hangs_on(*runner_), true);
+}
+
+// One that its user has stopped, say.
+std::string CommandSide::who_hangs_on(const commands::Runner &runner) {
+    std::vector<pid_t> processes;
+    for (const auto &one : runner.running())
+        if (one.stand_in != 0)
+            processes.push_back(one.stand_in);
+    return fmt::format("its steps are saved, but srun in it has not hung up within {} s: is it stopped? "
+                       "process {}",
+                       kHangUpPatience.count(), fmt::join(processes, ", "));
 }
 
 // Whether none waits for the end of a step any more.
@@ -331,6 +348,7 @@ bool CommandSide::sends_steps_away(commands::Runner &runner) {
 void CommandSide::rest(std::string trouble, bool only_for_now) {
     rest_until_.reset();
     steps_until_.reset();
+    hang_up_until_.reset();
     may_save_steps_ = false;
     resting_ =
         line_.ask(agent::CommandsRest{.trouble = std::move(trouble),

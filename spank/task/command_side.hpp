@@ -52,6 +52,7 @@ class CommandSide : public Companion {
     }
     [[nodiscard]] bool is_saved_together(const commands::Runner::Running &one) const;
     void look_at_together();
+    [[nodiscard]] static std::string who_hangs_on(const commands::Runner &runner);
     [[nodiscard]] std::string why_not_saved_with(const commands::Runner::Running &one) const;
     [[nodiscard]] bool sends_steps_away(commands::Runner &runner);
     void rest(std::string trouble, bool only_for_now = false);
@@ -66,7 +67,8 @@ class CommandSide : public Companion {
     Asked finding_;
     std::vector<std::uint32_t> sought_; // steps
     std::optional<StepsSave> together_;
-    bool may_save_steps_ = false; // in the save that has begun
+    std::optional<Deadline> hang_up_until_; // the stand-ins that it has sent back must
+    bool may_save_steps_ = false;           // in the save that has begun
     // Whether a step that goes on runs, for which a signal waits.
     Asked running_;
     std::uint32_t signalled_ = 0;           // step

@@ -3,6 +3,7 @@
 
 import re
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import elastic_up
@@ -36,6 +37,10 @@ def until_saved(cluster, job, more_than=()):
     return wait_for(found, PATIENCE, f"a checkpoint of the script of job {job}:\n{output(cluster, job)}")
 
 
+def checkpoint(cluster, job):
+    return cluster.controller.run(["singularityctl", "checkpoint", str(job)], check=False, timeout=2 * PATIENCE)
+
+
 def lose_node(cluster, job):
     """Its power: what it has not made durable is lost."""
     cluster.kill(node_of(cluster, job))
@@ -54,12 +59,27 @@ def count(name, options="", numbers=NUMBERS):
 LONG = ("set -e", "mkdir /shared/run-$SLURM_JOB_ID", "cd /shared/run-$SLURM_JOB_ID", "exec 7> seven", "echo before >&7")
 
 
+# Each rank has a file of its own, to which it appends, and one that it writes in place.
+FILES = """
+import os, sys, time
+own = f"/shared/run-{os.environ['SLURM_JOB_ID']}/own-{os.environ['SLURM_PROCID']}"
+with open(own, "a") as log, open(own + "-place", "w+b") as place:
+    for number in range(int(sys.argv[1])):
+        print(number, file=log, flush=True)
+        place.seek(0)
+        place.write(f"{number:6}".encode())
+        place.flush()
+        time.sleep(0.25)
+"""
+
+
 def test_a_script_whose_node_dies_goes_on_with_its_steps(cluster):
-    """Two sruns beside each other, of which one writes into a pipe, and a third after them."""
-    job = submit(cluster, *LONG, f"({count('piped', '--exact --mem=100 -n1')} | tee tee >/dev/null) &", f"{count('filed', '--exact --mem=100 -n1')} > file &", "wait",
-                 "echo after >&7", count("last", "-n1", 5) + " > last", "echo over", options=("-N1", "-n2", EVERY))
-    for name in ("tee", "file"):
-        wait_for(lambda name=name: has(cluster, job, name, " 0 20\n"), PATIENCE, f"{name}:\n{output(cluster, job)}")
+    """Sruns beside each other, of which one writes into a pipe and one into files of its own, and another after them: all of one cut."""
+    cluster.controller.run(["sh", "-c", "printf %s \"$1\" > /shared/files.py", "sh", FILES])
+    job = submit(cluster, *LONG, f"({count('piped', '--exact --mem=100 -n1')} | tee tee >/dev/null) &", f"{count('filed', '--exact --mem=100 -n1')} > file &", f"srun --overlap --mem=100 -n2 python3 /shared/files.py {NUMBERS} &",
+                 "wait", "echo after >&7", count("last", "-n1", 5) + " > last", "echo over", options=("-N1", "-n2", EVERY))
+    for name, text in (("tee", " 0 20\n"), ("file", " 0 20\n"), ("own-1", "20\n")):
+        wait_for(lambda name=name, text=text: has(cluster, job, name, text), PATIENCE, f"{name}:\n{output(cluster, job)}")
     first = until_saved(cluster, job)
     until_saved(cluster, job, first)
     lose_node(cluster, job)
@@ -69,6 +89,9 @@ def test_a_script_whose_node_dies_goes_on_with_its_steps(cluster):
     once(shared(cluster, job, "tee"), "piped")
     once(shared(cluster, job, "file"), "filed")
     once(shared(cluster, job, "last"), "last", 5)
+    for rank in range(2):
+        assert shared(cluster, job, f"own-{rank}").splitlines() == [str(n) for n in range(NUMBERS)]
+        assert shared(cluster, job, f"own-{rank}-place") == f"{NUMBERS - 1:6}"
     assert shared(cluster, job, "seven") == "before\nafter\n"
 
 
@@ -123,15 +146,74 @@ def test_a_step_that_cannot_be_saved_keeps_all_running(cluster):
     once(shared(cluster, job, "other"), "other")
 
 
-@pytest.mark.parametrize("who", ["worker", "agent"])
-def test_a_death_while_they_are_saved_leaves_one_set(cluster, who):
-    """kill -9, again and again: all runs on, or goes on from one cut of script and steps."""
+def test_a_step_that_cannot_be_saved_leaves_no_images_of_the_others(cluster):
+    """Of one that has been saved before another has failed: all run on after it, so it is of no use."""
+    job = submit(cluster, *LONG, f"{count('good', '--exact --mem=100 -n1')} > good &",
+                 "srun --exact --mem=100 -n1 unshare -Ur sh -c 'echo step; until [ -e /shared/bad-ends ]; do sleep 0.1; done' > bad &", "wait", "echo over",
+                 options=("-N1", "-n2", "--singularity-checkpoint-every=off"))
+    for name, text in (("good", " 0 5\n"), ("bad", "step\n")):
+        wait_for(lambda name=name, text=text: has(cluster, job, name, text), PATIENCE, f"{name}:\n{output(cluster, job)}")
+    for _ in range(3):
+        assert checkpoint(cluster, job).returncode != 0
+    saved = "".join(agent_log(cluster, host.name) for host in cluster.nodes).count(": saved in")
+    assert saved >= 2, "the good one is saved before the other fails"
+    wait_for(lambda: not stored(cluster, job), PATIENCE, f"the images of job {job} to go")
+    cluster.controller.run("touch /shared/bad-ends")
+    cluster.wait_job(job, seconds=2 * PATIENCE)
+    assert [line for line in lines(cluster, job) if not line.startswith("singularity-task:")] == ["over"], output(cluster, job)
+    once(shared(cluster, job, "good"), "good")
+
+
+def test_a_stopped_srun_does_not_hold_up_a_checkpoint_for_ever(cluster):
+    """Its step has ended for it by then, and goes on from its image when srun does."""
+    until = "until [ -e {} ]; do sleep 0.1; done"
+    job = submit(cluster, *LONG, f"{count('held', '--exact --mem=100 -n1')} > held & srun=$!", until.format("stop"), "kill -STOP $srun", "touch stopped", until.format("go"), "kill -CONT $srun",
+                 "wait", "echo over", options=("-N1", "-n1", "--singularity-checkpoint-every=off"))
+    wait_for(lambda: has(cluster, job, "held", " 0 5\n"), PATIENCE, output(cluster, job))
+    cluster.controller.run(f"cd /shared/run-{job}; touch stop; until [ -e stopped ]; do sleep 0.1; done")
+    assert checkpoint(cluster, job).returncode != 0
+    assert "srun in it has not hung up within 20 s" in output(cluster, job)
+    cluster.controller.run(f"touch /shared/run-{job}/go")
+    wait_for(lambda: has(cluster, job, "held", " 0 30\n"), PATIENCE, output(cluster, job))
+    saved = checkpoint(cluster, job)
+    assert saved.returncode == 0, saved.stderr
+    cluster.wait_job(job, seconds=2 * PATIENCE)
+    assert lines(cluster, job)[-1:] == ["over"], output(cluster, job)
+    once(shared(cluster, job, "held"), "held")
+
+
+def test_a_requeue_while_steps_are_saved_saves_them_once_more(cluster):
+    """One stands still already, for the script's image, and the other is being saved: neither image is one after which its step has ended."""
+    job = submit(cluster, *LONG, f"{count('here', '--exact --mem=100 -N1 -n1')} > here &", f"{count('there', '--exact --mem=100 -N1 -n1 -r1')} > there &", "wait", "echo over",
+                 options=("-N2", "--ntasks-per-node=1", "--singularity-checkpoint-every=off"))
+    for name in ("here", "there"):
+        wait_for(lambda name=name: has(cluster, job, name, " 0 5\n"), PATIENCE, f"{name}:\n{output(cluster, job)}")
+    other = next(host.name for host in cluster.nodes if host.name != cluster.job(job)["BatchHost"])
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(checkpoint, cluster, job)
+        go_on = stop_worker(cluster, other)
+        wait_for(lambda: len(stored(cluster, job)) == 1, PATIENCE, "the step that is here to be saved")
+        requeue(cluster, job)
+        told = rf"-s{job}-\d{{10}}: Slurm runs its job again later"
+        wait_for(lambda: all(re.search(told, agent_log(cluster, host.name)) for host in cluster.nodes), PATIENCE, "both steps to hear of it")
+        go_on()
+        asked.result()
+    cluster.wait_job(job, seconds=2 * PATIENCE)
+    assert cluster.job(job)["Restarts"] == "1"
+    assert [line for line in lines(cluster, job) if not line.startswith("singularity-task:")] == ["over"], output(cluster, job)
+    assert "is lost" not in output(cluster, job) and "anew" not in output(cluster, job), output(cluster, job)
+    once(shared(cluster, job, "here"), "here")
+    once(shared(cluster, job, "there"), "there")
+
+
+def test_a_death_while_they_are_saved_leaves_one_set(cluster):
+    """kill -9 of workers and agents in turn: all runs on, or goes on from one cut of script and steps."""
     job = submit(cluster, *LONG, f"({count('piped', '--exact --mem=100 -n1')} | tee tee >/dev/null) &", f"{count('filed', '--exact --mem=100 -n1')} > file &", "wait", "echo over",
                  options=("-N1", "-n2", EVERY))
     wait_for(lambda: has(cluster, job, "tee", " 0 5\n"), PATIENCE, output(cluster, job))
     until_saved(cluster, job)
     host = node_of(cluster, job)
-    for _ in range(4):
+    for who in ("worker", "agent") * 2:
         stop_worker(cluster, host)
         if who == "worker":
             cluster.host(host).run("kill -KILL $(grep -l '^singularity-wor' /proc/[0-9]*/comm | cut -d/ -f3)", check=False)
@@ -146,37 +228,7 @@ def test_a_death_while_they_are_saved_leaves_one_set(cluster, who):
     once(shared(cluster, job, "file"), "filed")
 
 
-# Each rank has a file of its own, to which it appends, and one that it writes in place.
-FILES = """
-import os, sys, time
-own = f"/shared/run-{os.environ['SLURM_JOB_ID']}/own-{os.environ['SLURM_PROCID']}"
-with open(own, "a") as log, open(own + "-place", "w+b") as place:
-    for number in range(int(sys.argv[1])):
-        print(number, file=log, flush=True)
-        place.seek(0)
-        place.write(f"{number:6}".encode())
-        place.flush()
-        time.sleep(0.25)
-"""
-
-
-def test_files_of_steps_are_of_the_same_cut(cluster):
-    cluster.controller.run(["sh", "-c", "printf %s \"$1\" > /shared/files.py", "sh", FILES])
-    job = submit(cluster, *LONG, f"srun -n2 python3 /shared/files.py {NUMBERS}", "echo after >&7", "echo over", options=("-N1", "-n2", EVERY))
-    wait_for(lambda: has(cluster, job, "own-1", "20\n"), PATIENCE, output(cluster, job))
-    until_saved(cluster, job, until_saved(cluster, job))
-    wait_for(lambda: has(cluster, job, "own-1", "50\n"), PATIENCE, output(cluster, job))
-    lose_node(cluster, job)
-    cluster.wait_job(job, seconds=2 * PATIENCE)
-    assert lines(cluster, job) == ["over"], output(cluster, job)
-    for rank in range(2):
-        assert shared(cluster, job, f"own-{rank}").splitlines() == [str(n) for n in range(NUMBERS)]
-        assert shared(cluster, job, f"own-{rank}-place") == f"{NUMBERS - 1:6}"
-    assert shared(cluster, job, "seven") == "before\nafter\n"
-
-
-@pytest.mark.parametrize("how", ["checkpoints", "power loss"])
-def test_input_comes_once_while_checkpoints_are_made(cluster, how):
+def test_input_comes_once_while_checkpoints_are_made(cluster):
     """From a pipe, a file and a here-document, to ranks that read slowly and add to what they read in a file of their script's."""
     srun = "srun --overlap --mem=100"
     slow = shlex.quote("while read -r line; do echo $SLURM_PROCID got $line; sleep 0.2; done; echo $SLURM_PROCID over")
@@ -185,8 +237,7 @@ def test_input_comes_once_while_checkpoints_are_made(cluster, how):
     for name in ("pipe", "file", "here"):
         wait_for(lambda name=name: has(cluster, job, name, "got 20\n"), PATIENCE, f"{name} to be read:\n{output(cluster, job)}")
     until_saved(cluster, job, until_saved(cluster, job))
-    if how == "power loss":
-        lose_node(cluster, job)
+    lose_node(cluster, job)
     cluster.wait_job(job, seconds=3 * PATIENCE)
     assert lines(cluster, job) == ["over"], output(cluster, job)
     expected = [f"0 got {n}" for n in range(NUMBERS)] + ["0 over"]
