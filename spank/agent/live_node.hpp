@@ -9,6 +9,7 @@
 #pragma once
 
 #include "agent_messages.hpp"
+#include "apart.hpp"
 #include "common/deadline.hpp"
 #include "common/unique_fd.hpp"
 #include "metrics.hpp"
@@ -37,8 +38,8 @@ namespace singularity::agent {
 
 // What a task of a restored node gets in place of what it had.
 struct GivenTask {
-    node::Descriptors streams; // those that its record names
-    std::vector<char> cpus;    // as of node::Program
+    Streams streams;        // those that its record names
+    std::vector<char> cpus; // as of node::Program
     // Where its processes are; empty: where the node is.
     std::string cgroups{}; // NOLINT(readability-redundant-member-init): GCC warns without
 };
@@ -104,8 +105,7 @@ class LiveNode {
     void handle();
 
     // live_node_start.cpp. cgroups: of the task, /proc/PID/cgroup; empty: where the node is.
-    void start(node::Program program, node::Descriptors descriptors, const Asker &asker,
-               std::string cgroups = {});
+    void start(node::Program program, Streams descriptors, const Asker &asker, std::string cgroups = {});
     // live_node_tasks.cpp
     // alone: not to the task's process group, but only to the process that was started. While the node is
     // saved it waits, as for any process that is stopped.
@@ -179,7 +179,7 @@ class LiveNode {
     // What is to be started in cgroups of its own.
     struct Start {
         node::Program program;
-        node::Descriptors descriptors;
+        Streams descriptors;
         Asker asker;
         std::string cgroups;
     };
@@ -220,17 +220,17 @@ class LiveNode {
     // One of the two is called, at once or later.
     template <class Body>
     void ask(const Body &body, std::function<void(const node::Packet &)> on_reply,
-             std::function<void(const Error &)> on_error, std::span<const int> descriptors = {}) {
+             std::function<void(const Error &)> on_error, const Streams *streams = nullptr) {
         const auto token = next_token();
-        ask_bytes(token, node::encode(body, token), std::move(on_reply), std::move(on_error), descriptors);
+        ask_bytes(token, node::encode(body, token), std::move(on_reply), std::move(on_error), streams);
     }
     [[nodiscard]] std::uint32_t next_token();
     void ask_bytes(std::uint32_t token, const std::string &bytes,
                    std::function<void(const node::Packet &)> on_reply,
-                   std::function<void(const Error &)> on_error, std::span<const int> descriptors);
+                   std::function<void(const Error &)> on_error, const Streams *streams);
 
     // live_node_start.cpp
-    void start_here(node::Program program, node::Descriptors descriptors, const Asker &asker);
+    void start_here(node::Program program, Streams descriptors, const Asker &asker);
     void start_next();
     [[nodiscard]] Expected<void> move_init(const std::string &cgroups);
 

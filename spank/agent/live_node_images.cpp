@@ -10,7 +10,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 namespace singularity::agent {
 
@@ -150,32 +149,33 @@ Expected<LiveNode> LiveNode::restore(RestorePlan plan, const Surroundings &surro
 }
 
 Expected<void> LiveNode::begin_restoring() {
-    const auto descriptor_of = [this](const node::GivenDescriptor &given) {
+    const auto stream_of = [this](const node::GivenDescriptor &given) {
         auto found = given_.find(given.task);
         if (found == given_.end())
             found = given_.find(0);
         return found != given_.end() && given.stream < found->second.streams.size()
-                   ? found->second.streams.all()[given.stream]
-                   : -1;
+                   ? Stream{.of = &found->second.streams, .number = given.stream}
+                   : Stream{};
     };
-    std::map<std::string, int> by_key; // output and errors may go into one pipe
+    std::map<std::string, Stream> by_key; // output and errors may go into one pipe
     for (const auto &given : record_.given) {
-        if (descriptor_of(given) < 0)
+        const auto stream = stream_of(given);
+        if (stream.of == nullptr || !stream.of->trouble().empty())
             return failure("restore", record_.spec.name,
                            "its program had its standard streams from outside: new ones are needed", EINVAL);
-        by_key.emplace(given.key, descriptor_of(given));
+        by_key.emplace(given.key, stream);
     }
     WorkGiven message;
-    std::vector<int> numbers;
-    for (const auto &[key, fd] : by_key) {
+    std::vector<Stream> streams;
+    for (const auto &[key, stream] : by_key) {
         message.keys.push_back(key);
-        numbers.push_back(fd);
-        if (numbers.size() != node::kTrustedDescriptorLimit && key != by_key.rbegin()->first)
+        streams.push_back(stream);
+        if (streams.size() != node::kTrustedDescriptorLimit && key != by_key.rbegin()->first)
             continue;
-        if (auto told = worker_->tell(message, numbers); !told)
+        if (auto told = worker_->give(message, streams); !told)
             return told;
         message.keys.clear();
-        numbers.clear();
+        streams.clear();
     }
     WorkGo go{.place = workplace(), .record = record_, .tasks = {}};
     for (const auto &[task, given] : given_)
@@ -185,11 +185,12 @@ Expected<void> LiveNode::begin_restoring() {
         return told;
     // From now on they are these.
     for (auto &given : record_.given) {
-        struct stat about{};
-        if (fstat(descriptor_of(given), &about) != 0 || !S_ISFIFO(about.st_mode))
+        const auto stream = stream_of(given);
+        const auto &key = stream.of->keys()[stream.number];
+        if (key.empty())
             return failure("restore", record_.spec.name, "a standard stream that came with it is no pipe",
                            EINVAL);
-        given.key = fmt::format("pipe:[{}]", about.st_ino);
+        given.key = key;
     }
     for (auto &[task, given] : std::exchange(given_, {}))
         if (!given.cpus.empty())

@@ -61,7 +61,7 @@ void LiveNode::connect_to_init() {
 }
 
 void LiveNode::drop_connection(const Error &why) {
-    init_.reset();
+    hang_up(std::move(init_), record_.spec.uid);
     for (auto pending = std::exchange(pending_, {}); const auto &[token, one] : pending)
         one.on_error(why);
     if (state_ != State::running && state_ != State::joining)
@@ -76,7 +76,8 @@ void LiveNode::read_init() {
     node::Packet packet;
     while (init_) {
         // Init is the user's, and has nothing to say that would need more than a datagram.
-        const auto received = node::receive_packet(init_.get(), packet, {.bytes = node::kDatagramLimit});
+        const auto received =
+            receive_lent(init_.get(), record_.spec.uid, packet, {.bytes = node::kDatagramLimit});
         if (received == node::Received::nothing)
             return;
         const auto header = received == node::Received::packet ? node::header_of(packet.bytes) : std::nullopt;
@@ -212,7 +213,7 @@ std::uint32_t LiveNode::next_token() {
 
 void LiveNode::ask_bytes(std::uint32_t token, const std::string &bytes,
                          std::function<void(const node::Packet &)> on_reply,
-                         std::function<void(const Error &)> on_error, std::span<const int> descriptors) {
+                         std::function<void(const Error &)> on_error, const Streams *streams) {
     if (state_ != State::running)
         return on_error(
             {"use", record_.spec.name, fmt::format("it is {}; try again later", words(state_)), EAGAIN});
@@ -231,8 +232,10 @@ void LiveNode::ask_bytes(std::uint32_t token, const std::string &bytes,
     if (!memory)
         return on_error(memory.error());
     node::Lent lent;
-    const int code = in_memory ? node::send_in_memory(init_.get(), bytes, descriptors, &lent)
-                               : node::send_datagram(init_.get(), bytes, descriptors);
+    std::vector<Stream> all;
+    for (std::size_t number = 0; streams != nullptr && number < streams->size(); ++number)
+        all.push_back({.of = streams, .number = number});
+    const int code = send_streams(init_.get(), bytes, all, in_memory ? &lent : nullptr);
     pending_.emplace(token, Pending{.deadline = Deadline::after(kReplyPatience),
                                     .on_reply = std::move(on_reply),
                                     .on_error = std::move(on_error),

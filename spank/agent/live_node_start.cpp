@@ -17,8 +17,6 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 
 namespace singularity::agent {
 
@@ -26,19 +24,6 @@ namespace {
 
 using node::Phase;
 using node::Stdio;
-
-// What a task may be given as a standard stream: what a checkpoint can cut. The key is CRIU's name of a pipe.
-Expected<std::string> stream_key(int fd) {
-    struct stat about{};
-    if (fstat(fd, &about) != 0)
-        return std::unexpected(errno_error("look at", "a standard stream"));
-    if (S_ISFIFO(about.st_mode))
-        return fmt::format("pipe:[{}]", about.st_ino);
-    if (S_ISREG(about.st_mode) || (S_ISCHR(about.st_mode) && about.st_rdev == makedev(1, 3)))
-        return std::string();
-    return failure("give a task", "a standard stream",
-                   "it is no pipe, regular file or /dev/null, and could not be checkpointed", EINVAL);
-}
 
 Expected<void> check_program(const node::Program &program) {
     const auto refuse = [&](std::string why) {
@@ -75,8 +60,7 @@ void add_environment(node::Program &program, const std::vector<std::string> &nod
 
 } // namespace
 
-void LiveNode::start(node::Program program, node::Descriptors descriptors, const Asker &asker,
-                     std::string cgroups) {
+void LiveNode::start(node::Program program, Streams descriptors, const Asker &asker, std::string cgroups) {
     if (cgroups.empty())
         return start_here(std::move(program), std::move(descriptors), asker);
     starts_.push_back({.program = std::move(program),
@@ -128,7 +112,7 @@ Expected<void> LiveNode::move_init(const std::string &cgroups) {
     return node::move_to_cgroups(pid, cgroups);
 }
 
-void LiveNode::start_here(node::Program program, node::Descriptors descriptors, const Asker &asker) {
+void LiveNode::start_here(node::Program program, Streams descriptors, const Asker &asker) {
     if (auto checked = check_program(program); !checked)
         return asker.refuse(checked.error());
     if (descriptors.size() != (program.stdio == Stdio::given ? 3U : 0U))
@@ -139,15 +123,11 @@ void LiveNode::start_here(node::Program program, node::Descriptors descriptors, 
         ++last_task_;
     while (last_task_ == 0 || tasks_.contains(last_task_));
     const auto id = last_task_;
-    for (std::uint32_t stream = 0; stream < descriptors.size(); ++stream) {
-        auto key = stream_key(descriptors.all()[stream]);
-        if (!key) {
-            std::erase_if(record_.given, [&](const auto &given) { return given.task == id; });
-            return asker.refuse(key.error());
-        }
-        if (!key->empty())
-            record_.given.push_back({.key = std::move(*key), .task = id, .stream = stream});
-    }
+    if (!descriptors.trouble().empty())
+        return asker.refuse({"give a task", "a standard stream", descriptors.trouble(), EINVAL});
+    for (std::uint32_t stream = 0; stream < descriptors.size(); ++stream)
+        if (const auto &key = descriptors.keys()[stream]; !key.empty())
+            record_.given.push_back({.key = key, .task = id, .stream = stream});
     // Before anything has the descriptors.
     const auto give_back = [this, id] {
         tasks_.erase(id);
@@ -190,7 +170,7 @@ void LiveNode::start_here(node::Program program, node::Descriptors descriptors, 
             give_back();
             asker.refuse(error);
         },
-        descriptors.all());
+        &descriptors);
 }
 
 } // namespace singularity::agent

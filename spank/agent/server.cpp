@@ -304,11 +304,11 @@ void Server::accept_clients() {
             clients_, [&](const auto &other) { return other->sender.uid() == sender->uid(); });
         if (auto why = one_connection_more(sender->uid(), static_cast<std::size_t>(of_same))) {
             kLog.warning("a connection is refused: {}", *why);
+            hang_up(std::move(socket), sender->uid());
             continue;
         }
         node::widen(socket.get());
-        clients_.push_back(
-            std::make_shared<Client>(std::move(socket), std::move(*sender), false, nullptr, 0U));
+        clients_.push_back(std::make_shared<Client>(std::move(socket), std::move(*sender)));
     }
 }
 
@@ -316,11 +316,14 @@ void Server::read_client(const std::shared_ptr<Client> &client) {
     node::Packet packet;
     std::size_t bytes = 0;
     for (int count = 0; count < kPacketsAtOnce && bytes < kBytesAtOnce && !client->gone; ++count) {
-        const auto received = node::receive_packet(client->socket.get(), packet);
+        const auto received =
+            receive_apart(client->socket.get(), client->sender.uid(), packet, client->brought);
         if (received == node::Received::nothing)
             return;
         bytes += packet.bytes.size();
-        if (received == node::Received::packet && handle(client, packet))
+        const bool good = received == node::Received::packet && handle(client, packet);
+        client->brought = {}; // what it has not asked for
+        if (good)
             continue;
         if (received != node::Received::hung_up)
             kLog.warning("uid {} sent what is no request{}{}: the connection is closed", client->sender.uid(),
@@ -343,7 +346,12 @@ void Server::end_ties() {
 }
 
 void Server::collect() {
-    std::erase_if(clients_, [](const auto &client) { return client->gone; });
+    forget_ended_apart();
+    std::erase_if(clients_, [](const auto &client) {
+        if (client->gone)
+            hang_up(std::move(client->socket), client->sender.uid());
+        return client->gone;
+    });
     // Whose client has left counts as his until its process has ended.
     std::erase_if(findings_, [this](const auto &finding) {
         const bool left = finding->client && finding->client->gone;

@@ -59,6 +59,7 @@ class Server : private NodeKeeper {
         UniqueFd socket;
         Sender sender;
         bool gone = false;
+        Streams brought{};          // with its last request
         std::shared_ptr<Step> step; // of whose rank it is the wrapper
         std::uint32_t rank = 0;
     };
@@ -76,7 +77,7 @@ class Server : private NodeKeeper {
         Asker asker;
         Restore request;
         std::string cgroups;
-        node::Descriptors given;
+        Streams given;
         std::shared_ptr<Step> step;              // that is begun again
         std::optional<Restoring> of_job;         // what it must be
         std::optional<JobKeeper::Restoring> job; // what it is
@@ -173,7 +174,7 @@ class Server : private NodeKeeper {
     [[nodiscard]] std::shared_ptr<Step> adopt_step(const StepKey &key, const std::string &job) override;
     [[nodiscard]] bool handle_step(const std::shared_ptr<Client> &client, node::Packet &packet, Message type,
                                    const Asker &asker);
-    void join_step(const std::shared_ptr<Client> &client, JoinStep request, node::Descriptors descriptors,
+    void join_step(const std::shared_ptr<Client> &client, JoinStep request, Streams descriptors,
                    const Asker &asker);
     // All tasks of its first host are here.
     void begin_step(const std::shared_ptr<Step> &step);
@@ -230,7 +231,7 @@ class Server : private NodeKeeper {
     [[nodiscard]] Script *script_of_job(std::uint32_t uid, std::string_view step);
 
     // server_restore.cpp
-    void restore(const std::shared_ptr<Client> &client, const Restore &request, node::Descriptors given,
+    void restore(const std::shared_ptr<Client> &client, const Restore &request, Streams given,
                  const Asker &asker);
     void read_finding(Finding &finding);
     // The node, or why it cannot be restored.

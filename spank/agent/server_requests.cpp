@@ -65,7 +65,7 @@ bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet)
         auto body = node::decode<Start>(packet.bytes);
         if (body)
             if (Held *const held = find(*client, body->node, asker))
-                held->node->start(std::move(body->program), std::move(packet.descriptors), asker);
+                held->node->start(std::move(body->program), std::move(client->brought), asker);
         return body.has_value();
     }
     case Message::signal:
@@ -98,7 +98,7 @@ bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet)
     case Message::restore: {
         const auto body = node::decode<Restore>(packet.bytes);
         if (body)
-            restore(client, *body, std::move(packet.descriptors), asker);
+            restore(client, *body, std::move(client->brought), asker);
         return body.has_value();
     }
     case Message::list:

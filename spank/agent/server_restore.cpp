@@ -24,7 +24,7 @@ Expected<std::string> own_or(const std::string &cgroups) {
 
 } // namespace
 
-void Server::restore(const std::shared_ptr<Client> &client, const Restore &request, node::Descriptors given,
+void Server::restore(const std::shared_ptr<Client> &client, const Restore &request, Streams given,
                      const Asker &asker) {
     if (given.size() != 0 && given.size() != 3)
         return asker.refuse({"restore", quote(request.what),

@@ -92,7 +92,7 @@ std::shared_ptr<Step> Server::adopt_step(const StepKey &key, const std::string &
     return step;
 }
 
-void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, node::Descriptors descriptors,
+void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, Streams descriptors,
                        const Asker &asker) {
     if (client->step)
         return asker.refuse({"join", "a step", "this connection is that of a task already", EINVAL});
@@ -300,7 +300,7 @@ bool Server::handle_step(const std::shared_ptr<Client> &client, node::Packet &pa
     if (type == Message::join_step) {
         auto body = node::decode<JoinStep>(packet.bytes);
         if (body)
-            join_step(client, std::move(*body), std::move(packet.descriptors), asker);
+            join_step(client, std::move(*body), std::move(client->brought), asker);
         return body.has_value();
     }
     if (!client->step) {

@@ -10,7 +10,6 @@
 #include <iterator>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 namespace singularity::agent {
@@ -256,12 +255,10 @@ Expected<GivenTask> Step::give_again(std::uint32_t task) const {
     if (found == tasks_.end() || !found->second.brought)
         return failure("give streams to", fmt::format("task {}", task), "it has left", ECHILD);
     GivenTask out{.streams = {}, .cpus = found->second.brought->program.cpus, .cgroups = cgroups_of(task)};
-    for (const int fd : found->second.brought->descriptors.all()) {
-        const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-        if (copy < 0)
-            return std::unexpected(errno_error("give streams to", fmt::format("task {}", task)));
-        out.streams.add(copy);
-    }
+    auto copy = found->second.brought->descriptors.copy();
+    if (!copy)
+        return propagate(copy);
+    out.streams = std::move(*copy);
     return out;
 }
 

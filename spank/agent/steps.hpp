@@ -5,6 +5,7 @@
 #pragma once
 
 #include "agent_messages.hpp"
+#include "apart.hpp"
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "doors.hpp"
@@ -69,7 +70,7 @@ class Step {
     // What it brings.
     struct Brought {
         node::Program program;
-        node::Descriptors descriptors;
+        Streams descriptors;
         ProgramMemory memory; // of the program, as long as it waits
     };
     struct Wrapper {

@@ -66,9 +66,11 @@ Expected<Worker> Worker::start_process(const Libraries &libraries) {
 }
 
 Expected<void> Worker::send(const std::string &bytes, std::span<const int> descriptors) const {
-    if (const int code = node::send_packet(socket_.get(), bytes, descriptors); code != 0)
-        return std::unexpected(errno_error("ask", "the worker", code));
-    return {};
+    return sent(node::send_packet(socket_.get(), bytes, descriptors));
+}
+
+Expected<void> Worker::sent(int code) {
+    return code == 0 ? Expected<void>() : std::unexpected(errno_error("ask", "the worker", code));
 }
 
 bool Worker::ended() const { return node::has_ended(pidfd_); }

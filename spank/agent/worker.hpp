@@ -2,6 +2,7 @@
 // A singularity-worker, as the agent sees it. Nothing blocks.
 #pragma once
 
+#include "apart.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 #include "node/seqpacket.hpp"
@@ -34,6 +35,10 @@ class Worker {
     [[nodiscard]] Expected<void> tell(const Body &body, std::span<const int> descriptors = {}) const {
         return send(node::encode(body), descriptors);
     }
+    template <class Body>
+    [[nodiscard]] Expected<void> give(const Body &body, const std::vector<Stream> &streams) const {
+        return sent(send_streams(socket_.get(), node::encode(body), streams));
+    }
     [[nodiscard]] Expected<void> pass_on(const std::string &packet) const { return send(packet, {}); }
     [[nodiscard]] node::Received receive(node::Packet &packet) const {
         return socket_ ? node::receive_packet(socket_.get(), packet) : node::Received::hung_up;
@@ -50,6 +55,7 @@ class Worker {
     Worker(UniqueFd socket, UniqueFd pidfd) : socket_(std::move(socket)), pidfd_(std::move(pidfd)) {}
     [[nodiscard]] static Expected<Worker> start_process(const Libraries &libraries);
     [[nodiscard]] Expected<void> send(const std::string &bytes, std::span<const int> descriptors) const;
+    [[nodiscard]] static Expected<void> sent(int code);
 
     UniqueFd socket_;
     UniqueFd pidfd_;

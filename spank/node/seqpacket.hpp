@@ -83,6 +83,9 @@ class Lent {
     Lent &operator=(const Lent &) = delete;
     ~Lent();
 
+    // Whose it is now must take the memory back.
+    [[nodiscard]] int release() { return std::exchange(fd_, -1); }
+
   private:
     int fd_ = -1;
 };

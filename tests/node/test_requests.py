@@ -284,7 +284,7 @@ def test_descriptors_that_nobody_wants_are_closed(agent):
         before = count()
         for _ in range(20):
             connection.ask(LIST, descriptors=[0, 0, 0])
-        assert count() == before
+        wait_for(lambda: count() == before, "its descriptors to be closed")
 
 
 def test_who_does_not_read_is_dropped(agent):
