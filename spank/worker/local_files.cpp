@@ -6,6 +6,7 @@
 #include "local/tree.hpp"
 #include "local_written.hpp"
 #include "log.hpp"
+#include "node/user_process.hpp"
 
 #include <algorithm>
 #include <array>
@@ -78,7 +79,8 @@ constexpr rlim_t kMostMemory = rlim_t{1} << 30U; // names of a directory are sor
     const rlimit memory{.rlim_cur = kMostMemory, .rlim_max = kMostMemory};
     umask(0);
     if (fchdir(run.directory) != 0 || dup2(run.in, STDIN_FILENO) < 0 || dup2(run.out, STDOUT_FILENO) < 0 ||
-        dup2(words, STDERR_FILENO) < 0 || (run.names >= 0 && dup2(run.names, kNamesNumber) < 0) ||
+        dup2(words, STDERR_FILENO) < 0 || !node::leave_session_keyring() ||
+        (run.names >= 0 && dup2(run.names, kNamesNumber) < 0) ||
         (run.largest != 0 && setrlimit(RLIMIT_FSIZE, &largest) != 0) ||
         setrlimit(RLIMIT_DATA, &memory) != 0 || setgroups(groups.size(), groups.data()) != 0 ||
         setresgid(kNobodysGroup, kNobodysGroup, kNobodysGroup) != 0 ||

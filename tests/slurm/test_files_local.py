@@ -381,6 +381,35 @@ def test_no_archive_is_not_taken_for_one(cluster):
     assert "kept" in end(cluster, job)
 
 
+# In the place of tar: which session keyring it has, and then tar. keyctl(KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING).
+RINGS = r"""#!/usr/bin/python3
+import ctypes, os, sys
+if "--sort=name" in sys.argv:
+    with open("/shared/rings", "a") as file:
+        file.write(f"{ctypes.CDLL(None).syscall(250, 0, -3, 0)}\n")
+os.execv("/run/real-tar", ["tar", *sys.argv[1:]])
+"""
+
+
+def test_tar_has_a_session_keyring_of_its_own(cluster):
+    """Each time another: that of root's processes would be the same one, with the keys that are in it."""
+    job = submit(cluster, "srun sh -c 'echo kept >/tmp/file; while [ ! -e /shared/end ]; do echo 1 >/shared/number; sleep 0.1; done; cat /tmp/file'")
+    wait_for(lambda: number(cluster) == 1, PATIENCE, "the file to be there")
+    host = cluster.host(cluster.job(job)["NodeList"])
+    host.run("cp /usr/bin/tar /run/real-tar; chmod 755 /run/real-tar")
+    host.write_file("/run/rings-tar", RINGS)
+    host.run("chmod 755 /run/rings-tar; mount --bind /run/rings-tar /usr/bin/tar")
+    try:
+        for _ in range(2):
+            done = ctl(cluster, "checkpoint", job)
+            assert done.returncode == 0, done
+    finally:
+        host.run("umount /usr/bin/tar")
+    rings = host.run(["cat", "/shared/rings"]).stdout.split()
+    assert len(rings) >= 2 and len(set(rings)) == len(rings) and all(int(ring) > 0 for ring in rings), rings
+    assert "kept" in end(cluster, job)
+
+
 def test_files_of_others_do_not_stop_a_restore(cluster):
     """They are the user's then, who is told."""
     job = submit(cluster, "srun sh -c 'while [ ! -e /shared/end ]; do echo 1 >/shared/number; sleep 0.1; done; stat -c \"%n is of %u\" /tmp/theirs; cat /tmp/theirs'")
