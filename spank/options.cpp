@@ -6,8 +6,11 @@
 #include "guarded_hook.hpp"
 #include "image_options.hpp"
 #include "log.hpp"
+#include "pyxis_options.hpp"
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +30,7 @@ struct Given {
     std::optional<std::string> image;
     std::optional<std::string> mounts;
     std::optional<std::string> workdir;
+    std::map<std::size_t, std::string> pyxis; // by their numbers in its table
     std::optional<bool> save_script;
     bool off = false;
 };
@@ -73,6 +77,19 @@ Expected<void> add_image(const Given &options, Request &out) {
     return {};
 }
 
+// What pyxis' options say becomes what ours say.
+Expected<Given> with_pyxis(const Given &options) {
+    Given out = options;
+    ImageWords words{.image = options.image, .mounts = options.mounts, .workdir = options.workdir};
+    for (const auto &[number, argument] : options.pyxis)
+        if (auto added = add_pyxis_option(number, argument, words); !added)
+            return propagate(added);
+    out.image = std::move(words.image);
+    out.mounts = std::move(words.mounts);
+    out.workdir = std::move(words.workdir);
+    return out;
+}
+
 // In srun, sbatch or salloc, and not where the job runs.
 bool is_at_submission() {
     const spank_context_t context = spank_context();
@@ -80,10 +97,11 @@ bool is_at_submission() {
 }
 
 // srun in a batch script has that script's options, too, by variables as
-// SLURM_SPANK__SLURM_SPANK_OPTION_singularity_singularity_image: a step that is off is outside of its job's
-// image.
-bool is_of_job(const char *name, const std::string &value) {
-    const auto wanted = fmt::format("_OPTION_singularity_singularity_{}={}", name, value);
+// SLURM_SPANK__SLURM_SPANK_OPTION_singularity_singularity_image, without a value where it takes none: a step
+// that is off is outside of its job's image.
+bool is_of_job(std::string name, const std::string &value) {
+    std::ranges::replace(name, '-', '_');
+    const auto wanted = fmt::format("_OPTION_singularity_{}={}", name, value.empty() ? kNoArgument : value);
     for (char **one = environ; one != nullptr && *one != nullptr; ++one)
         if (const std::string_view entry(*one); entry.starts_with("SLURM_SPANK_") && entry.ends_with(wanted))
             return true;
@@ -158,6 +176,11 @@ int on_workdir(int /*value*/, const char *argument, int /*remote*/) {
     return on_option([&](Given &options) { options.workdir = text_of(argument); });
 }
 
+int on_pyxis(int value, const char *argument, int /*remote*/) {
+    return on_option(
+        [&](Given &options) { options.pyxis[static_cast<std::size_t>(value)] = text_of(argument); });
+}
+
 int on_save_script(int /*value*/, const char * /*argument*/, int /*remote*/) {
     return on_option([](Given &options) { options.save_script = true; });
 }
@@ -211,7 +234,7 @@ constexpr OptionRow kOptions[] = {
      on_no_save_script},
 };
 
-int register_option(spank_t spank, const OptionRow &row) {
+int register_option(spank_t spank, const OptionRow &row, int number = 0) {
     // spank.h wants these writable; Slurm copies them.
     std::string name = row.name;
     std::string value = row.value == nullptr ? "" : row.value;
@@ -221,12 +244,16 @@ int register_option(spank_t spank, const OptionRow &row) {
     option.arginfo = row.value == nullptr ? nullptr : value.data();
     option.usage = usage.data();
     option.has_arg = row.has_argument;
+    option.val = number;
     option.cb = row.callback;
     const spank_err_t registered = spank_option_register(spank, &option);
     if (registered != ESPANK_SUCCESS)
         kLog.error("cannot register --{}: {}", name, spank_strerror(registered));
     return registered;
 }
+
+constexpr const char *kNothingInAnImage =
+    "--singularity-off leaves no elastic step that could be in an image: leave out one of them";
 
 } // namespace
 
@@ -235,14 +262,14 @@ Expected<void> resolve_options() {
     const Given &options = given();
     if (options.off) {
         for (const auto &[name, value] :
-             {std::pair("image", &options.image), std::pair("mount", &options.mounts),
-              std::pair("workdir", &options.workdir)})
+             {std::pair("singularity-image", &options.image), std::pair("singularity-mount", &options.mounts),
+              std::pair("singularity-workdir", &options.workdir)})
             if (*value && is_at_submission() && !is_of_job(name, **value))
-                return failure(
-                    fmt::format("accept --singularity-{}", name), **value,
-                    "--singularity-off leaves no elastic step that could be in an image: leave out "
-                    "one of them",
-                    EINVAL);
+                return failure(fmt::format("accept --{}", name), **value, kNothingInAnImage, EINVAL);
+        for (const auto &[number, value] : options.pyxis)
+            if (const auto *const name = pyxis_options()[number].name;
+                is_at_submission() && !is_of_job(name, value))
+                return failure(fmt::format("accept --{}", name), value, kNothingInAnImage, EINVAL);
         return {};
     }
     if (options.save_script.value_or(false) && !options.elastic)
@@ -260,19 +287,38 @@ Expected<void> resolve_options() {
         if (*value && !options.elastic)
             return failure(name, **value,
                            "only elastic jobs run in images; add --singularity-elastic, or leave it out");
+    for (const auto &[number, value] : options.pyxis)
+        if (!options.elastic)
+            return failure(fmt::format("accept --{}", pyxis_options()[number].name), value,
+                           "only elastic jobs run in images; add --singularity-elastic, or leave it out");
     if (!options.elastic)
         return {};
-    auto request = request_of(options);
+    const auto all = with_pyxis(options);
+    if (!all)
+        return std::unexpected(all.error());
+    auto request = request_of(*all);
     if (!request)
         return propagate(request);
     result() = std::move(*request);
     return {};
 }
 
-int register_options(spank_t spank) {
+int register_options(spank_t spank, bool with_those_of_pyxis) {
     for (const OptionRow &row : kOptions)
         if (const int registered = register_option(spank, row); registered != ESPANK_SUCCESS)
             return registered;
+    if (!with_those_of_pyxis)
+        return ESPANK_SUCCESS;
+    int number = 0;
+    for (const PyxisOption &one : pyxis_options()) {
+        const OptionRow row{.name = one.name,
+                            .value = one.value,
+                            .has_argument = one.value == nullptr ? 0 : 1,
+                            .usage = one.usage,
+                            .callback = on_pyxis};
+        if (const int registered = register_option(spank, row, number++); registered != ESPANK_SUCCESS)
+            return registered;
+    }
     return ESPANK_SUCCESS;
 }
 

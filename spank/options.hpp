@@ -23,7 +23,9 @@ struct Request {
 };
 
 // With Slurm, in any context; an spank_err_t.
-int register_options(spank_t spank);
+int register_options(spank_t spank, bool with_those_of_pyxis);
+// The plugin's argument in plugstack.conf that asks for those of pyxis.
+inline constexpr const char *kPyxisArgument = "pyxis_options";
 
 // Once all options are known, where the job is submitted and on the node: the node checks again what was
 // accepted, because the user can forge what travels between the two. Reads the configuration only for an

@@ -241,13 +241,14 @@ std::optional<Error> show_local(spank_t spank, std::uint32_t job, std::uint32_t 
 int init(spank_t spank, int argc, char **argv) noexcept {
     return guarded([&]() -> int {
         log::set_sink(to_slurm_log);
-        if (argc != 0) {
-            kLog.error("plugstack.conf gives the argument '{}', but this plugin takes none: remove it; "
-                       "settings are in {}",
-                       argv[0], config::default_path().string());
-            return ESPANK_BAD_ARG;
-        }
-        return register_options(spank);
+        for (int number = 0; number < argc; ++number)
+            if (argv[number] != std::string_view(kPyxisArgument)) {
+                kLog.error("plugstack.conf gives the argument '{}', but this plugin takes none but '{}': "
+                           "remove it; settings are in {}",
+                           argv[number], kPyxisArgument, config::default_path().string());
+                return ESPANK_BAD_ARG;
+            }
+        return register_options(spank, argc != 0);
     });
 }
 

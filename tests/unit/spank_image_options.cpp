@@ -3,6 +3,7 @@
 // names the value and the fix.
 #include "cmocka.hpp"
 #include "image_options.hpp"
+#include "pyxis_options.hpp"
 
 #include <string>
 #include <string_view>
@@ -11,8 +12,10 @@
 
 namespace {
 
+using singularity::spank::add_pyxis_option;
 using singularity::spank::check_image_option;
 using singularity::spank::check_workdir_option;
+using singularity::spank::ImageWords;
 using singularity::spank::parse_image_mounts;
 using singularity::test::expect_contains;
 using singularity::test::expect_equal;
@@ -77,10 +80,60 @@ void takes_plain_paths(void ** /*state*/) {
     expect_contains(relative.error().message(), "accept --singularity-workdir work");
 }
 
+std::size_t number_of(std::string_view name) {
+    for (std::size_t number = 0; const auto &one : singularity::spank::pyxis_options()) {
+        if (one.name == name)
+            return number;
+        ++number;
+    }
+    fail(fmt::format("there is no {}", name));
+    return 0;
+}
+
+void takes_options_of_pyxis(void ** /*state*/) {
+    ImageWords words;
+    words.mounts = "/x:/y:ro";
+    for (const auto &[name, argument] :
+         {std::pair("container-image", "/shared/one.sqsh"), std::pair("container-workdir", "/work"),
+          std::pair("container-mounts", "/a,/b:/c,/d:/e:ro,/f:/g:rw"), std::pair("container-writable", ""),
+          std::pair("container-readonly", ""), std::pair("container-mount-home", "")})
+        if (const auto added = add_pyxis_option(number_of(name), argument, words); !added)
+            fail(added.error().message());
+    expect_equal(*words.image, "/shared/one.sqsh");
+    expect_equal(*words.workdir, "/work");
+    expect_equal(*words.mounts, "/x:/y:ro,/a:/a,/b:/c,/d:/e:ro,/f:/g");
+    const auto again = add_pyxis_option(number_of("container-image"), "/shared/two.sqsh", words);
+    assert_false(again.has_value());
+    expect_contains(again.error().message(), "/shared/one.sqsh is given for the same already");
+}
+
+void refuses_options_of_pyxis(void ** /*state*/) {
+    for (const auto &[name, argument, why] :
+         {std::tuple("container-image", "docker://debian:12", "enroot import"),
+          std::tuple("container-image", "debian", "enroot import"),
+          std::tuple("container-image", "./a", "enroot"), std::tuple("container-mounts", "", "SRC:DST:ro"),
+          std::tuple("container-mounts", "/a:", "SRC:DST:ro"),
+          std::tuple("container-mounts", "/a:/b:rbind", "SRC:DST:ro"),
+          std::tuple("container-mounts", "/a,,/b", "SRC:DST:ro"),
+          std::tuple("container-name", "one", "each step has its own layer"),
+          std::tuple("container-save", "/a", "mksquashfs"),
+          std::tuple("container-remap-root", "", "nobody is root"),
+          std::tuple("no-container-mount-home", "", "containers.mounts")}) {
+        ImageWords words;
+        const auto added = add_pyxis_option(number_of(name), argument, words);
+        if (added)
+            fail(fmt::format("--{}={} is taken", name, argument));
+        expect_contains(added.error().message(), fmt::format("accept --{}", name));
+        expect_contains(added.error().message(), why);
+    }
+}
+
 } // namespace
 
 int main() {
-    const CMUnitTest tests[] = {cmocka_unit_test(takes_mounts), cmocka_unit_test(refuses_what_is_no_mount),
-                                cmocka_unit_test(refuses_too_much), cmocka_unit_test(takes_plain_paths)};
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(takes_mounts),           cmocka_unit_test(refuses_what_is_no_mount),
+        cmocka_unit_test(refuses_too_much),       cmocka_unit_test(takes_plain_paths),
+        cmocka_unit_test(takes_options_of_pyxis), cmocka_unit_test(refuses_options_of_pyxis)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
