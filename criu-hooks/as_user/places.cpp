@@ -67,6 +67,20 @@ bool is_roots(int directory) {
            on.f_type != FUSE_SUPER_MAGIC; // says what its user likes
 }
 
+// The root of the node is its user's: an image with a layer to which the node's programs write. Nobody
+// reaches that but the node itself, of which nothing runs yet, so that its directories are what they are.
+bool is_own_layer(int root) {
+    struct stat about{};
+    struct statfs on{};
+    return fstat(root, &about) == 0 && fstatfs(root, &on) == 0 && is_root_of_node(about) &&
+           about.st_uid != 0 && about.st_uid == node().uid && on.f_type == OVERLAYFS_SUPER_MAGIC;
+}
+
+bool is_on_layer(int directory) {
+    struct stat about{};
+    return fstat(directory, &about) == 0 && S_ISDIR(about.st_mode) && about.st_dev == node().device;
+}
+
 // The directory that the way begins in; `name` becomes the rest. -1: not known.
 int first_directory(int directory, const char *&name) {
     constexpr int kHow = O_PATH | O_DIRECTORY | O_CLOEXEC;
@@ -119,7 +133,8 @@ bool is_in_proc(int directory) {
 bool is_below_roots_directories(int directory, const char *name) {
     const int why = errno;
     int at = first_directory(directory, name);
-    bool roots = at >= 0 && is_roots(at);
+    const bool layered = at >= 0 && is_own_layer(at);
+    bool roots = at >= 0 && (layered || is_roots(at));
     for (name += std::strspn(name, "/"); roots; name += std::strspn(name, "/")) {
         const std::size_t length = std::strcspn(name, "/");
         if (name[length + std::strspn(name + length, "/")] == '\0') // the last one
@@ -132,9 +147,11 @@ bool is_below_roots_directories(int directory, const char *name) {
         }
         close(at);
         at = next;
-        roots = at >= 0 && is_roots(at) && std::strcmp(one.data(), "..") != 0;
+        roots =
+            at >= 0 && (is_roots(at) || (layered && is_on_layer(at))) && std::strcmp(one.data(), "..") != 0;
         name += length;
     }
+    roots = roots && is_roots(at); // the one in which it is
     if (at >= 0)
         close(at);
     errno = why;

@@ -17,7 +17,8 @@ void remember_directory(const char *name);
 [[nodiscard]] bool is_in_proc(int directory);
 
 // All directories on the way to the name, which is not followed itself, are root's and nobody else may change
-// them; no links, and no file system of a user's program (FUSE). False also where that cannot be found out.
+// them; no links, and no file system of a user's program (FUSE). Those above the last may also be of the
+// node's own layer over its image. False also where that cannot be found out.
 [[nodiscard]] bool is_below_roots_directories(int directory, const char *name);
 
 } // namespace singularity::as_user

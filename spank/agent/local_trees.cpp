@@ -51,11 +51,15 @@ std::function<Expected<void>()> LocalTrees::maker(const node::Spec &spec) {
         auto directory = local::open_tree(base, tree, run);
         if (!directory)
             return propagate(directory);
-        for (const auto &one : wanted)
-            if (auto made = local::make_directory(*directory, local::place_of(base, tree), local::kMain,
-                                                  owner, one.path);
-                !made)
-                return propagate(made);
+        const auto place = local::place_of(base, tree);
+        for (const auto &one : wanted) {
+            const auto slot = std::filesystem::path(one.source).parent_path().filename();
+            const auto made = one.is_layer()
+                                  ? local::make_layer(*directory, place, slot, owner)
+                                  : local::make_directory(*directory, place, local::kMain, owner, one.path);
+            if (!made)
+                return std::unexpected(made.error());
+        }
         return {};
     };
 }
@@ -71,7 +75,9 @@ Expected<void> LocalTrees::name(node::Spec &spec) {
         return failure("make local directories for", tree,
                        "what was there under this name is just being put away: try again", EAGAIN);
     for (auto &one : spec.local)
-        one.source = local::place_in(settings_.base, tree, local::kMain, one.path);
+        one.source = one.is_layer()
+                         ? local::place_in(settings_.base, tree, local::new_layer(spec.name), local::kUpper)
+                         : local::place_in(settings_.base, tree, local::kMain, one.path);
     trees_.try_emplace(tree);
     return {};
 }
@@ -84,6 +90,8 @@ Expected<void> LocalTrees::give(node::Spec &spec) {
     spec.local_origin = fmt::format("{}-{}", spec.run, host_);
     for (const auto &path : settings_.paths)
         spec.local.push_back({.path = path, .source = {}});
+    if (spec.image.any())
+        spec.local.push_back({.path = std::string(node::LocalDirectory::kLayer), .source = {}});
     return name(spec);
 }
 

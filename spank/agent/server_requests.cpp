@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a client asks for, and whether he may.
 #include "budget.hpp"
+#include "common/plain_path.hpp"
 #include "common/text.hpp"
 #include "log.hpp"
 #include "node/image.hpp"
@@ -171,6 +172,12 @@ Expected<void> Server::choose_shown(node::Spec &spec) const {
     spec.shown = {options_.places.libraries.directory.native(), "/sys"};
     for (const auto &one : options_.containers.mounts)
         spec.shown.push_back(one.native());
+    // A script that names them all the same, as one for other clusters does, has what it wants.
+    std::erase_if(spec.image.mounts, [&](const node::ImageMount &mount) {
+        return mount.source == mount.target && !mount.read_only &&
+               std::ranges::any_of(options_.containers.mounts,
+                                   [&](const auto &shown) { return is_in(mount.target, shown.native()); });
+    });
     return {};
 }
 

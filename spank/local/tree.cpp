@@ -361,6 +361,24 @@ Expected<std::filesystem::path> make_directory(const UniqueFd &tree, const std::
     return where / slot / name;
 }
 
+std::string new_layer(const std::string &node) {
+    return fmt::format("{}{}-{}", kLayer, node,
+                       std::chrono::system_clock::now().time_since_epoch() / std::chrono::microseconds(1));
+}
+
+Expected<std::filesystem::path> make_layer(const UniqueFd &tree, const std::filesystem::path &where,
+                                           const std::string &slot, Owner owner) {
+    if (faccessat(tree.get(), slot.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        return failure("make a layer over an image in", where.native(),
+                       fmt::format("there is {} already", quote(slot)), EEXIST);
+    auto work = make_directory(tree, where, slot, owner, kWork);
+    auto upper = work ? make_directory(tree, where, slot, owner, kUpper) : propagate(work);
+    // The root of a node has its mode.
+    if (upper && chmod(upper->c_str(), S_IRWXU | S_IRGRP | S_IXGRP | S_IROTH | S_IXOTH) != 0)
+        return std::unexpected(errno_error("make a layer over an image in", where.native()));
+    return upper;
+}
+
 std::filesystem::path place_in(const std::filesystem::path &base, const std::string &tree,
                                const std::string &slot, const std::filesystem::path &path) {
     return place_of(base, tree) / slot / directory_name(path);

@@ -96,6 +96,14 @@ struct Owner {
                                                              const std::filesystem::path &where,
                                                              const std::string &slot, Owner owner,
                                                              const std::filesystem::path &path);
+// A node's layer over its image: a slot of its own that is there for nobody else, with what is written
+// (kUpper) and what overlayfs works in (kWork). Each has a new name.
+inline constexpr std::string_view kLayer = "layer-";
+inline constexpr const char *kUpper = "/upper";
+inline constexpr const char *kWork = "/work";
+[[nodiscard]] std::string new_layer(const std::string &node);
+[[nodiscard]] Expected<std::filesystem::path>
+make_layer(const UniqueFd &tree, const std::filesystem::path &where, const std::string &slot, Owner owner);
 // Where it lies in a slot.
 [[nodiscard]] std::filesystem::path place_in(const std::filesystem::path &base, const std::string &tree,
                                              const std::string &slot, const std::filesystem::path &path);

@@ -19,6 +19,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/capability.h>
 #include <linux/openat2.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -62,6 +63,8 @@ Expected<Skeleton> make_skeleton(const Room &room, const Spec &spec, const Found
     if (!out)
         return out;
     Expected<void> made;
+    if (layer_of(spec) != nullptr)
+        made = out->give_to(spec.uid, spec.gid);
     const auto add = [&](Expected<void> one) {
         if (made)
             made = std::move(one);
@@ -73,7 +76,8 @@ Expected<Skeleton> make_skeleton(const Room &room, const Spec &spec, const Found
     for (const auto &place : spec.shown)
         add(out->add_directory(place));
     for (const auto &one : spec.local)
-        add(out->add_directory(one.path));
+        if (!one.is_layer())
+            add(out->add_directory(one.path));
     for (const auto &command : spec.commands)
         add(out->add_file(command, ""));
     add(out->add_file("/etc/hosts", ""));
@@ -99,7 +103,39 @@ std::string words_of(const UniqueFd &file_system, int code) {
     return out.empty() ? errno_error("", "", code).why : out;
 }
 
-Expected<UniqueFd> make_root(const Spec &spec, const Skeleton &skeleton, const UniqueFd &image) {
+// The user's directories over an image. Their names are root's.
+struct Layer {
+    UniqueFd upper; // none: there is no layer
+    UniqueFd work;
+};
+Expected<Layer> open_layer(const Spec &spec) {
+    Layer out;
+    const auto *const layer = layer_of(spec);
+    if (layer == nullptr)
+        return out;
+    const std::filesystem::path upper(layer->source);
+    for (const auto &[place, file] :
+         {std::pair(upper, &out.upper), std::pair(upper.parent_path() / "work", &out.work)}) {
+        *file = open_by_name(AT_FDCWD, place, O_PATH | O_DIRECTORY, RESOLVE_NO_SYMLINKS);
+        if (!*file)
+            return std::unexpected(errno_error("open the node's layer over its image", place.native()));
+    }
+    return out;
+}
+
+// overlayfs makes its directory of work with no permissions at all, and must get into it. What programs may
+// do in the root is decided by modes and owners first, as everywhere, so they get nothing from this.
+bool enter_any_directory() {
+    __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+    std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> sets{};
+    if (syscall(SYS_capget, &header, sets.data()) != 0)
+        return false;
+    sets[CAP_TO_INDEX(CAP_DAC_OVERRIDE)].effective |= CAP_TO_MASK(CAP_DAC_OVERRIDE);
+    return syscall(SYS_capset, &header, sets.data()) == 0;
+}
+
+Expected<UniqueFd> make_root(const Spec &spec, const Skeleton &skeleton, const UniqueFd &image,
+                             const Layer &layer) {
     const auto refuse = [&](std::string why) {
         return failure("use the image", quote(spec.image.directory), std::move(why), EINVAL);
     };
@@ -108,6 +144,8 @@ Expected<UniqueFd> make_root(const Spec &spec, const Skeleton &skeleton, const U
     auto ids = AsUser::begin(spec);
     if (!ids)
         return propagate(ids);
+    if (layer.upper && !enter_any_directory())
+        return refuse(errno_error("", "").why);
     const UniqueFd system(fsopen("overlay", FSOPEN_CLOEXEC));
     if (!system)
         return refuse(fmt::format("this kernel has no overlay file system ({}): modprobe overlay",
@@ -118,10 +156,21 @@ Expected<UniqueFd> make_root(const Spec &spec, const Skeleton &skeleton, const U
           std::pair("redirect_dir", "nofollow"), std::pair("metacopy", "off"), std::pair("index", "off")})
         if (fsconfig(system.get(), FSCONFIG_SET_STRING, key, value, 0) != 0)
             return refuse(words_of(system, errno));
+    // userxattr: what overlayfs notes is the user's, so that the user's tar(1) saves it.
+    if (layer.upper) {
+        const auto upper = fmt::format("/proc/self/fd/{}", layer.upper.get());
+        const auto work = fmt::format("/proc/self/fd/{}", layer.work.get());
+        if (fsconfig(system.get(), FSCONFIG_SET_FLAG, "userxattr", nullptr, 0) != 0 ||
+            fsconfig(system.get(), FSCONFIG_SET_STRING, "xino", "off", 0) != 0 ||
+            fsconfig(system.get(), FSCONFIG_SET_STRING, "upperdir", upper.c_str(), 0) != 0 ||
+            fsconfig(system.get(), FSCONFIG_SET_STRING, "workdir", work.c_str(), 0) != 0)
+            return refuse(
+                fmt::format("no layer to which programs write lies over it: {}", words_of(system, errno)));
+    }
     if (fsconfig(system.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0)
         return refuse(fmt::format("the kernel makes no overlay of it: {}", words_of(system, errno)));
-    UniqueFd out(
-        fsmount(system.get(), FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV));
+    UniqueFd out(fsmount(system.get(), FSMOUNT_CLOEXEC,
+                         (layer.upper ? 0U : MOUNT_ATTR_RDONLY) | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV));
     if (!out)
         return refuse(errno_error("", "").why);
     return out;
@@ -240,7 +289,8 @@ Expected<void> check_image(const Spec &spec) {
     taken.insert(taken.end(), kOwnFiles.begin(), kOwnFiles.end());
     taken.insert(taken.end(), spec.commands.begin(), spec.commands.end());
     for (const auto &one : spec.local)
-        taken.emplace_back(one.path);
+        if (!one.is_layer())
+            taken.emplace_back(one.path);
     for (const auto &one : image.mounts) {
         for (const auto other : taken)
             if (overlap(one.target, other))
@@ -268,7 +318,8 @@ std::vector<std::string> memory_directories(const Spec &spec) {
     };
     for (const auto place : kMemoryPlaces)
         if (std::ranges::none_of(spec.shown, covers(place)) &&
-            std::ranges::none_of(spec.local, covers(place), &LocalDirectory::path) &&
+            std::ranges::none_of(
+                spec.local, [&](const auto &one) { return !one.is_layer() && overlap(place, one.path); }) &&
             std::ranges::none_of(spec.image.mounts, covers(place), &ImageMount::target))
             out.emplace_back(place);
     return out;
@@ -282,7 +333,8 @@ std::vector<std::string> mount_points(const Spec &spec) {
     out.insert(out.end(), spec.shown.begin(), spec.shown.end());
     out.insert(out.end(), spec.commands.begin(), spec.commands.end());
     for (const auto &one : spec.local)
-        out.push_back(one.path);
+        if (!one.is_layer())
+            out.push_back(one.path);
     for (const auto &one : spec.image.mounts)
         out.push_back(one.target);
     return out;
@@ -311,10 +363,19 @@ Expected<ImageMounts> open_image(const Room &room, const Spec &spec, const Image
     auto skeleton = make_skeleton(room, spec, *found);
     if (!skeleton)
         return propagate(skeleton);
-    auto root = make_root(spec, *skeleton, image);
+    const auto layer = open_layer(spec);
+    if (!layer)
+        return std::unexpected(layer.error());
+    auto root = make_root(spec, *skeleton, image, {});
     if (!root)
         return propagate(root);
     ImageMounts out;
+    if (layer->upper) {
+        out.below = std::move(*root);
+        root = make_root(spec, *skeleton, image, *layer);
+        if (!root)
+            return propagate(root);
+    }
     out.root = std::move(*root);
     for (std::size_t at = 0; at < found->sources.size(); ++at) {
         auto tree = clone(spec.image.mounts[at], found->sources[at]);
@@ -333,6 +394,33 @@ Expected<void> attach(const UniqueFd &tree, const std::string &target) {
     return {};
 }
 
+namespace {
+
+// A layer that was saved lies over the mount points as well: whatever it has there, a restore mounts where
+// it should.
+Expected<void> check_points_of_layer(const Room &room, const Spec &spec) {
+    constexpr std::array<std::string_view, 3> kNoMounts{"/etc/resolv.conf", "/etc/passwd", "/etc/group"};
+    const UniqueFd root =
+        open_by_name(AT_FDCWD, room.image_root(), O_PATH | O_DIRECTORY, RESOLVE_NO_SYMLINKS);
+    if (!root)
+        return std::unexpected(errno_error("open", room.image_root().native()));
+    for (const auto &point : mount_points(spec)) {
+        if (std::ranges::find(kNoMounts, point) != kNoMounts.end())
+            continue;
+        const UniqueFd there = open_by_name(root.get(), point.substr(1), O_PATH | O_NOFOLLOW,
+                                            RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+        struct stat about{};
+        if (!there || fstat(there.get(), &about) != 0 || S_ISLNK(about.st_mode))
+            return failure("restore what was written to the image", quote(spec.image.directory),
+                           fmt::format("{}, where a job has something mounted, has been removed or replaced",
+                                       quote(point)),
+                           EPERM);
+    }
+    return {};
+}
+
+} // namespace
+
 Expected<void> show_image(const Room &room, const Spec &spec) {
     auto server = ImageServer::begin(spec);
     if (!server)
@@ -349,6 +437,15 @@ Expected<void> show_image(const Room &room, const Spec &spec) {
         return made;
     if (auto attached = attach(mounts->root, room.image_root()); !attached)
         return attached;
+    if (mounts->below) {
+        auto made = make_place(room.image_below(), true);
+        if (made)
+            made = attach(mounts->below, room.image_below());
+        if (made)
+            made = check_points_of_layer(room, spec);
+        if (!made)
+            return made;
+    }
     for (std::size_t at = 0; at < mounts->mounts.size(); ++at) {
         const auto place = room.image() / std::to_string(at);
         auto made = make_place(place, is_directory(mounts->mounts[at]));

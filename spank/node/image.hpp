@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A node whose root is a directory or a file of the user's (an image), and what the user mounts in it.
 //
-// The root is an overlay without a writable layer: a skeleton of root's that holds every mount point, over
-// the image. Mount points are never looked up in the image, so its links lead nowhere; its own entries of
-// these names are hidden. The overlay reaches the image with the user's file system ids, as does everything
-// here that follows a name that the user has chosen.
+// The root is an overlay: a skeleton of root's that holds every mount point, over the image, and below a
+// layer to which the node's programs write where the site has local directories (layer_of). Mount points are
+// never looked up in the image, so its links lead nowhere; its own entries of these names are hidden. The
+// overlay reaches the image with the user's file system ids, as does everything here that follows a name that
+// the user has chosen.
 #pragma once
 
 #include "common/error.hpp"
@@ -34,9 +35,10 @@ inline constexpr std::size_t kImageDepthLimit = 16; // names in where something 
 // Every place in the node at which something lies over the image.
 [[nodiscard]] std::vector<std::string> mount_points(const Spec &spec);
 
-// Mounts that are nowhere yet: nosuid and nodev, the root read-only.
+// Mounts that are nowhere yet: nosuid and nodev, the root read-only where it has no layer.
 struct ImageMounts {
     UniqueFd root;
+    UniqueFd below;               // of a root with a layer: the same without it, read-only
     std::vector<UniqueFd> mounts; // as Image::mounts
 };
 // The calling thread is root's, and has root's rights again afterwards. Its mount namespace is its own, and

@@ -49,7 +49,7 @@ std::string why_not(const Spec &spec, std::string_view name, int code, const cha
     switch (code) {
     case ENOENT:
         for (const auto &one : spec.local)
-            if (is_in(name, one.path))
+            if (!one.is_layer() && is_in(name, one.path))
                 return fmt::format("{} is the job's own on this host (local_directories in "
                                    "singularity.yaml), and has nothing of that name: correct {}",
                                    one.path, option);

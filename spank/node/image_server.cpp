@@ -42,7 +42,8 @@ enum class ServeMessage : std::uint16_t { serve = 1 }; // NOLINT(performance-enu
 struct ServeRequest {
     static constexpr auto kType = ServeMessage::serve;
     std::uint64_t offset = 0;
-    static void fields(auto &self, auto &visit) { visit(self.offset); }
+    bool owns = false;
+    static void fields(auto &self, auto &visit) { visit(self.offset, self.owns); }
 };
 
 // ---- in the process that becomes squashfuse
@@ -102,7 +103,9 @@ void ignore_what_ends_tasks() {
         dup2(voice.get(), STDOUT_FILENO) < 0 || dup2(voice.get(), STDERR_FILENO) < 0 ||
         dup2(image.get(), kImageFile) < 0 || dup2(fuse.get(), kFuseDevice) < 0)
         complain(voice ? voice.get() : kSocket, errno_error("arrange", "descriptors").message());
-    const auto options = fmt::format("offset={}", request->offset);
+    auto options = fmt::format("offset={}", request->offset);
+    if (request->owns)
+        options += fmt::format(",uid={},gid={}", spec.uid, spec.gid);
     const auto file = fmt::format("/proc/self/fd/{}", kImageFile);
     const auto mount = fmt::format("/dev/fd/{}", kFuseDevice);
     for (const auto *const program : kPrograms) {
@@ -175,8 +178,8 @@ Expected<UniqueFd> ImageServer::serve(const UniqueFd &file, std::uint64_t offset
         fsmount(system.get(), FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV));
     if (!out)
         return failed("mount the image");
-    if (const int code =
-            send_packet(socket_.get(), encode(ServeRequest{.offset = offset}), {file.get(), fuse.get()});
+    if (const int code = send_packet(socket_.get(), encode(ServeRequest{.offset = offset, .owns = owns_}),
+                                     {file.get(), fuse.get()});
         code != 0)
         return not_served(errno_error("ask for", "its server", code));
     return out;
@@ -186,6 +189,12 @@ std::unexpected<Error> ImageServer::not_served(const Error &why) const {
     auto said = complaints();
     return failure("use the image", quote(image_), said.empty() ? why.message() : "its server says: " + said,
                    why.code);
+}
+
+std::string image_server_program() {
+    const auto *const found = std::ranges::find_if(
+        kPrograms, [](const char *program) { return faccessat(AT_FDCWD, program, X_OK, 0) == 0; });
+    return found == kPrograms.end() ? "" : *found;
 }
 
 Expected<void> note_connection(const Room &room, const UniqueFd &top) {

@@ -35,13 +35,18 @@ class ImageServer {
     [[nodiscard]] std::string complaints() const;
 
     ImageServer(UniqueFd socket, const Spec &spec)
-        : socket_(std::move(socket)), uid_(spec.uid), gid_(spec.gid), image_(spec.image.directory) {}
+        : socket_(std::move(socket)), uid_(spec.uid), gid_(spec.gid), owns_(layer_of(spec) != nullptr),
+          image_(spec.image.directory) {}
 
     UniqueFd socket_;
     std::uint32_t uid_;
     std::uint32_t gid_;
+    bool owns_; // its user all that is in the image, as in one that enroot has unpacked
     std::string image_;
 };
+
+// The program that serves images that are files on this host; empty: it is not installed.
+[[nodiscard]] std::string image_server_program();
 
 // Of a mount of such a file system, for end_serving: noted in the node's directory.
 [[nodiscard]] Expected<void> note_connection(const Room &room, const UniqueFd &top);

@@ -16,11 +16,11 @@ namespace {
 constexpr mode_t kForAll = 0755;
 constexpr mode_t kFileForAll = 0644;
 
-Expected<UniqueFd> made_in(const UniqueFd &above, const std::string &name) {
+Expected<UniqueFd> made_in(const UniqueFd &above, const std::string &name, uid_t uid, gid_t gid) {
     if (mkdirat(above.get(), name.c_str(), kForAll) != 0 && errno != EEXIST)
         return std::unexpected(errno_error("make the mount point", name));
     UniqueFd out(openat(above.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!out || fchmod(out.get(), kForAll) != 0) // whatever the umask is
+    if (!out || fchmod(out.get(), kForAll) != 0 || fchown(out.get(), uid, gid) != 0) // whatever the umask is
         return std::unexpected(errno_error("make the mount point", name));
     return out;
 }
@@ -54,6 +54,14 @@ Skeleton::~Skeleton() {
         umount2(place_.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
 }
 
+Expected<void> Skeleton::give_to(uid_t uid, gid_t gid) {
+    uid_ = uid;
+    gid_ = gid;
+    if (fchown(top_.get(), uid, gid) != 0)
+        return std::unexpected(errno_error("give the user", place_.native()));
+    return {};
+}
+
 Expected<UniqueFd> Skeleton::directory(std::string_view path) const {
     UniqueFd at(fcntl(top_.get(), F_DUPFD_CLOEXEC, 0));
     if (!at)
@@ -62,7 +70,7 @@ Expected<UniqueFd> Skeleton::directory(std::string_view path) const {
         path.remove_prefix(1); // its slash
         const std::string name(path.substr(0, path.find('/')));
         path.remove_prefix(name.size());
-        auto next = made_in(at, name);
+        auto next = made_in(at, name, uid_, gid_);
         if (!next)
             return next;
         at = std::move(*next);
@@ -83,7 +91,7 @@ Expected<void> Skeleton::add_file(std::string_view path, std::string_view conten
     const std::string name(path.substr(slash + 1));
     const UniqueFd file(openat(above->get(), name.c_str(),
                                O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, kFileForAll));
-    if (!file || fchmod(file.get(), kFileForAll) != 0)
+    if (!file || fchmod(file.get(), kFileForAll) != 0 || fchown(file.get(), uid_, gid_) != 0)
         return std::unexpected(errno_error("make the file", path));
     while (!content.empty()) {
         const ssize_t written = write(file.get(), content.data(), content.size());

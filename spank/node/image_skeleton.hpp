@@ -18,11 +18,15 @@ class Skeleton {
     // of what is mounted: the calling process must have a mount namespace whose mounts appear nowhere else.
     [[nodiscard]] static Expected<Skeleton> make(const std::filesystem::path &place);
     Skeleton(Skeleton &&other) noexcept
-        : place_(std::exchange(other.place_, {})), top_(std::move(other.top_)) {}
+        : place_(std::exchange(other.place_, {})), top_(std::move(other.top_)), uid_(other.uid_),
+          gid_(other.gid_) {}
     Skeleton(const Skeleton &) = delete;
     Skeleton &operator=(const Skeleton &) = delete;
     Skeleton &operator=(Skeleton &&) = delete;
     ~Skeleton();
+
+    // It, and what is added to it from now on: for a root to which its user writes.
+    [[nodiscard]] Expected<void> give_to(uid_t uid, gid_t gid);
 
     // With all directories above. Paths are absolute, and have no "." and "..".
     [[nodiscard]] Expected<void> add_directory(std::string_view path) const;
@@ -36,6 +40,8 @@ class Skeleton {
 
     std::filesystem::path place_;
     UniqueFd top_;
+    uid_t uid_ = 0;
+    gid_t gid_ = 0;
 };
 
 } // namespace singularity::node

@@ -238,7 +238,7 @@ Expected<void> enter_own_mounts(const Room &room, const Spec &spec, const ImageS
             return attached;
     // What the host has mounted there, and in it, is not the job's.
     for (const auto &one : spec.local)
-        if (auto hidden = clear_below(one.path); !hidden)
+        if (auto hidden = one.is_layer() ? Expected<void>() : clear_below(one.path); !hidden)
             return hidden;
     for (const auto &bind : binds) {
         if (move_mount(bind.tree.get(), "", AT_FDCWD, bind.target.c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0)
@@ -250,7 +250,7 @@ Expected<void> enter_own_mounts(const Room &room, const Spec &spec, const ImageS
         if (bind.is_of_user && mount_setattr(AT_FDCWD, bind.target.c_str(), 0, &bare, sizeof(bare)) != 0)
             return std::unexpected(errno_error("mount without devices", bind.target));
     }
-    return {};
+    return image.below ? attach(image.below, Room::kBelowInNode) : Expected<void>();
 }
 
 } // namespace singularity::node

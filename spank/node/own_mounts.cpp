@@ -42,6 +42,8 @@ Expected<void> OwnMounts::go_to_own_root() const {
 Expected<LocalView> LocalView::show(const Spec &spec) {
     LocalView out;
     for (const auto &one : spec.local) {
+        if (one.is_layer())
+            continue;
         if (::mount(one.source.c_str(), one.path.c_str(), nullptr, MS_BIND, nullptr) != 0)
             return std::unexpected(errno_error("look into the job's own", one.path));
         out.paths_.push_back(one.path);

@@ -165,6 +165,8 @@ Expected<void> check_spec(const Spec &spec) {
     for (const auto &one : spec.local)
         if (!one.path.starts_with('/') || !one.source.starts_with('/'))
             return refuse(fmt::format("its local directory {} is no absolute path", quote(one.path)));
+        else if (one.is_layer() && (!spec.image.any() || &one != &spec.local.back() || spec.local.size() < 2))
+            return refuse("only an image has a writable layer, beside local directories");
     if (auto checked = check_image(spec); !checked)
         return checked;
     for (const auto &entry : spec.environment)
@@ -191,6 +193,9 @@ Expected<void> Room::prepare(const Spec &spec) const {
         return made;
     if (auto made = make_directory(control(), 0700, 0, 0); !made)
         return made;
+    if (layer_of(spec) != nullptr)
+        if (auto made = make_directory(run() / "image", 0755, 0, 0); !made)
+            return made;
     if (auto made = make_directory(run() / "sockets", 0755, 0, 0); !made)
         return made;
     for (std::size_t i = 0; i < spec.sockets.size(); ++i)
@@ -258,6 +263,11 @@ Expected<void> Room::remove() const {
     return {};
 }
 
+const LocalDirectory *layer_of(const Spec &spec) {
+    const auto found = std::ranges::find_if(spec.local, &LocalDirectory::is_layer);
+    return found == spec.local.end() ? nullptr : &*found;
+}
+
 std::vector<ExternalMount> Room::external_mounts(const Spec &spec) const {
     std::vector<ExternalMount> out{{"singularity-run", kRunInNode, run()},
                                    {"singularity-hosts", "/etc/hosts", hosts()}};
@@ -267,10 +277,16 @@ std::vector<ExternalMount> Room::external_mounts(const Spec &spec) const {
     for (std::size_t i = 0; i < spec.commands.size(); ++i)
         out.push_back({fmt::format("singularity-command-{}", i), spec.commands[i], spec.stand_in});
     for (std::size_t i = 0; i < spec.local.size(); ++i)
-        out.push_back({.key = fmt::format("singularity-local-{}", i),
-                       .mount_point = spec.local[i].path,
-                       .source = spec.local[i].source,
-                       .kept = true});
+        if (spec.local[i].is_layer())
+            out.push_back({.key = "singularity-below",
+                           .mount_point = kBelowInNode,
+                           .source = image_below(),
+                           .of_image = true});
+        else
+            out.push_back({.key = fmt::format("singularity-local-{}", i),
+                           .mount_point = spec.local[i].path,
+                           .source = spec.local[i].source,
+                           .kept = true});
     for (std::size_t i = 0; i < spec.image.mounts.size(); ++i)
         out.push_back({.key = fmt::format("singularity-mount-{}", i),
                        .mount_point = spec.image.mounts[i].target,

@@ -30,9 +30,13 @@ inline constexpr std::size_t kNeighbourLimit = 254;
 struct LocalDirectory {
     std::string path;   // in the node
     std::string source; // on the host, in directories of root's that nobody else can enter
+    // What the node's programs write to the root, over its image: no mount, and the last of the node's
+    // directories. Beside `source` is the directory in which overlayfs works.
+    [[nodiscard]] bool is_layer() const { return path == kLayer; }
+    static constexpr std::string_view kLayer = "/";
     static void fields(auto &self, auto &visit) { visit(self.path, self.source); }
 };
-inline constexpr std::size_t kLocalLimit = 8;
+inline constexpr std::size_t kLocalLimit = 9; // 8 of the site's, and the layer
 
 // A directory or file that the user has mounted in an image.
 struct ImageMount {
@@ -84,6 +88,8 @@ struct Spec {
               self.commands, self.stand_in, self.run, self.local, self.local_origin, self.image, self.shown);
     }
 };
+// Nothing: the root of the node is read-only, or the host's.
+[[nodiscard]] const LocalDirectory *layer_of(const Spec &spec);
 // Where a node's tasks find a device's socket.
 [[nodiscard]] std::string device_socket(std::uint32_t device); // below Room::devices()
 inline constexpr std::uint32_t kDeviceLimit = 64;
@@ -152,6 +158,9 @@ class Room {
     // What image.hpp makes, in directories that root alone changes.
     [[nodiscard]] std::filesystem::path image() const { return path_ / "image"; }
     [[nodiscard]] std::filesystem::path image_root() const { return image() / "root"; }
+    // The image without its node's writable layer, where there is one.
+    [[nodiscard]] std::filesystem::path image_below() const { return image() / "below"; }
+    static constexpr const char *kBelowInNode = "/run/singularity/image";
     // Root's alone: sockets on which proxies are asked for device images.
     [[nodiscard]] std::filesystem::path control() const { return path_ / "control"; }
     [[nodiscard]] std::filesystem::path proxy_log(std::uint32_t proxy) const {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "devices.hpp"
 
+#include "common/text.hpp"
 #include "device_store.hpp"
 #include "log.hpp"
+#include "node/image_search.hpp"
 #include "proxy/control/control.hpp"
 
 #include <algorithm>
@@ -18,7 +20,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 namespace singularity::worker {
@@ -264,11 +269,17 @@ Expected<void> Devices::await_clients(pid_t init, AgentLink &agent) const {
     auto control = directory(room_.control());
     if (!control)
         return propagate(control);
-    auto processes = directory(fmt::format("/proc/{}/root/proc", init));
-    if (!processes)
-        return propagate(processes);
+    auto root = open_file(fmt::format("/proc/{}/root", init), O_PATH | O_DIRECTORY);
+    if (!root)
+        return propagate(root);
+    // A node's programs may write to its root: no link is followed, and what lies there must be the kernel's.
+    const auto processes = node::open_by_name(root->get(), "proc", O_RDONLY | O_DIRECTORY,
+                                              RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+    struct statfs on{};
+    if (!processes || fstatfs(processes.get(), &on) != 0 || on.f_type != PROC_SUPER_MAGIC)
+        return failure("attach the clients of", quote(record_.spec.name), "it has no /proc any more", EPERM);
     return for_all(proxies(), [&](std::uint32_t proxy) -> Expected<void> {
-        auto answer = proxy_control::await_attached(control_socket(*control, proxy), processes->get(),
+        auto answer = proxy_control::await_attached(control_socket(*control, proxy), processes.get(),
                                                     Deadline::after(kAttachPatience));
         if (answer)
             return {};

@@ -6,6 +6,7 @@
 #include "criu-hooks/store/hash.hpp"
 #include "node/as_user.hpp"
 #include "node/image.hpp"
+#include "node/image_search.hpp"
 #include "node/packet.hpp"
 #include "node/process.hpp"
 #include "node/seqpacket.hpp"
@@ -179,11 +180,22 @@ Expected<void> look(const node::Spec &spec, const UniqueFd &root, int to) {
     return say(to, node::encode(AllSeen{}));
 }
 
+// What is mounted there. The way to it is of a root to which the node's programs write: no link is followed.
+Expected<UniqueFd> open_in_node(const UniqueFd &root, std::string_view place) {
+    UniqueFd out = node::open_by_name(root.get(), std::string(place.substr(1)), O_PATH | O_DIRECTORY,
+                                      RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+    if (!out)
+        return std::unexpected(errno_error("open in the node", place));
+    return out;
+}
+
 Expected<void> look_at_running(const node::Record &record, int to) {
     auto process = node::hold(record.init);
     if (!process)
         return propagate(process);
     auto root = open_file(fmt::format("/proc/{}/root", record.init.pid), O_PATH | O_DIRECTORY);
+    if (root && node::layer_of(record.spec) != nullptr)
+        root = open_in_node(*root, node::Room::kBelowInNode);
     if (!root)
         return propagate(root);
     if (node::has_ended(*process)) // the number may be another's
@@ -202,7 +214,8 @@ Expected<void> show_and_look(const node::Room &room, const node::Spec &spec, int
         return propagate(top);
     if (auto said = say(to, node::encode(Shown{}), {own->get(), top->get()}); !said)
         return said;
-    auto root = open_file(room.image_root(), O_PATH | O_DIRECTORY);
+    auto root = open_file(node::layer_of(spec) != nullptr ? room.image_below() : room.image_root(),
+                          O_PATH | O_DIRECTORY);
     if (!root)
         return propagate(root);
     return look(spec, *root, to);

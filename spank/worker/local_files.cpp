@@ -49,6 +49,9 @@ constexpr auto kKilledPatience = 5s;      // for a process that has been killed
 constexpr unsigned kGibibyteBits = 30;
 
 constexpr const char *kWrittenName = "local-written";
+constexpr std::array kOfOverlay{"--xattrs-exclude=user.overlay.origin",
+                                "--xattrs-exclude=user.overlay.impure", "--xattrs-exclude=user.overlay.uuid",
+                                "--xattrs-exclude=user.overlay.nlink", "--xattrs-exclude=user.overlay.upper"};
 
 std::string archive_name(std::size_t number) { return fmt::format("local-{}.tar", number); }
 
@@ -279,6 +282,8 @@ Expected<local::Identity> seen_by(const node::Record &record, const std::string 
 // The directory in a slot. An error of code ESTALE: it is not what the node has mounted.
 Expected<UniqueFd> mounted_of(const node::Record &record, const Slot &slot, std::size_t number) {
     const auto &path = record.spec.local[number].path;
+    if (record.spec.local[number].is_layer()) // nobody else ever has one at this place
+        return open_directory(record.spec.local[number].source);
     auto seen = seen_by(record, path);
     auto directory = seen ? open_directory(local::place_in(slot.base, slot.tree, slot.name, path))
                           : Expected<UniqueFd>(propagate(seen));
@@ -412,9 +417,13 @@ Expected<void> take_local(node::Spec &spec) {
     auto tree = slot ? local::open_tree(base, name, spec.run) : propagate(slot);
     if (!tree)
         return propagate(tree);
+    const local::Owner owner{.uid = spec.uid, .gid = spec.gid};
+    const auto place = local::place_of(base, name);
     for (auto &one : spec.local) {
-        auto made = local::make_directory(*tree, local::place_of(base, name), *slot,
-                                          {.uid = spec.uid, .gid = spec.gid}, one.path);
+        auto made = one.is_layer()
+                        ? local::make_layer(*tree, place,
+                                            std::filesystem::path(one.source).parent_path().filename(), owner)
+                        : local::make_directory(*tree, place, *slot, owner, one.path);
         if (!made)
             return propagate(made);
         one.source = *made;
@@ -447,17 +456,21 @@ Expected<std::string> save_local(const node::Record &record, std::uint64_t quota
         if (!archive)
             return std::unexpected(errno_error("create", name));
         // The same files in the same order make the same bytes.
-        auto tar =
-            Tar::start({.user = &spec,
-                        .directory = directory->get(),
-                        .in = null.get(),
-                        .out = archive.get(),
-                        .arguments = {"tar", "--create", "--file=-", "--format=posix", "--sort=name",
-                                      "--sparse", "--xattrs", "--numeric-owner", "--one-file-system",
-                                      "--pax-option=delete=atime,delete=ctime,exthdr.name=%d/PaxHeaders/%f",
-                                      "--ignore-failed-read", "--warning=no-file-ignored",
-                                      "--warning=no-file-changed", "--warning=no-file-removed", "."},
-                        .largest = left});
+        Run run{.user = &spec,
+                .directory = directory->get(),
+                .in = null.get(),
+                .out = archive.get(),
+                .arguments = {"tar", "--create", "--file=-", "--format=posix", "--sort=name", "--sparse",
+                              "--xattrs", "--numeric-owner", "--one-file-system",
+                              "--pax-option=delete=atime,delete=ctime,exthdr.name=%d/PaxHeaders/%f",
+                              "--ignore-failed-read", "--warning=no-file-ignored",
+                              "--warning=no-file-changed", "--warning=no-file-removed", "."},
+                .largest = left};
+        // Of what overlayfs notes, only that a directory hides the image's is of use elsewhere.
+        if (spec.local[number].is_layer())
+            for (const char *const one : kOfOverlay)
+                run.arguments.insert(run.arguments.begin() + 2, one);
+        auto tar = Tar::start(run);
         if (!tar)
             return propagate(tar);
         auto status = tar->wait(agent, deadline,
@@ -472,9 +485,10 @@ Expected<std::string> save_local(const node::Record &record, std::uint64_t quota
         // silence.
         if (!tar->heard_all())
             return failure("save", path, "too much of it cannot be read");
+        // What programs have put over a file of the image must not show that file again.
         for (const auto &line : tar->said())
-            if (!line.ends_with("Permission denied"))
-                return failure("save", path, line);
+            if (!line.ends_with("Permission denied") || spec.local[number].is_layer())
+                return failure("save", path, line, EOPNOTSUPP);
         for (const auto &line : tar->said())
             notice(fmt::format("{}: not all of it could be saved: {}", path, line));
         const auto size = size_of(archive.get());
@@ -549,7 +563,7 @@ Expected<void> load_local(const node::Spec &spec, int images, AgentLink &agent, 
                 return std::unexpected(errno_error("read the archive of", path));
             return run_unpack(run, spec.local[number], agent, deadline, notice);
         };
-        if (is_first) {
+        if (is_first || spec.local[number].is_layer()) {
             if (auto unpacked = unpack(); !unpacked)
                 return unpacked;
         } else {

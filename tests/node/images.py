@@ -42,6 +42,17 @@ def small(top, user):
     return top
 
 
+def full(top, user):
+    """What a program that writes to its root finds there to change and to remove."""
+    for name in ("kept", "gone/file", "other/one", "other/two"):
+        os.makedirs(os.path.join(top, "data", os.path.dirname(name)), exist_ok=True)
+        with open(os.path.join(top, "data", name), "w", encoding="ascii") as file:
+            file.write(name.split("/", maxsplit=1)[0] + "\n")
+    os.symlink("kept", os.path.join(top, "data", "link"))
+    os.mkdir(os.path.join(top, "root"), 0o700)
+    own(top, user)
+
+
 def add(top, program, user, missing=()):
     """A program of the machine's, with its libraries but for those that something else brings."""
     found = os.path.realpath(program)

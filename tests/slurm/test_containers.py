@@ -30,9 +30,29 @@ echo wrote $(while read -r line; do last=$line; done < /tmp/count; echo $last) o
 """
 
 
+# Writes all over the root: in files that are open, or have no name any more, where the image has something, and where it has nothing.
+WRITE = """
+mkdir -p /opt/cache /workspace/deep && echo kept > /workspace/deep/file
+exec 6> /opt/cache/count 7> /opt/unnamed && rm /opt/unnamed && echo unnamed >&7
+echo changed > /etc/release && chmod 600 /etc/release && rm -r /data/gone && rm -r /data/other && mkdir /data/other && echo new > /data/other/new
+readlink /data/link > /opt/link
+number=0
+while [ ! -e /shared/end ]; do
+    echo rank $SLURM_PROCID $number
+    echo $number >&6
+    number=$((number + 1))
+    sleep 0.05
+done
+[ -e /data/gone ] || echo gone
+echo unnamed more >&7
+echo wrote $(while read -r line; do last=$line; done < /opt/cache/count; echo $last) of $((number - 1)): $(cat /workspace/deep/file /etc/release /data/kept) $(ls /data/other) $(cat /proc/self/fd/7)
+touch /workspace/after && rm -r /workspace && [ ! -e /workspace ] && echo removed
+"""
+
+
 @pytest.fixture(scope="module")
 def cluster(release):
-    with elastic_up(release, SOON + SHOWN + LOCAL, nodes=2, conf=TIME_TO_SAVE) as made:
+    with elastic_up(release, SOON + SHOWN + LOCAL, nodes=2, conf=TIME_TO_SAVE, plugstack="required spank_singularity.so pyxis_options\n") as made:
         for host in made.nodes:  # a host of this cluster is an overlay, on which no image can lie
             host.run("mkdir -p /var/spool/singularity/local && mount -t tmpfs -o mode=700 local /var/spool/singularity/local")
         yield made
@@ -45,8 +65,8 @@ def image(cluster):
         make = file.read()
     user = int(cluster.controller.run(["id", "-u", "alice"]).stdout)
     cluster.controller.run(["rm", "-rf", IMAGE, f"{IMAGE}.sqsh", f"{IMAGE}.sif", "/shared/end", "/shared/data"])
-    cluster.controller.run(["python3", "-c", f"{make}\nsif(squash(small({IMAGE!r}, {user}), {IMAGE + '.sqsh'!r}), {IMAGE + '.sif'!r})"])
-    cluster.controller.run(f"mkdir /shared/data; echo data > /shared/data/file; echo '{COUNT}' > /shared/count.sh; chmod a+rX -R /shared/data /shared/count.sh")
+    cluster.controller.run(["python3", "-c", f"{make}\ntop = small({IMAGE!r}, {user})\nfull(top, {user})\nsif(squash(top, {IMAGE + '.sqsh'!r}, '-all-root'), {IMAGE + '.sif'!r})"])
+    cluster.controller.run(f"mkdir /shared/data; echo data > /shared/data/file; echo '{COUNT}' > /shared/count.sh; echo '{WRITE}' > /shared/write.sh; chmod a+rX -R /shared/data /shared/*.sh")
     yield
     for job in cluster.slurm("squeue", "-h", "-o", "%i").split():  # of a test that has failed
         cluster.slurm("scancel", job, check=False)
@@ -60,10 +80,10 @@ def srun(cluster, *words, image_is=IMAGE, check=True):
 
 def test_tasks_are_in_the_image(cluster):
     shown = srun(cluster, "-wn2", "-D/shared", "--singularity-mount=/shared/data:/mnt/data:ro,/shared/data/file:/opt/file", "sh", "-c",
-                 "cat /etc/release /mnt/data/file /opt/file; pwd; id -un; uname -n; ls -d /home/alice; touch /mnt/data/new 2>&1 || true")
+                 "cat /etc/release /mnt/data/file /opt/file; pwd; id -un; uname -n; ls -d /home/alice; touch /mnt/data/new 2>&1 || true; echo mine > /etc/release")
     assert shown.stdout.splitlines()[:7] == ["a small root", "data", "data", "/shared", "alice", "n2", "/home/alice"]
     assert shown.stdout.splitlines()[7].endswith("Read-only file system")
-    assert srun(cluster, "--singularity-workdir=/usr", "pwd").stdout == "/usr\n"
+    assert srun(cluster, "--singularity-workdir=/usr", "sh", "-c", "pwd; cat /etc/release").stdout == "/usr\na small root\n"  # each step has a layer of its own
 
 
 def said_by(cluster, job):
@@ -77,6 +97,60 @@ def test_steps_of_scripts(cluster):
                          script=script("[ -e /etc/release ] || echo outside", "srun cat /etc/release", "srun --singularity-workdir=/usr/bin pwd"))
     cluster.wait_job(job, seconds=PATIENCE)
     assert said_by(cluster, job) == ["outside", "a small root", "a small root", "/usr/bin", "/usr/bin"]
+
+
+def test_options_of_pyxis(cluster):
+    """A step and a script of a cluster with pyxis stay as they are, but that they are elastic."""
+    options = [f"--container-image={IMAGE}.sqsh", "--container-mounts=/shared/data:/mnt:ro,/shared/data/file:/opt/file:rw,/shared/data", "--container-workdir=/usr",
+               "--container-writable", "--container-mount-home"]
+    shown = cluster.controller.run(["srun", ELASTIC, "--mem=1000", *options, "sh", "-c", "pwd; cat /etc/release /mnt/file /opt/file /shared/data/file; echo new > /etc/release"],
+                                   user="alice")
+    assert shown.stdout == "/usr\na small root\ndata\ndata\ndata\n"
+    text = script("[ -e /etc/release ] || echo outside", "srun sh -c 'pwd; cat /etc/release'", f"srun --container-image={IMAGE} --container-workdir=/ pwd",
+                  "srun --singularity-off sh -c '[ -e /etc/release ] || echo outside'")
+    head, rest = text.split("\n", maxsplit=1)
+    job = cluster.submit(ELASTIC, "--mem=1000", "-n1", script="\n".join([head, *(f"#SBATCH {option}" for option in options), rest]))
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert said_by(cluster, job) == ["outside", "/usr", "a small root", "/", "outside"]
+
+
+@pytest.mark.parametrize("options, words", [
+    (["--container-image=docker://debian:12"], "cannot accept --container-image docker://debian:12: expected the absolute path"),
+    (["--container-image=nvcr.io#nvidia/pytorch:25.01-py3"], "enroot import"),
+    ([f"--container-image={IMAGE}", "--container-mounts=/shared:/mnt:x"], "cannot accept --container-mounts /shared:/mnt:x: expected SRC, SRC:DST"),
+    ([f"--container-image={IMAGE}", "--container-name=mine"], "cannot accept --container-name mine: each step has its own layer"),
+    ([f"--container-image={IMAGE}", "--container-remap-root"], "nobody is root"),
+    (["--container-mounts=/shared:/mnt"], "it is about an image"),
+    ([f"--container-image={IMAGE}", "--singularity-off"], "--singularity-off leaves no elastic step that could be in an image"),
+])
+def test_options_of_pyxis_that_are_refused(cluster, options, words):
+    for command in (["srun", "true"], ["sbatch", "--wrap=true"]):
+        shown = cluster.controller.run([command[0], ELASTIC, *options, *command[1:]], user="alice", check=False)
+        assert shown.returncode != 0 and words in shown.stderr, shown.stderr
+    if "--singularity-off" not in options:
+        alone = cluster.controller.run(["srun", *options, "true"], user="alice", check=False)
+        assert alone.returncode != 0 and "add --singularity-elastic, or leave it out" in alone.stderr, alone.stderr
+
+
+OTHER = """
+#include <slurm/spank.h>
+SPANK_PLUGIN(other, 1)
+static struct spank_option image = {"container-image", "IMAGE", "the other plugin has it", 1, 0, 0};
+int slurm_spank_init(spank_t spank, int count, char **arguments) { return spank_option_register(spank, &image); }
+"""
+
+
+def test_another_plugin_with_these_options(cluster):
+    """Slurm says so, and gives them to the one that plugstack.conf names first."""
+    cluster.controller.run(f"cp -a /etc/slurm/plugstack.conf /root/plugstack.conf; printf '%s' '{OTHER}' > /root/other.c; gcc -shared -fPIC -o /shared/other.so /root/other.c")
+    try:
+        for lines, is_ours in (("echo required /shared/other.so; cat /root/plugstack.conf", False), ("cat /root/plugstack.conf; echo required /shared/other.so", True)):
+            cluster.controller.run(f"({lines}) > /etc/slurm/plugstack.conf")
+            shown = cluster.controller.run(["srun", "--container-image=/none", "echo", "ran"], user="alice", check=False)
+            assert 'option "container-image" provided by both' in shown.stderr, shown.stderr
+            assert ("only elastic jobs run in images" in shown.stderr, shown.stdout) == ((True, "") if is_ours else (False, "ran\n")), shown
+    finally:
+        cluster.controller.run("cp -a /root/plugstack.conf /etc/slurm/plugstack.conf; rm /shared/other.so")
 
 
 def test_programs_and_commands(cluster):
@@ -155,6 +229,33 @@ def test_they_go_on(cluster, kind, disturbed):
     assert numbers == list(range(len(numbers)))
     assert f"wrote {numbers[-1]} of {numbers[-1]} as 0 in a small root\nend\n" in output(cluster, job), output(cluster, job)
     wait_for(lambda: not servers(cluster), PATIENCE, "the image to be served no more")
+
+
+@pytest.mark.parametrize("disturbed", ["requeue", "migrate"])
+@pytest.mark.parametrize("kind", ["", ".sqsh"])
+def test_what_is_written_to_the_root(cluster, kind, disturbed):
+    """It goes where the job goes, whatever is done there to what the image has; the image stays as it was, and nothing is left of it."""
+    job = cluster.submit(ELASTIC, f"--singularity-image={IMAGE}{kind}", "--open-mode=append", "--requeue", "--mem=1000",
+                         "-N1", "-n1", script=script("srun sh /shared/write.sh", "echo end"))
+    for run in (1, 2):
+        wait_counted(cluster, job, 20 * run, 1)
+        if disturbed == "requeue":
+            requeue(cluster, job)
+        else:
+            moved = ctl(cluster, "migrate", job)
+            assert moved.returncode == 0, moved
+        wait_run(cluster, job, run)
+        before = counted(cluster, job)[0][-1]
+        wait_counted(cluster, job, before + 20, 1)
+    cluster.controller.run(["touch", "/shared/end"])
+    cluster.wait_job(job, seconds=PATIENCE)
+    numbers = counted(cluster, job)[0]
+    assert numbers == list(range(len(numbers)))
+    wrote = f"gone\nwrote {numbers[-1]} of {numbers[-1]}: kept changed kept new unnamed unnamed more\nremoved\nend\n"
+    assert wrote in output(cluster, job), output(cluster, job)
+    assert cluster.controller.run(["cat", f"{IMAGE}/etc/release", f"{IMAGE}/data/gone/file"]).stdout == "a small root\ngone\n"
+    for host in cluster.nodes:
+        wait_for(lambda host=host: "job." not in host.run(["ls", "-A", "/var/spool/singularity/local"]).stdout, PATIENCE, "its directories to be gone")
 
 
 def test_an_image_in_a_local_directory(cluster):

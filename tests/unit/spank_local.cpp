@@ -112,6 +112,25 @@ void they_are_the_users_in_what_is_roots(void ** /*state*/) {
 }
 
 // One that is named by mistake.
+void a_layer_is_nobody_elses(void ** /*state*/) {
+    need_root();
+    const Base base;
+    const auto tree = local::open_tree(base.path, "u4711-s1", 0);
+    assert_true(tree.has_value());
+    const auto where = local::place_of(base.path, "u4711-s1");
+    const auto slot = local::new_layer("u4711-s1-0-0");
+    const auto layer = local::make_layer(*tree, where, slot, {.uid = kUser, .gid = kGroup});
+    assert_true(layer.has_value());
+    expect_equal(layer->native(), local::place_in(base.path, "u4711-s1", slot, local::kUpper).native());
+    expect_equal(local::base_of(*layer).native(), base.path.native());
+    assert_int_equal(about(*layer).st_mode, S_IFDIR | 0755); // of the root of a node
+    assert_true(about(*layer).st_uid == kUser && about(layer->parent_path() / "work").st_uid == kUser);
+    assert_true(about(layer->parent_path()).st_uid == 0 &&
+                about(layer->parent_path()).st_mode == (S_IFDIR | 0700));
+    assert_false(local::make_layer(*tree, where, slot, {.uid = kUser, .gid = kGroup}).has_value());
+    assert_false(local::make_layer(*tree, where, "layer-/..", {.uid = kUser, .gid = kGroup}).has_value());
+}
+
 void a_directory_with_other_things_is_left_alone(void ** /*state*/) {
     need_root();
     const Base base;
@@ -481,6 +500,7 @@ int main() {
         cmocka_unit_test(names_of_paths_are_different),
         cmocka_unit_test(names_of_trees_are_read_again),
         cmocka_unit_test(they_are_the_users_in_what_is_roots),
+        cmocka_unit_test(a_layer_is_nobody_elses),
         cmocka_unit_test(a_directory_with_other_things_is_left_alone),
         cmocka_unit_test(a_new_run_is_not_taken_for_the_one_before),
         cmocka_unit_test(each_run_has_its_own),
