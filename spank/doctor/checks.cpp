@@ -41,6 +41,7 @@ constexpr std::array kParts{
     part<&Facts::munge>("munge"),
     part<&Facts::host_name>("name of this host"),
     part<&Facts::kernel_network>("what private networks need of the kernel"),
+    part<&Facts::images>("what steps in images need"),
 };
 
 } // namespace

@@ -192,6 +192,38 @@ Verdict ptrace_scope(const PtraceScope &scope) {
         "programs can still be started in a debugger"};
 }
 
+constexpr const char *kNoImages =
+    "write containers.enabled: false in singularity.yaml if there are to be none";
+
+Verdict images_overlay(const ForImages &images) {
+    if (images.overlay.empty())
+        return std::nullopt;
+    return Problem{
+        fmt::format("this kernel makes no overlay: {}", images.overlay),
+        "steps with --singularity-image fail here",
+        fmt::format("run `modprobe overlay`, and write overlay in /etc/modules-load.d/singularity.conf; "
+                    "or {}",
+                    kNoImages)};
+}
+
+Verdict images_fuse(const ForImages &images) {
+    if (images.fuse.empty())
+        return std::nullopt;
+    return Problem{
+        fmt::format("/dev/fuse cannot be opened: {}", images.fuse),
+        "steps in images that are files (squashfs, SIF) fail here; directories work",
+        fmt::format("run `modprobe fuse`, and write fuse in /etc/modules-load.d/singularity.conf; or {}",
+                    kNoImages)};
+}
+
+Verdict images_server(const ForImages &images) {
+    if (!images.server.empty())
+        return std::nullopt;
+    return Problem{"there is no squashfuse_ll",
+                   "steps in images that are files (squashfs, SIF) fail here; directories work",
+                   fmt::format("install the package squashfuse (built with libfuse 3); or {}", kNoImages)};
+}
+
 constexpr std::array kHostChecks{
     check<agent_silent, &Facts::agent>("agent-silent", Severity::kError),
     check<agent_owner, &Facts::agent>("agent-owner", Severity::kError),
@@ -212,6 +244,9 @@ constexpr std::array kHostChecks{
     check<kernel_network, &Facts::kernel_network>("kernel-network", Severity::kError),
     check<key_files, &Facts::keys>("key-files", Severity::kError),
     check<ptrace_scope, &Facts::ptrace_scope>("ptrace-scope", Severity::kWarning),
+    check<images_overlay, &Facts::images>("images-overlay", Severity::kWarning),
+    check<images_fuse, &Facts::images>("images-fuse", Severity::kWarning),
+    check<images_server, &Facts::images>("images-server", Severity::kWarning),
 };
 
 } // namespace

@@ -171,6 +171,13 @@ struct PtraceScope {
     std::optional<std::uint64_t> value; // none: the kernel has no Yama
 };
 
+// What steps in images need.
+struct ForImages {
+    std::string overlay; // why there is no such file system; empty: there is
+    std::string fuse;    // why /dev/fuse cannot be opened; empty: it can
+    std::string server;  // squashfuse_ll; empty: it is not there
+};
+
 struct Facts {
     Fact<Slurm> slurm;
     Fact<Clock> clock;
@@ -195,6 +202,7 @@ struct Facts {
     Fact<Munge> munge;
     Fact<HostName> host_name;
     Fact<KernelNetwork> kernel_network;
+    Fact<ForImages> images;
 };
 
 } // namespace singularity::doctor

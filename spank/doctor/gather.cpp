@@ -132,6 +132,8 @@ Facts gather(const Where &where) {
     facts.host_name = of_node(look_at_host_name);
     facts.kernel_network = of_node(
         [&] { return configured([&] { return look_at_kernel_network(facts.configuration->network); }); });
+    facts.images =
+        of_node([&] { return configured([&] { return look_at_images(facts.configuration->containers); }); });
     return facts;
 }
 

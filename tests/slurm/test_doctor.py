@@ -81,7 +81,8 @@ def test_a_user_is_told_what_only_root_can_see(node):
     found = diagnose(node, user="alice")
     assert found["status"] == 0 and found["findings"] == []
     assert {part["part"] for part in found["not_looked_at"] if part["reason"] == "needs root"} == {
-        "files of keys", "version of the node agent", "what CRIU needs of the kernel", "what private networks need of the kernel"}
+        "files of keys", "version of the node agent", "what CRIU needs of the kernel", "what private networks need of the kernel",
+        "what steps in images need"}
     shown = node.run(["singularityctl", "doctor"], user="alice").stdout
     assert shown.startswith("no problem found\nnot looked at (needs root: ")
 
@@ -174,6 +175,8 @@ PLANTED = {
     "a key for all": ({"key-files"}, "chmod 0444 /etc/munge/munge.key", "chmod 0400 /etc/munge/munge.key", ()),
     "a key that others write": ({"key-files"}, "install -m 0660 /dev/null /etc/slurm/slurm.key", "rm /etc/slurm/slurm.key", ()),
     "foreign address": ({"agents-address-own"}, "sed -i s/0.0.0.0/10.99.0.1/ /etc/slurm/singularity.yaml", "", ()),
+    "no /dev/fuse": ({"images-fuse"}, "mv /dev/fuse /dev/away", "mv /dev/away /dev/fuse", ()),
+    "no squashfuse": ({"images-server"}, "mv /usr/bin/squashfuse_ll /usr/bin/away", "mv /usr/bin/away /usr/bin/squashfuse_ll", ()),
     "no munged": ({"munge"}, "echo '  munge_socket: /run/nothing' >>/etc/slurm/singularity.yaml", "", ()),
     "no store": ({"store-missing"}, "rmdir /shared/store", "install -d -m 0700 /shared/store", ()),
     "store of a user": ({"store-owner"}, "chown alice /shared/store", "chown root /shared/store", ()),
@@ -222,6 +225,15 @@ def test_what_is_planted_is_found_alone(node, name):
     finally:
         node.run(mend + "\ncp -a /root/good/. /etc/slurm")
     assert names(found) == checks and found["status"] == 1
+
+
+def test_what_images_need_is_not_missed_where_there_are_none(node):
+    node.run(r"mv /dev/fuse /dev/away; printf 'containers:\n  enabled: false\n' >>/etc/slurm/singularity.yaml")
+    try:
+        found = diagnose(node)
+    finally:
+        node.run("mv /dev/away /dev/fuse; cp -a /root/good/. /etc/slurm")
+    assert found["findings"] == [] and "images" not in str(found["not_looked_at"])
 
 
 def test_a_plugin_by_a_link(node):

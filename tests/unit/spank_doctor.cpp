@@ -103,6 +103,7 @@ Facts good() {
     facts.munge = Munge{.socket = "/run/munge/munge.socket.2", .trouble = {}};
     facts.host_name =
         HostName{.name = "n1", .resolved = {"10.77.0.2"}, .trouble = {}, .own = {"127.0.0.1", "10.77.0.2"}};
+    facts.images = ForImages{.overlay = {}, .fuse = {}, .server = "/usr/bin/squashfuse_ll"};
     return facts;
 }
 
@@ -246,6 +247,10 @@ constexpr Case kCases[] = {
     {"local-memory", [](Facts &f) { f.local->type = "tmpfs"; }, "is on tmpfs"},
     {"local-subvolumes", [](Facts &f) { f.local->type = "btrfs"; }, "is on btrfs"},
     {"local-quota", [](Facts &f) { f.local->options = "rw,relatime"; }, "without prjquota"},
+    {"images-overlay", [](Facts &f) { f.images->overlay = "No such device"; }, "modprobe overlay"},
+    {"images-fuse", [](Facts &f) { f.images->fuse = "No such file or directory"; },
+     "/dev/fuse cannot be opened: No such file or directory"},
+    {"images-server", [](Facts &f) { f.images->server.clear(); }, "install the package squashfuse"},
     {"agent-silent", [](Facts &f) { f.agent->silence = "connection refused"; }, "connection refused"},
     {"agent-owner", [](Facts &f) { f.agent->uid = 1001; }, "uid 1001 listens"},
     {"agent-version", [](Facts &f) { f.agent_program->version = "1.2.2"; },
@@ -339,6 +344,7 @@ void what_was_not_seen_is_not_judged(void **) {
     // What a site has not turned on is not mentioned.
     facts = good();
     facts.local = std::unexpected(NotSeen{.why = Unseen::kUnused, .words = "none"});
+    facts.images = std::unexpected(NotSeen{.why = Unseen::kUnused, .words = "none"});
     assert_string_equal(in_words(diagnose(facts)).c_str(), "no problem found\n");
 }
 
