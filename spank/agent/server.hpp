@@ -59,7 +59,7 @@ class Server : private NodeKeeper {
         UniqueFd socket;
         Sender sender;
         bool gone = false;
-        Streams brought{};          // with its last request
+        Streams brought;            // with its last request
         std::shared_ptr<Step> step; // of whose rank it is the wrapper
         std::uint32_t rank = 0;
     };
