@@ -7,6 +7,7 @@
 #include "server.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -115,8 +116,13 @@ void Server::give_up(Finding &finding, const Error &error) {
         counters().failed(Work::restore);
     if (const auto job = std::exchange(finding.job, std::nullopt))
         jobs_->give_up(job->record.name());
-    if (finding.step)
+    if (finding.step) {
+        // Its death says nothing of the checkpoint.
+        if (error.code == ECHILD && finding.step->looks_again())
+            if (auto again = find_saved(finding.step); again)
+                return;
         return find_no_saved(*finding.step, error);
+    }
     finding.asker.refuse(error);
 }
 

@@ -95,6 +95,11 @@ class Step {
     [[nodiscard]] const std::string &cgroups_of(std::uint32_t task) const;
     // What the user of its first task here must know.
     void set_note(std::string note) { note_ = std::move(note); }
+    // Who has looked for what was saved of it has died: whether somebody else is to look.
+    [[nodiscard]] bool looks_again() {
+        constexpr int kLooks = 3;
+        return ++looks_ < kLooks;
+    }
     [[nodiscard]] bool complete() const;
     [[nodiscard]] bool over() const; // nobody is interested in it any more
 
@@ -186,6 +191,7 @@ class Step {
     bool lost_ = false; // nobody is told: what ends in its batch job would let the script run on
     std::string trouble_;
     std::string note_;
+    int looks_ = 0;
     std::vector<std::string> news_; // lines that no task has said yet
     Doors doors_;
 };

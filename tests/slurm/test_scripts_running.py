@@ -206,14 +206,15 @@ def test_a_requeue_while_steps_are_saved_saves_them_once_more(cluster):
     once(shared(cluster, job, "there"), "there")
 
 
-def test_a_death_while_they_are_saved_leaves_one_set(cluster):
-    """kill -9 of workers and agents in turn: all runs on, or goes on from one cut of script and steps."""
+@pytest.mark.parametrize("who", ["worker", "agent"])
+def test_a_death_while_they_are_saved_leaves_one_set(cluster, who):
+    """kill -9, again and again: all runs on, or goes on from one cut of script and steps."""
     job = submit(cluster, *LONG, f"({count('piped', '--exact --mem=100 -n1')} | tee tee >/dev/null) &", f"{count('filed', '--exact --mem=100 -n1')} > file &", "wait", "echo over",
                  options=("-N1", "-n2", EVERY))
     wait_for(lambda: has(cluster, job, "tee", " 0 5\n"), PATIENCE, output(cluster, job))
     until_saved(cluster, job)
     host = node_of(cluster, job)
-    for who in ("worker", "agent") * 2:
+    for _ in range(4):
         stop_worker(cluster, host)
         if who == "worker":
             cluster.host(host).run("kill -KILL $(grep -l '^singularity-wor' /proc/[0-9]*/comm | cut -d/ -f3)", check=False)
