@@ -9,16 +9,20 @@ import pytest
 from conftest import elastic_up
 from elastic import PATIENCE, TIME_TO_SAVE, assert_clean
 from faults import agent_log, stop_worker
-from test_lifecycle import EVERY, OFTEN, output, requeue
+from test_lifecycle import EVERY, output, requeue
 from test_scripts import COUNT, counted, counts, has, lines, node_of, shared, submit
 from virtualcluster.errors import wait_for
 
 NUMBERS = 150
 
 
+# No worker looks whether the job could be saved: the next one that begins saves it.
+CONF = "elastic:\n  checkpoint_every_least: 1s\n  check_after: 1h\n  look_every: 1s\n  save_running_steps: true\n"
+
+
 @pytest.fixture
 def cluster(release):
-    with elastic_up(release, OFTEN + "  look_every: 1s\n  save_running_steps: true\n", nodes=2, conf={"SlurmdTimeout": "20", **TIME_TO_SAVE}) as made:
+    with elastic_up(release, CONF, nodes=2, conf={"SlurmdTimeout": "20", **TIME_TO_SAVE}) as made:
         made.controller.run(["sh", "-c", "printf %s \"$1\" > /shared/count.py", "sh", COUNT])
         yield made
 
