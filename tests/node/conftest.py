@@ -3,12 +3,17 @@
 
 import contextlib
 import os
+import subprocess
 import sys
 
 import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from virtualnode import Agent, Refused  # noqa: E402
+
+# What other tests mount meanwhile is none of an agent's leftovers.
+os.unshare(os.CLONE_NEWNS)
+subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 
 
 @pytest.fixture(scope="module", name="shared_agent")
