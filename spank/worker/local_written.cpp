@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "local_written.hpp"
 
-#include <array>
+#include "common/trusted_file.hpp"
+
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
@@ -32,23 +33,6 @@ Expected<void> write_text(int file, std::string_view text, const char *name) {
     return {};
 }
 
-Expected<std::string> read_text(int file, const char *name) {
-    std::string out;
-    std::array<char, 65536> piece{};
-    for (;;) {
-        const ssize_t size = read(file, piece.data(), piece.size());
-        if (size < 0 && errno == EINTR)
-            continue;
-        if (size < 0)
-            return std::unexpected(errno_error("read", name));
-        if (size == 0)
-            return out;
-        out.append(piece.data(), static_cast<std::size_t>(size));
-        if (out.size() > kLargestTable)
-            return failure("read", name, fmt::format("it has more than {} bytes", kLargestTable), EPROTO);
-    }
-}
-
 // Up to the next zero byte, which goes as well. False: there is none.
 bool take_word(std::string_view &text, std::string_view &word) {
     const auto end = text.find('\0');
@@ -75,7 +59,7 @@ Expected<LocalFiles> read_local_files(int directory, const char *name) {
         return out;
     if (!file)
         return std::unexpected(errno_error("open", name));
-    auto text = read_text(file.get(), name);
+    auto text = read_to_end(file, name, kLargestTable);
     if (!text)
         return propagate(text);
     std::string_view rest(*text);
