@@ -187,6 +187,20 @@ class Script {
         for (auto &one : sruns)
             expect_exit(runner, one, 0);
     }
+    // As far as the word that all of them end.
+    void save_and_end() {
+        begin_save();
+        look_and_save();
+        expect(StepsVerb::end);
+        agent.answer(all(saved()));
+    }
+    // They end, and this image is found of each.
+    void find(const char *image) {
+        end_all();
+        static_cast<void>(next<FindSteps>());
+        agent.answer(found(image));
+        wait([&] { return save->resolved(); }, "the end of it");
+    }
     void reconnect() {
         agent.connect(line_);
         save->reconnected();
@@ -195,15 +209,9 @@ class Script {
 
 void steps_are_saved_end_and_are_sent_back(void **) {
     Script script(2);
-    script.begin_save();
-    script.look_and_save();
-    script.expect(StepsVerb::end);
-    script.agent.answer(script.all(Script::saved()));
+    script.save_and_end();
     script.runner.pause();
-    script.end_all();
-    static_cast<void>(script.next<FindSteps>());
-    script.agent.answer(script.found("an image"));
-    script.wait([&] { return script.save->resolved(); }, "the end of it");
+    script.find("an image");
     assert_true(script.save->trouble().empty());
     rests(script.runner);
     assert_int_equal(script.runner.awaited().size(), 2);
@@ -327,28 +335,16 @@ void input_that_passes_before_a_step_stands_still_keeps_it_running(void **) {
 
 void an_end_that_is_its_own_is_told(void **) {
     Script script(1);
-    script.begin_save();
-    script.look_and_save();
-    script.expect(StepsVerb::end);
-    script.agent.answer(script.all(Script::saved()));
-    script.end_all();
-    static_cast<void>(script.next<FindSteps>());
-    script.agent.answer(script.found("another image"));
-    script.wait([&] { return script.save->resolved(); }, "the end of it");
+    script.save_and_end();
+    script.find("another image");
     script.expect_ends();
 }
 
 void whoever_is_killed_is_awaited_no_more(void **) {
     Script script(1);
-    script.begin_save();
-    script.look_and_save();
-    script.expect(StepsVerb::end);
-    script.agent.answer(script.all(Script::saved()));
+    script.save_and_end();
     script.runner.pause();
-    script.end_all();
-    static_cast<void>(script.next<FindSteps>());
-    script.agent.answer(script.found("an image"));
-    script.wait([&] { return script.save->resolved(); }, "the end of it");
+    script.find("an image");
     assert_int_equal(script.runner.awaited().size(), 1);
     kill(script.sruns.back().pid, SIGKILL);
     until(script.runner, [&] { return script.runner.awaited().empty(); }, "nobody to be awaited");
