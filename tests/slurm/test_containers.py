@@ -200,6 +200,18 @@ def servers(cluster):
     return {host.name: found for host in cluster.nodes if (found := host.run(["bash", "-c", script]).stdout.splitlines())}
 
 
+def disturb(cluster, job, how, run):
+    """It goes on after that, in its run of that number."""
+    if how == "requeue":
+        requeue(cluster, job)
+    else:
+        moved = ctl(cluster, "migrate", job)
+        assert moved.returncode == 0, moved
+    wait_run(cluster, job, run)
+    before = counted(cluster, job)[0][-1]
+    wait_counted(cluster, job, before + 20, 1)
+
+
 @pytest.mark.parametrize("disturbed", ["requeue", "migrate"])
 @pytest.mark.parametrize("kind", ["", ".sqsh", ".sif"])
 def test_they_go_on(cluster, kind, disturbed):
@@ -208,14 +220,7 @@ def test_they_go_on(cluster, kind, disturbed):
     for run in (1, 2):
         wait_counted(cluster, job, 20 * run, 1)
         first = cluster.job(job)["NodeList"]
-        if disturbed == "requeue":
-            requeue(cluster, job)
-        else:
-            moved = ctl(cluster, "migrate", job)
-            assert moved.returncode == 0, moved
-        wait_run(cluster, job, run)
-        before = counted(cluster, job)[0][-1]
-        wait_counted(cluster, job, before + 20, 1)
+        disturb(cluster, job, disturbed, run)
         assert disturbed == "requeue" or cluster.job(job)["NodeList"] != first
         served = servers(cluster)
         if kind:  # by one process of the job's, where the job is
@@ -239,14 +244,7 @@ def test_what_is_written_to_the_root(cluster, kind, disturbed):
                          "-N1", "-n1", script=script("srun sh /shared/write.sh", "echo end"))
     for run in (1, 2):
         wait_counted(cluster, job, 20 * run, 1)
-        if disturbed == "requeue":
-            requeue(cluster, job)
-        else:
-            moved = ctl(cluster, "migrate", job)
-            assert moved.returncode == 0, moved
-        wait_run(cluster, job, run)
-        before = counted(cluster, job)[0][-1]
-        wait_counted(cluster, job, before + 20, 1)
+        disturb(cluster, job, disturbed, run)
     cluster.controller.run(["touch", "/shared/end"])
     cluster.wait_job(job, seconds=PATIENCE)
     numbers = counted(cluster, job)[0]
