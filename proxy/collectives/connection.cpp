@@ -14,11 +14,11 @@ namespace {
 
 // A distant process says something so often, and is lost when nothing has come for so long.
 constexpr std::chrono::seconds kBetweenSigns{2};
-constexpr std::chrono::seconds kWithoutSign{10};
+constexpr Silence kWithoutSign{std::chrono::seconds(10)};
 // A process of this host hangs up when it dies.
-constexpr std::chrono::hours kForever{24 * 365};
-// For frames that are sent together; whoever takes none of them for so long has stopped reading.
-constexpr std::chrono::seconds kToTake{30};
+constexpr Silence kForever{std::chrono::hours(24 * 365)};
+// Whoever takes nothing for so long has stopped reading.
+constexpr Silence kToTake{std::chrono::seconds(30)};
 constexpr std::size_t kMostTogether = 64;
 
 std::unexpected<Error> nonsense(std::string what) {
@@ -93,10 +93,9 @@ void Connection::close(bool at_once) {
 }
 
 Expected<void> Connection::send(std::deque<Frame> &frames) {
-    const auto deadline = Deadline::after(kToTake);
     std::vector<iovec> parts;
     const auto flush = [&](int descriptor) {
-        auto sent = socket_.send(parts, deadline, descriptor);
+        auto sent = socket_.send(parts, kToTake, descriptor);
         parts.clear();
         return sent;
     };
@@ -146,12 +145,14 @@ void Connection::read() {
     receiver_.lost(peer_, done.error().message());
 }
 
+Expected<void> Connection::receive(std::span<std::byte> bytes, UniqueFd *descriptor) {
+    return socket_.receive(bytes, distant_ ? kWithoutSign : kForever, descriptor);
+}
+
 Expected<void> Connection::read_one() {
     FrameHead head;
     UniqueFd descriptor;
-    const auto deadline = distant_ ? Deadline::after(kWithoutSign) : Deadline::after(kForever);
-    if (auto got = socket_.receive(std::as_writable_bytes(std::span(&head, 1)), deadline,
-                                   distant_ ? nullptr : &descriptor);
+    if (auto got = receive(std::as_writable_bytes(std::span(&head, 1)), distant_ ? nullptr : &descriptor);
         !got)
         return got;
     switch (static_cast<Kind>(head.kind)) {
@@ -171,9 +172,7 @@ Expected<void> Connection::read_one() {
         if (head.a > kMostReason)
             return nonsense("its reason is too long");
         std::string text(head.a, '\0');
-        if (auto got =
-                socket_.receive(std::as_writable_bytes(std::span(text)), Deadline::after(kWithoutSign));
-            !got)
+        if (auto got = receive(std::as_writable_bytes(std::span(text))); !got)
             return got;
         receiver_.failed(peer_, head.instance, text);
         return {};
@@ -196,14 +195,14 @@ Expected<void> Connection::read_data(const FrameHead &head) {
     const auto &shape = kept.area->shape();
     if (head.a < shape.data_at || head.a > shape.size || head.b > shape.size - head.a)
         return nonsense(fmt::format("data at {:#x}+{:#x} lies outside of a member's area", head.a, head.b));
-    return socket_.receive(kept.area->bytes(head.a, head.b), Deadline::after(kToTake));
+    return receive(kept.area->bytes(head.a, head.b));
 }
 
 Expected<void> Connection::skip(std::uint64_t size) {
     std::array<std::byte, 16384> nowhere{};
     while (size != 0) {
         const auto now = std::min<std::uint64_t>(size, nowhere.size());
-        if (auto got = socket_.receive(std::span(nowhere).first(now), Deadline::after(kToTake)); !got)
+        if (auto got = receive(std::span(nowhere).first(now)); !got)
             return got;
         size -= now;
     }

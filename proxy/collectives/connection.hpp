@@ -64,6 +64,7 @@ class Connection final : public Outlet {
         std::string text;           // or what follows instead
     };
     void put(Frame frame);
+    [[nodiscard]] Expected<void> receive(std::span<std::byte> bytes, UniqueFd *descriptor = nullptr);
     [[nodiscard]] Expected<void> read_one();
     [[nodiscard]] Expected<void> read_data(const FrameHead &head);
     [[nodiscard]] Expected<void> take_count(const FrameHead &head);

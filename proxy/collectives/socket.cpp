@@ -28,8 +28,6 @@ namespace {
 constexpr std::string_view kUnix = "unix:";
 constexpr std::string_view kTcp = "tcp:";
 constexpr int kBacklog = 256;
-// A host that is gone is noticed by the reader's own deadline; this is for what was sent and never received.
-constexpr int kUserTimeout = 20'000; // ms
 
 struct UnixName {
     sockaddr_un address{};
@@ -88,10 +86,11 @@ Expected<void> wait_for(int fd, short events, const Deadline &deadline, std::str
     return std::unexpected(timeout_error(deadline, what));
 }
 
+// Without TCP_USER_TIMEOUT: the kernel would also hang up on a process that was stopped for so long and took
+// nothing meanwhile. That a host is gone is for the reader to notice.
 void prepare_tcp(int fd) {
     const int on = 1;
     static_cast<void>(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)));
-    static_cast<void>(setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeout, sizeof(kUserTimeout)));
 }
 
 Expected<void> connect_fd(int fd, const sockaddr *address, socklen_t size, const Deadline &deadline,
@@ -171,7 +170,8 @@ Expected<Socket> Socket::connect(const Address &address, const Deadline &deadlin
     return propagate(done);
 }
 
-Expected<void> Socket::send(std::span<iovec> parts, const Deadline &deadline, int descriptor) {
+template <typename Until>
+Expected<void> Socket::send_all(std::span<iovec> parts, int descriptor, Until until) {
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
     while (!parts.empty()) {
         msghdr message{};
@@ -192,7 +192,7 @@ Expected<void> Socket::send(std::span<iovec> parts, const Deadline &deadline, in
                 continue;
             if (errno != EAGAIN)
                 return std::unexpected(errno_error("send to", "a peer"));
-            if (auto waited = wait_for(fd_.get(), POLLOUT, deadline, "a peer to take data"); !waited)
+            if (auto waited = wait_for(fd_.get(), POLLOUT, until(), "a peer to take data"); !waited)
                 return waited;
             continue;
         }
@@ -210,12 +210,21 @@ Expected<void> Socket::send(std::span<iovec> parts, const Deadline &deadline, in
     return {};
 }
 
+Expected<void> Socket::send(std::span<iovec> parts, const Deadline &deadline, int descriptor) {
+    return send_all(parts, descriptor, [&deadline] { return deadline; });
+}
+
+Expected<void> Socket::send(std::span<iovec> parts, Silence silence, int descriptor) {
+    return send_all(parts, descriptor, [silence] { return Deadline::after(silence.most); });
+}
+
 Expected<void> Socket::send(std::span<const std::byte> bytes, const Deadline &deadline) {
     iovec part{.iov_base = const_cast<std::byte *>(bytes.data()), .iov_len = bytes.size()};
     return send(std::span(&part, bytes.empty() ? 0 : 1), deadline);
 }
 
-Expected<void> Socket::receive(std::span<std::byte> bytes, const Deadline &deadline, UniqueFd *descriptor) {
+template <typename Until>
+Expected<void> Socket::receive_all(std::span<std::byte> bytes, UniqueFd *descriptor, Until until) {
     while (!bytes.empty()) {
         iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
         alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -232,7 +241,7 @@ Expected<void> Socket::receive(std::span<std::byte> bytes, const Deadline &deadl
                 continue;
             if (errno != EAGAIN)
                 return std::unexpected(errno_error("receive from", "a peer"));
-            if (auto waited = wait_for(fd_.get(), POLLIN, deadline, "a sign of life of a peer"); !waited)
+            if (auto waited = wait_for(fd_.get(), POLLIN, until(), "a sign of life of a peer"); !waited)
                 return waited;
             continue;
         }
@@ -249,6 +258,14 @@ Expected<void> Socket::receive(std::span<std::byte> bytes, const Deadline &deadl
         bytes = bytes.subspan(static_cast<std::size_t>(got));
     }
     return {};
+}
+
+Expected<void> Socket::receive(std::span<std::byte> bytes, const Deadline &deadline, UniqueFd *descriptor) {
+    return receive_all(bytes, descriptor, [&deadline] { return deadline; });
+}
+
+Expected<void> Socket::receive(std::span<std::byte> bytes, Silence silence, UniqueFd *descriptor) {
+    return receive_all(bytes, descriptor, [silence] { return Deadline::after(silence.most); });
 }
 
 std::string Socket::peer_address() const {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Byte streams between processes: Unix sockets on a host, TCP between hosts. All waiting has a deadline, of
-// time in which this process was able to wait.
+// Byte streams between processes: Unix sockets on a host, TCP between hosts. All waiting has a limit, of time
+// in which this process was able to wait.
 #pragma once
 
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -23,6 +24,12 @@ struct Address {
     std::string port;
     [[nodiscard]] std::string text() const;
     [[nodiscard]] static Expected<Address> parse(const std::string &text);
+};
+
+// The longest time without a byte from the other side, however long all of them take. It begins with each
+// wait: a process that was stopped in the middle of a message has missed nothing.
+struct Silence {
+    std::chrono::milliseconds most;
 };
 
 class Socket {
@@ -42,10 +49,18 @@ class Socket {
     [[nodiscard]] Expected<void> send(std::span<const std::byte> bytes, const Deadline &deadline);
     [[nodiscard]] Expected<void> receive(std::span<std::byte> bytes, const Deadline &deadline,
                                          UniqueFd *descriptor = nullptr);
+    [[nodiscard]] Expected<void> send(std::span<iovec> parts, Silence silence, int descriptor = -1);
+    [[nodiscard]] Expected<void> receive(std::span<std::byte> bytes, Silence silence,
+                                         UniqueFd *descriptor = nullptr);
     // Ends every send and receive.
     void shut_down() const;
 
   private:
+    // `until()` is the deadline of one wait.
+    template <typename Until>
+    [[nodiscard]] Expected<void> send_all(std::span<iovec> parts, int descriptor, Until until);
+    template <typename Until>
+    [[nodiscard]] Expected<void> receive_all(std::span<std::byte> bytes, UniqueFd *descriptor, Until until);
     UniqueFd fd_;
 };
 

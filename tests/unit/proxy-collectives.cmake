@@ -15,6 +15,6 @@ singularity_target(proxy_collectives_testing COMPONENT tests TYPE STATIC
 # The loops are internal, and so are sockets.
 target_include_directories(proxy_collectives_testing PUBLIC ${PROJECT_SOURCE_DIR}/proxy/collectives ${PROJECT_SOURCE_DIR}/tests/unit)
 target_include_directories(proxy_collectives_testing SYSTEM PUBLIC ${SINGULARITY_CUDA_INCLUDE})
-set(sources reductions results devices links failures strangers early)
+set(sources reductions results devices links failures strangers early silence)
 list(TRANSFORM sources REPLACE ".+" "${collectives_tests}/\\0.cpp")
 singularity_unit_tests(proxy_collectives SOURCES ${sources} USES proxy_collectives_testing)

@@ -29,14 +29,6 @@ using collectives::Word;
 using protocol::CommunicatorPhase;
 
 template <class T>
-T need(singularity::Expected<T> value, const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
-    if (!value)
-        fail(value.error().message(), file, line);
-    if constexpr (!std::is_void_v<T>)
-        return std::move(*value);
-}
-
-template <class T>
 std::span<const std::byte> bytes_of(const T &value) {
     return std::as_bytes(std::span(&value, 1));
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "ranks.hpp"
 
-#include "cmocka.hpp"
-
 #include <atomic>
 
 #include <fmt/format.h>
@@ -10,13 +8,6 @@
 namespace singularity::test {
 
 namespace {
-
-template <class T>
-T need(Expected<T> value) {
-    if (!value)
-        fail(value.error().message());
-    return std::move(*value);
-}
 
 std::string host_of(Placement placement, std::uint32_t rank) {
     switch (placement) {

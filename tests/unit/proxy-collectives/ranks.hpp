@@ -3,6 +3,7 @@
 // which is what a process is to the others.
 #pragma once
 
+#include "cmocka.hpp"
 #include "device.hpp"
 #include "proxy/collectives/engine.hpp"
 #include "proxy/collectives/rendezvous.hpp"
@@ -11,6 +12,8 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace singularity::test {
@@ -84,5 +87,13 @@ class Ranks {
 };
 
 [[nodiscard]] inline Deadline soon() { return Deadline::after(std::chrono::seconds(30)); }
+
+template <class T>
+T need(Expected<T> value, const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
+    if (!value)
+        fail(value.error().message(), file, line);
+    if constexpr (!std::is_void_v<T>)
+        return std::move(*value);
+}
 
 } // namespace singularity::test

@@ -27,14 +27,6 @@ using collectives::Purpose;
 using collectives::Socket;
 using protocol::CommunicatorPhase;
 
-template <class T>
-T need(singularity::Expected<T> value, const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
-    if (!value)
-        fail(value.error().message(), file, line);
-    if constexpr (!std::is_void_v<T>)
-        return std::move(*value);
-}
-
 Socket call(const std::string &address) {
     return need(Socket::connect(need(collectives::Address::parse(address)), soon()));
 }
