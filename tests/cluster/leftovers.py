@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What exists of a cluster, told by the kernel and not by the harness's own records."""
 
+import errno
+import fcntl
 import glob
 import os
 import subprocess
+import sys
 
 from virtualcluster import cgroups
 
@@ -44,38 +47,42 @@ def _started(path):
     return int(fields[19]) / os.sysconf("SC_CLK_TCK") if fields else float("inf")
 
 
-def namespaces(inodes, since=float("inf")):
-    """Which of the namespaces (as {kind: inode link}) still have a process in them.
+KINDS = ("mnt", "net", "pid", "uts", "ipc", "cgroup")
+NS_GET_ID = 0x8008B70D  # ioctl_nsfs(2), Linux 6.18: a number that no other namespace ever has; an inode's goes to the next one
 
-    since: when the cluster's end began. The kernel gives the number of a namespace that is gone to the next one: a process that
-    was started later (by a test that runs beside this one) is in another namespace of that number.
-    """
-    found = set()
-    for path in _each_process():
-        if _started(path) > since:
-            continue
-        for kind in ("mnt", "net", "pid", "uts", "ipc", "cgroup"):
+
+def _namespace(path, kind):
+    """A process's, as kind:[number]; None where it has ended meanwhile, or is beyond what root of this container may look at."""
+    try:
+        with open(f"{path}/ns/{kind}", "rb") as file:
             try:
-                link = os.readlink(f"{path}/ns/{kind}")
-            except OSError:
-                continue
-            if link in inodes:
-                found.add(link)
-    return found
+                return f"{kind}:[{int.from_bytes(fcntl.ioctl(file, NS_GET_ID, bytes(8)), sys.byteorder)}]"
+            except OSError as error:
+                if error.errno != errno.ENOTTY:
+                    raise
+                return os.readlink(f"{path}/ns/{kind}")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+
+
+def namespaces(those, since=float("inf")):
+    """Which of the namespaces, as namespaces_of() has them, still have a process in them.
+
+    since: when the cluster's end began. For kernels that have only the inode's number: a process that was started later (by a test
+    that runs beside this one) is in another namespace of that number.
+    """
+    return {
+        _namespace(path, kind) for path in _each_process() if _started(path) <= since for kind in KINDS
+    } & those
 
 
 def namespaces_of(cluster):
-    """The namespaces of its first process and of its hosts, as links like net:[4026532001]."""
+    """The namespaces of its first process and of its hosts."""
     from virtualcluster import kernel
 
     pids = [kernel.lock_holder(cluster.lock_path)] + [host.pid() for host in cluster.hosts.values()]
-    own = {os.readlink(f"/proc/self/ns/{kind}") for kind in ("mnt", "net", "pid", "uts", "ipc", "cgroup")}
-    links = {
-        os.readlink(f"/proc/{pid}/ns/{kind}")
-        for pid in pids if pid
-        for kind in ("mnt", "net", "pid", "uts", "ipc", "cgroup")
-    }
-    return links - own
+    own = {_namespace("/proc/self", kind) for kind in KINDS}
+    return {_namespace(f"/proc/{pid}", kind) for pid in pids if pid for kind in KINDS} - own - {None}
 
 
 def links():
@@ -83,12 +90,12 @@ def links():
     return subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
 
 
-def everything(cluster, namespace_links):
-    """All that is left of the cluster, as {kind: list}; empty when nothing is."""
+def everything(cluster, those):
+    """All that is left of the cluster and of those namespaces, as {kind: list}; empty when nothing is."""
     found = {
         "processes": processes(cluster),
         "mounts": mounts(cluster),
-        "namespaces": sorted(namespaces(namespace_links, cluster.down_since)),
+        "namespaces": sorted(namespaces(those, cluster.down_since)),
         "cgroups": cgroups.existing(cluster.name),
         "files": [cluster.directory] if os.path.exists(cluster.directory) else [],
     }
