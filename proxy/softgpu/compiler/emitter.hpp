@@ -90,6 +90,15 @@ class Emitter {
     llvm::Value *as_float(llvm::Value *bits);
     llvm::Value *as_bits(llvm::Value *number);
 
+    // bits.cpp
+    llvm::Value *bits(const ptx::Instruction &instruction, const std::vector<llvm::Value *> &in);
+    llvm::Value *field(const ptx::Instruction &instruction, const std::vector<llvm::Value *> &in);
+    llvm::Value *permuted(const std::vector<llvm::Value *> &in);
+    void tuple(const Step &step);
+    llvm::Value *small_float(const ptx::Instruction &instruction, const std::vector<llvm::Value *> &in);
+    llvm::Value *from_small(Type from, llvm::Value *in);
+    llvm::Value *to_small(Type to, llvm::Value *in);
+
     // memory.cpp
     struct Access {
         const Step *step = nullptr;

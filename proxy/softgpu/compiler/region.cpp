@@ -165,8 +165,6 @@ std::optional<Form> form_of(const Code &code, const Rows &rows, std::uint32_t at
     case OpKind::pair:
         return knows_value(code, at) ? Form::value : Form::callout;
     case OpKind::carry:
-    case OpKind::pack:
-    case OpKind::unpack:
         return Form::callout;
     default:
         return Form::value;

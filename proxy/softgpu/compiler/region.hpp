@@ -62,6 +62,11 @@ enum class Form : std::uint8_t {
 
 // Whether there is native code for the values of this operation.
 [[nodiscard]] bool knows_value(const Code &code, std::uint32_t op);
+// Of these: bits.cpp.
+[[nodiscard]] bool knows_bits(const ptx::Instruction &instruction, const Op &op);
+// Bytes that such an instruction reads of one of its operands, from 1 on.
+[[nodiscard]] unsigned bits_operand_width(const ptx::Instruction &instruction, std::size_t operand);
+[[nodiscard]] bool knows_small_float(const ptx::Instruction &instruction, const Op &op); // a cvt
 
 struct Step {
     std::uint32_t at = 0; // where the interpreter would go on: the operation or its guard

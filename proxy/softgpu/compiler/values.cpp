@@ -42,6 +42,8 @@ bool knows_conversion(const Instruction &instruction, const Op &op) {
     const Type from = instruction.types[1];
     if (instruction.mode != Mode::none || (op.mode & ~1U) != 0 || op.rounding != 0)
         return false;
+    if (knows_small_float(instruction, op))
+        return true;
     const auto integer = [](Type type) {
         return is_word(type) || type == Type::u16 || type == Type::s16 || type == Type::b16 ||
                type == Type::u8 || type == Type::s8;
@@ -145,7 +147,7 @@ bool knows_plain(const Instruction &instruction, const Op &op) {
     case Opcode::cvt:
         return knows_conversion(instruction, op);
     default:
-        return false;
+        return knows_bits(instruction, op);
     }
 }
 
@@ -490,6 +492,9 @@ void Emitter::value(const Step &step) {
         define(step, 0, made(build_.CreateTrunc(in, in->getType()->getWithNewBitWidth(32))));
         return;
     }
+    case OpKind::pack:
+    case OpKind::unpack:
+        return tuple(step);
     case OpKind::mask:
         define(step, 0, made(build_.CreateAnd(read(op.o[1], 8), read(op.o[2], 8))));
         return;
@@ -597,6 +602,13 @@ void Emitter::value(const Step &step) {
         return;
     }
     case Opcode::cvt: {
+        if (knows_small_float(instruction, op)) {
+            std::vector<llvm::Value *> in{read(op.o[1], 4)};
+            if (op.o[2] != kAbsent)
+                in.push_back(read(op.o[2], 4));
+            define(step, 0, made(small_float(instruction, in)));
+            return;
+        }
         const unsigned source = std::max<unsigned>(ptx::type_size(instruction.types[1]), 4);
         define(step, 0, made(convert(instruction, op, read(op.o[1], source))));
         return;
@@ -605,6 +617,12 @@ void Emitter::value(const Step &step) {
         break;
     }
     std::vector<llvm::Value *> in;
+    if (knows_bits(instruction, op)) {
+        for (std::size_t i = 1; i < op.o.size() && op.o[i] != kAbsent; ++i)
+            in.push_back(read(op.o[i], bits_operand_width(instruction, i)));
+        define(step, 0, made(bits(instruction, in)));
+        return;
+    }
     const bool real = is_real(type);
     const bool moves = instruction.opcode == Opcode::neg || instruction.opcode == Opcode::abs ||
                        instruction.opcode == Opcode::min || instruction.opcode == Opcode::max;

@@ -20,7 +20,7 @@ using namespace singularity::softgpu::test;
 constexpr unsigned kBlock = 96; // three warps, of which the last may be cut short
 constexpr unsigned kGrid = 3;
 constexpr unsigned kWords = 12; // that a thread begins with
-constexpr unsigned kResults = 8 + 6 + 2 * 4 + 1;
+constexpr unsigned kResults = 8 + 6 + 2 * 4 + 6 + 1;
 
 // R, F, D, W, P stand for a register of 32 bits, f32, f64, 64 bits, predicate; # for a small number.
 constexpr std::string_view kInstructions[] = {
@@ -127,6 +127,37 @@ constexpr std::string_view kInstructions[] = {
     "popc.b32 R, R;",
     "clz.b64 R, W;",
     "shf.l.wrap.b32 R, R, R, R;",
+    "shf.r.clamp.b32 R, R, R, R;",
+    "shf.l.clamp.b32 R, R, R, #;",
+    "shf.r.wrap.b32 R, R, R, #;",
+    "prmt.b32 R, R, R, 0x5410;",
+    "prmt.b32 R, R, R, 0xBA98;",
+    "prmt.b32.rc8 R, R, R, R;",
+    "bfe.s32 R, R, R, R;",
+    "bfe.u32 R, R, R, #;",
+    "bfe.s64 W, W, R, #;",
+    "bfe.u64 W, W, #, R;",
+    "bfe.s32 R, R, #, #;",
+    "bfi.b32 R, R, R, R, R;",
+    "bfi.b64 W, W, W, R, #;",
+    "popc.b64 R, W;",
+    "clz.b32 R, R;",
+    "brev.b32 R, R;",
+    "brev.b64 W, W;",
+    "mov.b32 {%h0, %h1}, R;",
+    "mov.b32 R, {%h1, %h0};",
+    "mov.b64 {%h0, %h1, %h2, %h3}, W;",
+    "mov.b64 W, {%h0, %h2, %h1, %h3};",
+    "mov.b64 {F, R}, W;",
+    "mov.b64 W, {F, R};",
+    "cvt.f32.f16 F, %h#x1;",
+    "cvt.f32.bf16 F, %h#x1;",
+    "cvt.rn.f16.f32 %h#x1, F;",
+    "cvt.rn.bf16.f32 %h#x1, F;",
+    "cvt.rz.f16.f32 %h#x1, F;",
+    "cvt.rn.f16x2.f32 R, F, F;",
+    "cvt.rn.bf16x2.f32 R, F, F;",
+    "cvt.rn.relu.bf16x2.f32 R, F, F;",
     "div.s32 R, R, R;",
     "rem.u64 W, W, W;",
     "add.cc.u32 R, R, R;",
@@ -195,6 +226,7 @@ class Kernel {
         store("b64", "%w", 4, 2);
         store("b32", "%r", 8, 1);
         store("f32", "%f", 6, 1);
+        store("b16", "%h", 6, 1);
         out += fmt::format("selp.b32 %t, 1, 0, %p0; selp.b32 %c0, 2, 0, %p1; add.s32 %t, %t, %c0; "
                            "st.global.b32 [%out+{}], %t;\n",
                            at * 4);
@@ -205,6 +237,7 @@ class Kernel {
 .reg .pred %p<4>, %q<4>;
 .reg .b32 %r<8>, %c<4>, %t, %i, %mine, %half, %common, %lane;
 .reg .f32 %f<6>;
+.reg .b16 %h<6>;
 .reg .b64 %w<4>, %x, %own, %out, %all;
 .reg .f64 %d<3>;
 .shared .align 16 .b8 memory[1024];
@@ -220,6 +253,7 @@ shr.u32 %half, %lane, 4; shl.b32 %half, %half, 6; add.s32 %half, %half, %common;
 ld.global.v4.b32 {{%r0, %r1, %r2, %r3}}, [%own]; ld.global.v4.b32 {{%r4, %r5, %r6, %r7}}, [%own+16];
 ld.global.v4.f32 {{%f0, %f1, %f2, %f3}}, [%own+32]; mov.f32 %f4, %f0; mov.b32 %f5, %r2;
 mov.b64 %w0, {{%r0, %r1}}; mov.b64 %w1, {{%r2, %r3}}; cvt.u64.u32 %w2, %i; mov.b64 %w3, 77;
+mov.b64 {{%h0, %h1, %h2, %h3}}, %w1; mov.b32 {{%h4, %h5}}, %r7;
 mov.b64 %d0, %w0; cvt.f64.f32 %d1, %f1; mov.f64 %d2, 0d3FF8000000000000;
 setp.lt.s32 %p0, %r0, %r1; setp.gt.f32 %p1, %f0, %f1; setp.lt.u32 %p2, %lane, 16; setp.eq.u32 %p3, %t, %t;
 {}
