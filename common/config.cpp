@@ -62,6 +62,13 @@ struct OnePath {
 };
 constexpr OnePath kHomes{"/home"};
 
+using Writable = Config::Containers::Writable;
+constexpr std::array<std::pair<std::string_view, Writable>, 3> kWritable{{
+    {"beside local_directories", Writable::kBesideLocal},
+    {"always", Writable::kAlways},
+    {"never", Writable::kNever},
+}};
+
 // clang-format off: one line per key
 constexpr std::tuple kKeys{
     Key{"log_level",                  Choice{log::kLevels}, log::Level::kInfo, [](auto &c) -> auto & { return c.log_level; }},
@@ -116,6 +123,7 @@ constexpr std::tuple kKeys{
     Key{"network.outside",            OutsideText{},        "everything",      [](auto &c) -> auto & { return c.network.outside; }},
     Key{"containers.enabled",         Boolean{},            true,              [](auto &c) -> auto & { return c.containers.enabled; }},
     Key{"containers.mounts",          AbsolutePaths{16},    kHomes,            [](auto &c) -> auto & { return c.containers.mounts; }},
+    Key{"containers.writable",        Choice{kWritable},    Writable::kBesideLocal, [](auto &c) -> auto & { return c.containers.writable; }},
     Key{"per_user.connections",       Integer{16, 4096},    1024,              [](auto &c) -> auto & { return c.per_user.connections; }},
     Key{"per_user.nodes",             kHeld,                256,               [](auto &c) -> auto & { return c.per_user.nodes; }},
     Key{"per_user.jobs",              kHeld,                64,                [](auto &c) -> auto & { return c.per_user.jobs; }},

@@ -68,4 +68,13 @@ Expected<void> check_workdir_option(std::string_view text) {
                    "expected " + std::string(kPlain) + ": a directory as it is named in the image", EINVAL);
 }
 
+Expected<void> check_root_option(std::string_view text) {
+    if (text == kRootWritable || text == kRootReadOnly)
+        return {};
+    return failure(
+        "accept --singularity-root", std::string(text),
+        fmt::format("expected {} or {}; without it, it is as the site says", kRootWritable, kRootReadOnly),
+        EINVAL);
+}
+
 } // namespace singularity::spank

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What --singularity-image, --singularity-mount and --singularity-workdir say. Whether there is what they
-// name is known on the node alone.
+// What --singularity-image, --singularity-mount, --singularity-workdir and --singularity-root say. Whether
+// there is what they name is known on the node alone.
 #pragma once
 
 #include "common/error.hpp"
@@ -24,5 +24,9 @@ inline constexpr std::size_t kMostMounts = 32;
 
 [[nodiscard]] Expected<void> check_image_option(std::string_view text);
 [[nodiscard]] Expected<void> check_workdir_option(std::string_view text);
+// --singularity-root, and as --container-writable and --container-readonly say it.
+inline constexpr std::string_view kRootWritable = "writable";
+inline constexpr std::string_view kRootReadOnly = "read-only";
+[[nodiscard]] Expected<void> check_root_option(std::string_view text);
 
 } // namespace singularity::spank

@@ -30,6 +30,7 @@ struct Given {
     std::optional<std::string> image;
     std::optional<std::string> mounts;
     std::optional<std::string> workdir;
+    std::optional<std::string> root;
     std::map<std::size_t, std::string> pyxis; // by their numbers in its table
     std::optional<bool> save_script;
     bool off = false;
@@ -57,7 +58,8 @@ std::string text_of(const char *argument) {
 Expected<void> add_image(const Given &options, Request &out) {
     if (!options.image) {
         for (const auto &[name, value] : {std::pair("accept --singularity-mount", &options.mounts),
-                                          std::pair("accept --singularity-workdir", &options.workdir)})
+                                          std::pair("accept --singularity-workdir", &options.workdir),
+                                          std::pair("accept --singularity-root", &options.root)})
             if (*value)
                 return failure(name, **value,
                                "it is about an image: add --singularity-image=DIR, or leave it out");
@@ -71,22 +73,28 @@ Expected<void> add_image(const Given &options, Request &out) {
     if (options.workdir)
         if (auto checked = check_workdir_option(*options.workdir); !checked)
             return checked;
+    if (options.root)
+        if (auto checked = check_root_option(*options.root); !checked)
+            return checked;
     out.image = *options.image;
     out.mounts = options.mounts.value_or("");
     out.workdir = options.workdir.value_or("");
+    out.root = options.root.value_or("");
     return {};
 }
 
 // What pyxis' options say becomes what ours say.
 Expected<Given> with_pyxis(const Given &options) {
     Given out = options;
-    ImageWords words{.image = options.image, .mounts = options.mounts, .workdir = options.workdir};
+    ImageWords words{
+        .image = options.image, .mounts = options.mounts, .workdir = options.workdir, .root = options.root};
     for (const auto &[number, argument] : options.pyxis)
         if (auto added = add_pyxis_option(number, argument, words); !added)
             return propagate(added);
     out.image = std::move(words.image);
     out.mounts = std::move(words.mounts);
     out.workdir = std::move(words.workdir);
+    out.root = std::move(words.root);
     return out;
 }
 
@@ -122,7 +130,7 @@ Expected<Request> request_of(const Given &options) {
     Request out{*range, std::chrono::floor<std::chrono::seconds>(elastic.checkpoint_every),
                 {},     options.save_script.value_or(elastic.save_scripts),
                 {},     {},
-                {}};
+                {},     {}};
     if (options.checkpoint_every) {
         auto every = parse_checkpoint_every(*options.checkpoint_every, elastic.checkpoint_every_least);
         if (!every)
@@ -176,6 +184,10 @@ int on_workdir(int /*value*/, const char *argument, int /*remote*/) {
     return on_option([&](Given &options) { options.workdir = text_of(argument); });
 }
 
+int on_root(int /*value*/, const char *argument, int /*remote*/) {
+    return on_option([&](Given &options) { options.root = text_of(argument); });
+}
+
 int on_pyxis(int value, const char *argument, int /*remote*/) {
     return on_option(
         [&](Given &options) { options.pyxis[static_cast<std::size_t>(value)] = text_of(argument); });
@@ -222,6 +234,9 @@ constexpr OptionRow kOptions[] = {
      on_mount},
     {"singularity-workdir", "DIR", 1,
      "[singularity] the working directory in the image; without it the one that Slurm gives", on_workdir},
+    {"singularity-root", "writable or read-only", 1,
+     "[singularity] whether programs may write to the root that is an image; without it as the site says",
+     on_root},
     {"singularity-save-script", nullptr, 0,
      "[singularity] save an elastic job's batch script itself, with all that it has started, and go on in "
      "its "
@@ -263,7 +278,8 @@ Expected<void> resolve_options() {
     if (options.off) {
         for (const auto &[name, value] :
              {std::pair("singularity-image", &options.image), std::pair("singularity-mount", &options.mounts),
-              std::pair("singularity-workdir", &options.workdir)})
+              std::pair("singularity-workdir", &options.workdir),
+              std::pair("singularity-root", &options.root)})
             if (*value && is_at_submission() && !is_of_job(name, **value))
                 return failure(fmt::format("accept --{}", name), **value, kNothingInAnImage, EINVAL);
         for (const auto &[number, value] : options.pyxis)
@@ -283,7 +299,8 @@ Expected<void> resolve_options() {
                            "only elastic jobs are saved; add --singularity-elastic, or leave it out");
     for (const auto &[name, value] : {std::pair("accept --singularity-image", &options.image),
                                       std::pair("accept --singularity-mount", &options.mounts),
-                                      std::pair("accept --singularity-workdir", &options.workdir)})
+                                      std::pair("accept --singularity-workdir", &options.workdir),
+                                      std::pair("accept --singularity-root", &options.root)})
         if (*value && !options.elastic)
             return failure(name, **value,
                            "only elastic jobs run in images; add --singularity-elastic, or leave it out");

@@ -20,6 +20,7 @@ struct Request {
     std::string image;
     std::string mounts;
     std::string workdir;
+    std::string root;
 };
 
 // With Slurm, in any context; an spank_err_t.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "pyxis_options.hpp"
 
+#include "image_options.hpp"
+
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -11,7 +13,13 @@ namespace singularity::spank {
 
 namespace {
 
-enum PyxisNumber : std::uint8_t { kContainerImage, kContainerMounts, kContainerWorkdir };
+enum PyxisNumber : std::uint8_t {
+    kContainerImage,
+    kContainerMounts,
+    kContainerWorkdir,
+    kContainerWritable,
+    kContainerReadOnly
+};
 
 constexpr std::array kPyxis{
     PyxisOption{"container-image", "PATH",
@@ -20,12 +28,8 @@ constexpr std::array kPyxis{
     PyxisOption{"container-mounts", "SRC[:DST[:FLAGS]][,...]",
                 "[pyxis] as --singularity-mount; without DST at the same place; FLAGS: ro or rw", nullptr},
     PyxisOption{"container-workdir", "PATH", "[pyxis] as --singularity-workdir", nullptr},
-    PyxisOption{"container-writable", nullptr,
-                "[pyxis] taken, and changes nothing: whether programs may write to the root is the site's",
-                nullptr},
-    PyxisOption{"container-readonly", nullptr,
-                "[pyxis] taken, and changes nothing: what programs write to the root is lost with the step",
-                nullptr},
+    PyxisOption{"container-writable", nullptr, "[pyxis] as --singularity-root=writable", nullptr},
+    PyxisOption{"container-readonly", nullptr, "[pyxis] as --singularity-root=read-only", nullptr},
     PyxisOption{"container-mount-home", nullptr,
                 "[pyxis] taken, and changes nothing: homes are shown in images where the site says so",
                 nullptr},
@@ -44,9 +48,10 @@ constexpr std::array kPyxis{
     PyxisOption{"no-container-mount-home", nullptr, "[pyxis] refused",
                 "the site decides which directories of the host are in images (containers.mounts in "
                 "singularity.yaml): leave it out; PYTHONNOUSERSITE=1 keeps Python from packages in the home"},
-    PyxisOption{"container-remap-root", nullptr, "[pyxis] refused",
-                "users are themselves in images, and nobody is root: leave it out; with local_directories in "
-                "singularity.yaml they may write to the root all the same"},
+    PyxisOption{
+        "container-remap-root", nullptr, "[pyxis] refused",
+        "users are themselves in images, and nobody is root: leave it out; with containers.writable in "
+        "singularity.yaml they may write to the root all the same"},
     PyxisOption{"container-entrypoint", nullptr, "[pyxis] refused",
                 "the entry point of an image is not run here: leave it out, and name its program before "
                 "yours"},
@@ -54,7 +59,7 @@ constexpr std::array kPyxis{
                 "what an image says of the environment takes the place of the job's variables: leave it out, "
                 "and set what you need in the step (env NAME=VALUE program)"},
 };
-static_assert(kPyxis[kContainerWorkdir].name == std::string_view("container-workdir"));
+static_assert(kPyxis[kContainerReadOnly].name == std::string_view("container-readonly"));
 
 std::unexpected<Error> refuse(const PyxisOption &option, std::string_view argument, std::string why) {
     return failure(fmt::format("accept --{}", option.name), std::string(argument), std::move(why), EINVAL);
@@ -107,8 +112,8 @@ Expected<void> add_pyxis_option(std::size_t number, std::string_view argument, I
     const auto once = [&](std::optional<std::string> &where, std::string text) -> Expected<void> {
         if (where)
             return refuse(option, argument,
-                          fmt::format("{} is given for the same already, by the option of this project's own "
-                                      "name: leave one of them out",
+                          fmt::format("{} is given for the same already, by another option: leave one of "
+                                      "them out",
                                       *where));
         where = std::move(text);
         return {};
@@ -123,6 +128,8 @@ Expected<void> add_pyxis_option(std::size_t number, std::string_view argument, I
     }
     if (number == kContainerWorkdir)
         return once(out.workdir, std::string(argument));
+    if (number == kContainerWritable || number == kContainerReadOnly)
+        return once(out.root, std::string(number == kContainerWritable ? kRootWritable : kRootReadOnly));
     if (number == kContainerMounts) {
         auto mounts = mounts_of(argument);
         if (!mounts)

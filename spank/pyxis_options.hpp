@@ -22,11 +22,12 @@ struct PyxisOption {
 };
 [[nodiscard]] std::span<const PyxisOption> pyxis_options();
 
-// As --singularity-image, --singularity-mount and --singularity-workdir would say it.
+// As --singularity-image, --singularity-mount, --singularity-workdir and --singularity-root would say it.
 struct ImageWords {
     std::optional<std::string> image;
     std::optional<std::string> mounts;
     std::optional<std::string> workdir;
+    std::optional<std::string> root;
 };
 // Adds what an option says; argument: of the option of that number, empty if it has none.
 [[nodiscard]] Expected<void> add_pyxis_option(std::size_t number, std::string_view argument, ImageWords &out);

@@ -334,7 +334,8 @@ int task_init(spank_t spank) noexcept {
             return set;
         for (const auto &[name, value] : {std::pair(task::kImageVariable, &request->image),
                                           std::pair(task::kMountsVariable, &request->mounts),
-                                          std::pair(task::kWorkdirVariable, &request->workdir)})
+                                          std::pair(task::kWorkdirVariable, &request->workdir),
+                                          std::pair(task::kRootVariable, &request->root)})
             if (value->empty()) // what is said by options, and not by the environment
                 static_cast<void>(spank_unsetenv(spank, name));
             else if (const int set = set_variable(spank, name, *value); set != ESPANK_SUCCESS)

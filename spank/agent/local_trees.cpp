@@ -82,15 +82,34 @@ Expected<void> LocalTrees::name(node::Spec &spec) {
     return {};
 }
 
+Expected<bool> LocalTrees::has_layer(const node::Image &image) const {
+    using Writable = Config::Containers::Writable;
+    if (!image.any() || image.root_is(node::RootIs::read_only))
+        return false;
+    if (images_ == Writable::kAlways || (images_ == Writable::kBesideLocal && !settings_.paths.empty()))
+        return true;
+    if (image.root_is(node::RootIs::writable))
+        return failure(
+            "write to the root of the image", quote(image.directory),
+            "the roots of images are read-only on this host (containers.writable in "
+            "singularity.yaml): leave out --singularity-root or --container-writable, and write to "
+            "/tmp, a home or a mount",
+            EROFS);
+    return false;
+}
+
 Expected<void> LocalTrees::give(node::Spec &spec) {
     spec.local.clear();
     spec.local_origin.clear();
-    if (settings_.paths.empty())
+    const auto layer = has_layer(spec.image);
+    if (!layer)
+        return std::unexpected(layer.error());
+    if (settings_.paths.empty() && !*layer)
         return {};
     spec.local_origin = fmt::format("{}-{}", spec.run, host_);
     for (const auto &path : settings_.paths)
         spec.local.push_back({.path = path, .source = {}});
-    if (spec.image.any())
+    if (*layer)
         spec.local.push_back({.path = std::string(node::LocalDirectory::kLayer), .source = {}});
     return name(spec);
 }

@@ -33,10 +33,12 @@ namespace singularity::agent {
 
 class LocalTrees {
   public:
-    LocalTrees(const Libraries &libraries, Config::LocalDirectories settings, std::string host)
-        : libraries_(&libraries), settings_(std::move(settings)), host_(std::move(host)) {}
+    LocalTrees(const Libraries &libraries, Config::LocalDirectories settings,
+               Config::Containers::Writable images, std::string host)
+        : libraries_(&libraries), settings_(std::move(settings)), images_(images), host_(std::move(host)) {}
 
-    // Those of a new node, if nodes have some. EAGAIN: what an earlier one has left is just being put away.
+    // Those of a new node, if nodes have some, and its layer over an image. EAGAIN: what an earlier one has
+    // left is just being put away.
     [[nodiscard]] Expected<void> give(node::Spec &spec);
     // Those of a node that had some when it was saved: at the same paths, and with nodes that had the same.
     [[nodiscard]] Expected<void> give_again(node::Spec &spec);
@@ -77,6 +79,7 @@ class LocalTrees {
     void take_errand();
     void on_look(const std::string &text);
     [[nodiscard]] Expected<void> name(node::Spec &spec);
+    [[nodiscard]] Expected<bool> has_layer(const node::Image &image) const;
     // Whether it is to go.
     [[nodiscard]] bool is_over(const std::string &name, Tree &tree);
     void ask(Tree &tree, const OwnedJob &job);
@@ -84,6 +87,7 @@ class LocalTrees {
 
     const Libraries *libraries_;
     Config::LocalDirectories settings_;
+    Config::Containers::Writable images_;
     std::string host_;
     std::map<std::string, Tree> trees_;
     std::optional<Deadline> look_ = Deadline::after(std::chrono::seconds(0));

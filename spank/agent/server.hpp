@@ -123,7 +123,8 @@ class Server : private NodeKeeper {
     };
     explicit Server(ServerOptions options)
         : options_(std::move(options)), slurm_watch_(options_.places.libraries, options_.elastic.look_every),
-          local_trees_(options_.places.libraries, options_.local, options_.host) {}
+          local_trees_(options_.places.libraries, options_.local, options_.containers.writable,
+                       options_.host) {}
 
     [[nodiscard]] Expected<void> prepare();
     void adopt_all();

@@ -114,8 +114,11 @@ Facts gather(const Where &where) {
     facts.stores =
         of_node([&] { return configured([&] { return look_at_stores(facts.configuration->store); }); });
     facts.staging = of_node([&] { return look_at_place(where.staging); });
-    facts.local = of_node(
-        [&] { return configured([&] { return look_at_local(facts.configuration->local_directories); }); });
+    facts.local = of_node([&] {
+        return configured([&] {
+            return look_at_local(facts.configuration->local_directories, facts.configuration->containers);
+        });
+    });
     facts.agent = of_node([&] { return look_at_agent(where.socket); });
     facts.agent_program = of_node([&] { return look_at_agent_program(where); });
     facts.libraries = of_node([&] { return look_at_libraries(where); });

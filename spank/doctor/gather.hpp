@@ -28,7 +28,8 @@ struct Where {
 [[nodiscard]] Fact<std::vector<FileFacts>> look_at_keys(const std::filesystem::path &slurm_conf);
 [[nodiscard]] Fact<PtraceScope> look_at_ptrace_scope();
 [[nodiscard]] Fact<ForImages> look_at_images(const Config::Containers &containers);
-[[nodiscard]] Fact<Place> look_at_local(const Config::LocalDirectories &local);
+[[nodiscard]] Fact<Place> look_at_local(const Config::LocalDirectories &local,
+                                        const Config::Containers &containers);
 [[nodiscard]] Fact<std::vector<Place>> look_at_stores(const Config::Store &stores);
 [[nodiscard]] Fact<Agent> look_at_agent(const std::filesystem::path &socket);
 [[nodiscard]] Fact<AgentProgram> look_at_agent_program(const Where &where);

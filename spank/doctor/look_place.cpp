@@ -58,8 +58,10 @@ Fact<Place> look_at_place(const std::filesystem::path &directory) {
     return out;
 }
 
-Fact<Place> look_at_local(const Config::LocalDirectories &local) {
-    if (local.paths.empty())
+Fact<Place> look_at_local(const Config::LocalDirectories &local, const Config::Containers &containers) {
+    const bool has_layers =
+        containers.enabled && containers.writable == Config::Containers::Writable::kAlways;
+    if (local.paths.empty() && !has_layers)
         return not_seen(Unseen::kUnused, "local_directories.paths in singularity.yaml names none");
     return look_at_place(local.base);
 }

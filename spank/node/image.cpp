@@ -257,6 +257,8 @@ Expected<void> check_image(const Image &image) {
     if (!is_line(image.account) || image.groups.size() > kGroupLines ||
         !std::ranges::all_of(image.groups, is_line))
         return refuse("its user's account is no line of passwd(5)");
+    if (image.root > static_cast<std::uint32_t>(RootIs::read_only))
+        return refuse(fmt::format("its root is {}, and no such kind is known", image.root));
     if (image.mounts.size() > kImageMountLimit)
         return refuse(fmt::format("{} mounts; at most {}", image.mounts.size(), kImageMountLimit));
     for (const auto &one : image.mounts) {

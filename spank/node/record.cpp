@@ -165,8 +165,8 @@ Expected<void> check_spec(const Spec &spec) {
     for (const auto &one : spec.local)
         if (!one.path.starts_with('/') || !one.source.starts_with('/'))
             return refuse(fmt::format("its local directory {} is no absolute path", quote(one.path)));
-        else if (one.is_layer() && (!spec.image.any() || &one != &spec.local.back() || spec.local.size() < 2))
-            return refuse("only an image has a writable layer, beside local directories");
+        else if (one.is_layer() && (!spec.image.any() || &one != &spec.local.back()))
+            return refuse("only an image has a writable layer, after all local directories");
     if (auto checked = check_image(spec); !checked)
         return checked;
     for (const auto &entry : spec.environment)

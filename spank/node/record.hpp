@@ -46,15 +46,19 @@ struct ImageMount {
     bool operator==(const ImageMount &) const = default;
     static void fields(auto &self, auto &visit) { visit(self.source, self.target, self.read_only); }
 };
+// Whether a node's programs write to the root that is an image; a number in packets.
+enum class RootIs : std::uint8_t { as_site_says, writable, read_only };
 // What is the root of a node instead of the host's.
 struct Image {
     std::string directory; // on the host, as the user finds it; empty: there is none
     std::vector<ImageMount> mounts;
     std::string account;             // the user's line of passwd(5)
     std::vector<std::string> groups; // lines of group(5), which the image may not have
+    std::uint32_t root = 0;          // a RootIs
     static void fields(auto &self, auto &visit) {
-        visit(self.directory, self.mounts, self.account, self.groups);
+        visit(self.directory, self.mounts, self.account, self.groups, self.root);
     }
+    [[nodiscard]] bool root_is(RootIs what) const { return root == static_cast<std::uint32_t>(what); }
     [[nodiscard]] bool any() const { return !directory.empty(); }
 };
 

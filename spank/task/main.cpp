@@ -89,7 +89,8 @@ int run(int argc, char **argv) {
     unsetenv(task::kPlacesVariable);
     unsetenv(task::kEveryVariable);
     unsetenv(task::kStoreVariable);
-    for (const char *name : {task::kImageVariable, task::kMountsVariable, task::kWorkdirVariable})
+    for (const char *name :
+         {task::kImageVariable, task::kMountsVariable, task::kWorkdirVariable, task::kRootVariable})
         unsetenv(name);
     unsetenv(task::kOfScriptVariable);
     unsetenv(task::kGoesOnVariable);

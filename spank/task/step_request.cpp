@@ -177,6 +177,12 @@ Expected<void> add_image(StepRequest &out, const std::vector<std::string> &envir
     }
     if (const auto directory_in_it = value_of(environment, kWorkdirVariable))
         out.join.program.directory = *directory_in_it;
+    if (const auto root = value_of(environment, kRootVariable)) {
+        if (auto checked = spank::check_root_option(*root); !checked)
+            return checked;
+        out.join.image.root = static_cast<std::uint32_t>(
+            *root == spank::kRootWritable ? node::RootIs::writable : node::RootIs::read_only);
+    }
     return {};
 }
 

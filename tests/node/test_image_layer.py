@@ -7,8 +7,10 @@ import tempfile
 
 import images
 import pytest
-from test_images import node_of, said
+from test_images import node_of, refused, said
 from virtualnode import ALICE, Agent, wait_for
+
+WRITABLE, READ_ONLY = 1, 2  # RootIs of spank/node/record.hpp
 
 
 @pytest.fixture(scope="module", name="place")
@@ -51,6 +53,34 @@ def test_programs_write_to_the_root(layered, place, kind):
     with open(f"{place}/small/etc/release", encoding="ascii") as file:
         assert file.read() == "a small root\n"
     wait_for(lambda: not os.path.exists(base) or not [name for name in os.listdir(base) if name != ".lock"], "what was written to be gone")
+
+
+@pytest.mark.parametrize("paths", ["", "  paths: /var/tmp\n"])
+@pytest.mark.parametrize("writable, wanted, is_writable", [
+    ("always", 0, True), ("always", READ_ONLY, False), ("always", WRITABLE, True),
+    ("never", 0, False), ("never", READ_ONLY, False), ("never", WRITABLE, None),
+    ("beside local_directories", 0, "paths"), ("beside local_directories", READ_ONLY, False), ("beside local_directories", WRITABLE, "paths or refused"),
+])
+def test_whether_the_root_is_writable(place, paths, writable, wanted, is_writable):
+    """By what the site says, and what the user wants of it; with local directories and without."""
+    if isinstance(is_writable, str):
+        is_writable = True if paths else None if "refused" in is_writable else False
+    base = f"{place}/other"
+    os.makedirs(base, 0o700)
+    own = Agent(settings=f'agents:\n  run_without_slurm: true\nlocal_directories:\n  base: {base}\n{paths}containers:\n  writable: {writable}\n')
+    try:
+        if is_writable is None:
+            why = refused(own, f"{place}/small", root=wanted)
+            assert "the roots of images are read-only on this host (containers.writable in singularity.yaml)" in why, why
+        else:
+            with node_of(own, f"{place}/small", root=wanted) as node:
+                shown = said(node, "echo one > /etc/new 2>&1; cat /etc/new 2>&1 || true; echo two > /tmp/two; echo three > /var/tmp/three")
+                assert shown.splitlines()[-1] == "one" if is_writable else "Read-only file system" in shown, shown
+            wait_for(lambda: not [name for name in os.listdir(base) if name != ".lock"], "what was written to be gone")
+        assert "3, and no such kind" in refused(own, f"{place}/small", root=3)
+    finally:
+        own.close()
+        shutil.rmtree(base)
 
 
 @pytest.mark.parametrize("kind", ["steered", "steered.sqsh"])

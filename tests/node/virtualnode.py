@@ -80,14 +80,14 @@ def numbers(values):
 
 def spec(name="", hostname="", address="", uid=0, gid=0, groups=(), sockets=(), environment=(), tied=False,
          devices=0, backend="", every=0, job="", neighbours=(), commands=(), stand_in="", run=0, local=(), local_origin="",
-         image="", mounts=(), account="", account_groups=(), shown=()):
+         image="", mounts=(), account="", account_groups=(), root=0, shown=()):
     return (text(name) + text(hostname) + text(address) + struct.pack("=II", uid, gid) + numbers(groups) + texts(sockets)
             + texts(environment) + struct.pack("=?I", tied, devices) + text(backend) + struct.pack("=I", every) + text(job)
             + struct.pack("=I", len(neighbours)) + b"".join(text(name) + text(where) for name, where in neighbours)
             + texts(commands) + text(stand_in) + struct.pack("=II", run, len(local)) + b"".join(text(path) + text(source) for path, source in local)
             + text(local_origin) + text(image) + struct.pack("=I", len(mounts))
             + b"".join(text(source) + text(target) + struct.pack("=?", read_only) for source, target, read_only in mounts)
-            + text(account) + texts(account_groups) + texts(shown))
+            + text(account) + texts(account_groups) + struct.pack("=I", root) + texts(shown))
 
 
 def task(arguments, environment=("PATH=/usr/bin:/bin",), directory="/", limits=(), mask=0o22, stdio=GIVEN, rows=24, columns=80, cpus=b""):
@@ -216,7 +216,8 @@ class Connection:
             _ = [[fields.text() for _ in range(fields.take("I"))], fields.text(), fields.take("I")]  # commands, stand-in, run
             _ = [[(fields.text(), fields.text()) for _ in range(fields.take("I"))], fields.text()]  # local directories and their origin
             _ = [fields.text(), [(fields.text(), fields.text(), fields.take("?")) for _ in range(fields.take("I"))], fields.text()]  # image, account
-            _ = [[fields.text() for _ in range(fields.take("I"))] for _ in ("groups", "shown")]
+            _ = [[fields.text() for _ in range(fields.take("I"))], fields.take("I")]  # groups, root
+            _ = [fields.text() for _ in range(fields.take("I"))]  # shown
             _ = [fields.take("iQQQ"), fields.take("q")]  # init, made
             _ = [(fields.text(), fields.take("II")) for _ in range(fields.take("I"))]  # given
             _ = [fields.list("iQQQ"), fields.text(), fields.text(), fields.take("?")]  # proxies, checkpoint, periodic, in doubt

@@ -106,6 +106,9 @@ def test_options_of_pyxis(cluster):
     shown = cluster.controller.run(["srun", ELASTIC, "--mem=1000", *options, "sh", "-c", "pwd; cat /etc/release /mnt/file /opt/file /shared/data/file; echo new > /etc/release"],
                                    user="alice")
     assert shown.stdout == "/usr\na small root\ndata\ndata\ndata\n"
+    shown = cluster.controller.run(["srun", ELASTIC, "--mem=1000", f"--container-image={IMAGE}.sqsh", "--container-readonly", "sh", "-c", "echo new > /etc/release"],
+                                   user="alice", check=False)
+    assert shown.returncode != 0 and "Read-only file system" in shown.stderr, shown.stderr
     text = script("[ -e /etc/release ] || echo outside", "srun sh -c 'pwd; cat /etc/release'", f"srun --container-image={IMAGE} --container-workdir=/ pwd",
                   "srun --singularity-off sh -c '[ -e /etc/release ] || echo outside'")
     head, rest = text.split("\n", maxsplit=1)
@@ -120,6 +123,7 @@ def test_options_of_pyxis(cluster):
     ([f"--container-image={IMAGE}", "--container-mounts=/shared:/mnt:x"], "cannot accept --container-mounts /shared:/mnt:x: expected SRC, SRC:DST"),
     ([f"--container-image={IMAGE}", "--container-name=mine"], "cannot accept --container-name mine: each step has its own layer"),
     ([f"--container-image={IMAGE}", "--container-remap-root"], "nobody is root"),
+    ([f"--container-image={IMAGE}", "--container-writable", "--container-readonly"], "is given for the same already"),
     (["--container-mounts=/shared:/mnt"], "it is about an image"),
     ([f"--container-image={IMAGE}", "--singularity-off"], "--singularity-off leaves no elastic step that could be in an image"),
 ])
@@ -168,6 +172,7 @@ def test_programs_and_commands(cluster):
     ([f"--singularity-image={IMAGE}", "--singularity-workdir=work"], "cannot accept --singularity-workdir work"),
     ([f"--singularity-image={IMAGE}", "--singularity-mount=/shared:/mnt,/home:/mnt"], "something else is to be mounted at /mnt already"),
     (["--singularity-mount=/shared:/mnt"], "add --singularity-image=DIR"),
+    ([f"--singularity-image={IMAGE}", "--singularity-root=ro"], "cannot accept --singularity-root ro: expected writable or read-only"),
 ])
 def test_refused_at_submission(cluster, options, words):
     for command in (["srun", "true"], ["sbatch", "--wrap=true"]):

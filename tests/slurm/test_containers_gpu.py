@@ -51,21 +51,27 @@ call(cuda, "cuMemAlloc_v2", by(memory), 4 * 32)
 call(cuda, "cuMemsetD32_v2", memory, 0, 32)
 print("glibc", platform.libc_ver()[1], "devices", count.value, devices.value, flush=True)
 values, number = (ctypes.c_int * 32)(), 0
+os.makedirs("/opt/cache")  # in the image
+kept = open("/opt/cache/count", "w+")
 while not os.path.exists("/shared/end"):
     call(cuda, "cuMemcpyDtoH_v2", values, memory, 4 * 32)
     assert list(values) == [number * (lane + 1) for lane in range(32)], (number, list(values))
     print("rank 0", values[0], flush=True)
+    print(number, file=kept, flush=True)
     number += 1
     call(cuda, "cuLaunchKernel", function, 1, 1, 1, 32, 1, 1, 0, None, (ctypes.c_void_p * 1)(ctypes.addressof(memory)), None)
     time.sleep(0.05)
-print("end of", number, flush=True)
+kept.seek(0)
+print("end of", number, "kept", len(kept.read().split()), flush=True)
 """
 
 
 @pytest.fixture(scope="module")
 def cluster(release):
-    shown = "containers:\n  mounts: /home:/shared\n"
+    shown = "containers:\n  mounts: /home:/shared\n  writable: always\n"  # without local directories
     with elastic_up(release, SOON + shown, nodes=2, conf=TIME_TO_SAVE) as made:
+        for host in made.nodes:  # what is written to roots is in memory, since a host of this cluster is an overlay
+            host.run("mkdir -p /var/spool/singularity/local && mount -t tmpfs -o mode=700,size=512m local /var/spool/singularity/local")
         user = int(made.controller.run(["id", "-u", "alice"]).stdout)
         for image, fill in ((PYTHON, python_image), (TRAINING, training_image)):
             top = os.path.join(made.directory, *image.split("/"))
@@ -129,7 +135,7 @@ def check_count(cluster, job):
     text = output(cluster, job)
     numbers = counted(cluster, job)[0]
     assert numbers == list(range(len(numbers))), text
-    assert f"end of {len(numbers)}\n" in text, text
+    assert f"end of {len(numbers)} kept {len(numbers)}\n" in text, text
     assert " devices 2 2\n" in text, text
     if images.debian12():
         assert "glibc 2.36 " in text, text
@@ -148,6 +154,8 @@ def test_programs_of_others(cluster, kind):
     cluster.controller.run(["touch", "/shared/end"])
     cluster.wait_job(job, seconds=PATIENCE)
     check_count(cluster, job)
+    for host in cluster.nodes:
+        wait_for(lambda host=host: host.run(["ls", "/var/spool/singularity/local"]).stdout == "", PATIENCE, "what it has written to be gone")
 
 
 @pytest.mark.parametrize("kind", ["", ".sqsh"])

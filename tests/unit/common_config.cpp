@@ -126,6 +126,8 @@ std::vector<Bad> bad_inputs() {
          {"none of them above local_directories.base (/scratch/.jobs)", "found /scratch"}},
         {"containers:\n  mounts: /home:/home/a\n",
          {"c.yaml:2: containers.mounts: expected directories without //", "in another, found /home/a"}},
+        {"containers:\n  writable: true\n",
+         {"c.yaml:2: containers.writable", "one of beside local_directories, always, never"}},
         {"containers:\n  mounts: /\n", {"c.yaml:2: containers.mounts", "found /"}},
         {"containers:\n  mounts: /a/../b\n", {"c.yaml:2: containers.mounts", "found /a/../b"}},
         {"elastic:\n  min_gpus: 8\n  max_gpus: 4\n",
@@ -323,7 +325,10 @@ void defaults_are_those_documented(void ** /*state*/) {
                                                  .nccl = "",
                                                  .run_without_slurm = false}));
     assert_true(config.network == Config::Network{.outside = "everything"});
-    assert_true((config.containers == Config::Containers{.enabled = true, .mounts = {"/home"}}));
+    assert_true(
+        (config.containers == Config::Containers{.enabled = true,
+                                                 .mounts = {"/home"},
+                                                 .writable = Config::Containers::Writable::kBesideLocal}));
     assert_true((config.per_user == Config::PerUser{.connections = 1024,
                                                     .nodes = 256,
                                                     .jobs = 64,
@@ -363,7 +368,7 @@ void every_key_can_be_set(void ** /*state*/) {
              "agents: {address: 10.0.0.1, port: 1, vxlan_port: 65535, patience: 2s, munge_socket: /m, "
              "metrics: /p, nccl: /n, run_without_slurm: true}\n"
              "network: {outside: \"10.0.0.0/8, 192.0.2.7:443\"}\n"
-             "containers: {enabled: false, mounts: \"/home:/scratch\"}\n"
+             "containers: {enabled: false, mounts: \"/home:/scratch\", writable: never}\n"
              "per_user: {connections: 16, nodes: 1, jobs: 2, scripts: 3, restores: 4, program_mib: 8, "
              "output_mib: 9}\n");
     Config expected;
@@ -403,7 +408,8 @@ void every_key_can_be_set(void ** /*state*/) {
                        .nccl = "/n",
                        .run_without_slurm = true};
     expected.network = {.outside = "10.0.0.0/8, 192.0.2.7:443"};
-    expected.containers = {.enabled = false, .mounts = {"/home", "/scratch"}};
+    expected.containers = {
+        .enabled = false, .mounts = {"/home", "/scratch"}, .writable = Config::Containers::Writable::kNever};
     expected.per_user = {.connections = 16,
                          .nodes = 1,
                          .jobs = 2,

@@ -14,6 +14,7 @@ namespace {
 
 using singularity::spank::add_pyxis_option;
 using singularity::spank::check_image_option;
+using singularity::spank::check_root_option;
 using singularity::spank::check_workdir_option;
 using singularity::spank::ImageWords;
 using singularity::spank::parse_image_mounts;
@@ -78,6 +79,10 @@ void takes_plain_paths(void ** /*state*/) {
     const auto relative = check_workdir_option("work");
     assert_false(relative.has_value());
     expect_contains(relative.error().message(), "accept --singularity-workdir work");
+    assert_true(check_root_option("writable").has_value() && check_root_option("read-only").has_value());
+    const auto wrong = check_root_option("ro");
+    assert_false(wrong.has_value());
+    expect_contains(wrong.error().message(), "accept --singularity-root ro: expected writable or read-only");
 }
 
 std::size_t number_of(std::string_view name) {
@@ -95,13 +100,17 @@ void takes_options_of_pyxis(void ** /*state*/) {
     words.mounts = "/x:/y:ro";
     for (const auto &[name, argument] :
          {std::pair("container-image", "/shared/one.sqsh"), std::pair("container-workdir", "/work"),
-          std::pair("container-mounts", "/a,/b:/c,/d:/e:ro,/f:/g:rw"), std::pair("container-writable", ""),
-          std::pair("container-readonly", ""), std::pair("container-mount-home", "")})
+          std::pair("container-mounts", "/a,/b:/c,/d:/e:ro,/f:/g:rw"), std::pair("container-readonly", ""),
+          std::pair("container-mount-home", "")})
         if (const auto added = add_pyxis_option(number_of(name), argument, words); !added)
             fail(added.error().message());
     expect_equal(*words.image, "/shared/one.sqsh");
     expect_equal(*words.workdir, "/work");
     expect_equal(*words.mounts, "/x:/y:ro,/a:/a,/b:/c,/d:/e:ro,/f:/g");
+    expect_equal(*words.root, "read-only");
+    const auto both = add_pyxis_option(number_of("container-writable"), "", words);
+    assert_false(both.has_value());
+    expect_contains(both.error().message(), "read-only is given for the same already");
     const auto again = add_pyxis_option(number_of("container-image"), "/shared/two.sqsh", words);
     assert_false(again.has_value());
     expect_contains(again.error().message(), "/shared/one.sqsh is given for the same already");

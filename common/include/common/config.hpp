@@ -108,8 +108,11 @@ struct Config {
 
     // Steps whose root is a directory that their user names.
     struct Containers {
+        // Whether programs write to the root, in a layer in local_directories.base.
+        enum class Writable : std::uint8_t { kBesideLocal, kAlways, kNever };
         bool enabled{};
         std::vector<std::filesystem::path> mounts; // of the host, at the same places in every image
+        Writable writable{};
         bool operator==(const Containers &) const = default;
     } containers;
 

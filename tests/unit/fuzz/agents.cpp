@@ -102,7 +102,8 @@ node::Spec good_spec() {
     out.image = {.directory = "/home/alice/image",
                  .mounts = {{.source = "/data", .target = "/mnt/data", .read_only = true}},
                  .account = "alice:x:1000:1000::/home/alice:/bin/sh",
-                 .groups = {"alice:x:1000:"}};
+                 .groups = {"alice:x:1000:"},
+                 .root = 1};
     out.shown = {"/usr/lib/singularity", "/sys", "/home"};
     return out;
 }
