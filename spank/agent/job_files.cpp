@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "job_files.hpp"
 
+#include "adoption.hpp"
 #include "common/unique_fd.hpp"
 #include "node/packet.hpp"
 #include "node/record.hpp"
@@ -35,16 +36,10 @@ Expected<void> remove_job_directory(const std::filesystem::path &directory) {
     return {};
 }
 
-Expected<std::vector<std::string>> job_directories(const std::filesystem::path &place) {
+Expected<std::set<std::string>> job_directories(const std::filesystem::path &place) {
     if (mkdir(place.c_str(), 0700) != 0 && errno != EEXIST)
         return std::unexpected(errno_error("make the directory", place.native()));
-    std::vector<std::string> out;
-    std::error_code error;
-    for (const auto &entry : std::filesystem::directory_iterator(place, error))
-        out.push_back(entry.path().filename().native());
-    if (error)
-        return failure("look into", place.native(), error.message(), error.value());
-    return out;
+    return names_in(place);
 }
 
 Expected<void> write_record(const std::filesystem::path &directory,

@@ -6,8 +6,8 @@
 #include "peers/peer_messages.pb.h"
 
 #include <filesystem>
+#include <set>
 #include <string>
-#include <vector>
 
 namespace singularity::agent {
 
@@ -15,7 +15,7 @@ namespace singularity::agent {
 [[nodiscard]] Expected<void> make_job_directory(const std::filesystem::path &directory);
 [[nodiscard]] Expected<void> remove_job_directory(const std::filesystem::path &directory);
 // The names in a directory of such directories, which is made if it is missing.
-[[nodiscard]] Expected<std::vector<std::string>> job_directories(const std::filesystem::path &place);
+[[nodiscard]] Expected<std::set<std::string>> job_directories(const std::filesystem::path &place);
 
 [[nodiscard]] Expected<void> write_record(const std::filesystem::path &directory,
                                           const google::protobuf::MessageLite &record);

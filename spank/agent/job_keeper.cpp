@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "job_keeper.hpp"
 
+#include "adoption.hpp"
 #include "budget.hpp"
 #include "common/text.hpp"
 #include "job_files.hpp"
@@ -70,35 +71,56 @@ Expected<std::unique_ptr<JobKeeper>> JobKeeper::open(const JobKeeperOptions &opt
     return out;
 }
 
-void JobKeeper::adopt_all() {
-    const auto each = [](const std::filesystem::path &place, const auto &adopt) {
-        const auto names = job_directories(place);
-        if (!names)
-            return kLog.error("{}", names.error().message());
-        for (const auto &name : *names)
-            if (auto adopted = adopt(name); !adopted) {
-                kLog.error("{}; its files are removed", adopted.error().message());
-                if (auto removed = remove_job_directory(place / name); !removed)
-                    kLog.error("{}", removed.error().message());
+Expected<void> JobKeeper::look_for_earlier() {
+    for (const auto &[place, names] : {std::pair(&member_setting_.members, &waiting_members_),
+                                       std::pair(&job_setting_.jobs, &waiting_jobs_)}) {
+        auto found = job_directories(*place);
+        if (!found)
+            return propagate(found);
+        *names = std::move(*found);
+    }
+    return {};
+}
+
+std::vector<std::shared_ptr<Job>> JobKeeper::adopt_waiting() {
+    const auto each = [](std::set<std::string> &waiting, const std::filesystem::path &place,
+                         const auto &adopt) {
+        std::erase_if(waiting, [&](const std::string &name) {
+            const auto adopted = adopt(name);
+            if (adopted)
+                return true;
+            if (verdict_of(adopted.error()) == Verdict::waits) {
+                kLog.error("{}; its files are kept, and looked at again", adopted.error().message());
+                return false;
             }
+            kLog.error("{}; its files are removed", adopted.error().message());
+            if (auto removed = remove_job_directory(place / name); !removed)
+                kLog.error("{}", removed.error().message());
+            return true;
+        });
     };
-    each(member_setting_.members, [this](const std::string &name) -> Expected<void> {
+    each(waiting_members_, member_setting_.members, [this](const std::string &name) -> Expected<void> {
         auto member = Member::adopt(*nodes_, member_setting_, name);
         if (!member)
             return propagate(member);
         members_.emplace(name, std::move(*member));
         return {};
     });
-    each(job_setting_.jobs, [this](const std::string &name) -> Expected<void> {
+    std::vector<std::shared_ptr<Job>> out;
+    each(waiting_jobs_, job_setting_.jobs, [this, &out](const std::string &name) -> Expected<void> {
+        if (waiting_members_.contains(name)) // it would hear that there is none of it here
+            return failure("find", quote(name), "this host's part of it could not be looked at yet", EAGAIN);
         auto job = Job::adopt(*this, job_setting_, name);
         if (!job)
             return propagate(job);
         kLog.info("{}: found again, {}", name, words((*job)->record().state()));
-        jobs_.emplace(name, std::move(*job));
+        jobs_.emplace(name, *job);
+        out.push_back(std::move(*job));
         return {};
     });
-    for (const auto &[name, job] : std::map(jobs_))
+    for (const auto &job : out)
         job->begin();
+    return out;
 }
 
 std::uint32_t JobKeeper::free_number() const {
@@ -289,6 +311,9 @@ void JobKeeper::serve(const std::string &coordinator, wire::Envelope request,
     if (name.empty())
         return answer(fault(
             {"serve", "a request", "it is not known here: is the other agent of another release?", EPROTO}));
+    // Of what could not be looked at yet nothing can be said: as if there was no agent.
+    if (waiting_members_.contains(name))
+        return;
     auto found = members_.find(name);
     if (found != members_.end() && found->second->gone()) { // since the last round
         members_.erase(found);
@@ -349,7 +374,12 @@ void JobKeeper::save_steps(const wire::SaveSteps &request, const peers::Peers::A
         saved->set_here(job.is_here());
     };
     for (const auto number : request.numbers()) {
-        const auto job = find(job_name_of_step(request.uid(), fmt::format("{}.{}", request.job(), number)));
+        const auto name = job_name_of_step(request.uid(), fmt::format("{}.{}", request.job(), number));
+        if (waiting_jobs_.contains(name)) {
+            all(failure("find the step", quote(name), "it could not be looked at yet", EAGAIN));
+            continue;
+        }
+        const auto job = find(name);
         if (job && request.what() == wire::SaveSteps::SAVE) {
             job->save_with_script([add, number, job, all](const Expected<Job::Cut> &cut) {
                 if (cut && !cut->checkpoint.empty())

@@ -44,8 +44,15 @@ class JobKeeper : private HostAsker {
     JobKeeper &operator=(JobKeeper &&) = delete;
     ~JobKeeper() override = default;
 
-    // Those of an earlier agent; its nodes have been found.
-    void adopt_all();
+    // The names of those of an earlier agent.
+    [[nodiscard]] Expected<void> look_for_earlier();
+    // Finds them again, once their nodes have been. Who cannot be for the moment waits for the next call. The
+    // answer: the jobs that this call has found.
+    [[nodiscard]] std::vector<std::shared_ptr<Job>> adopt_waiting();
+    [[nodiscard]] std::size_t waiting() const { return waiting_members_.size() + waiting_jobs_.size(); }
+    [[nodiscard]] bool job_waits(const std::string &name) const {
+        return waiting_jobs_.contains(name) || waiting_members_.contains(name);
+    }
 
     struct Wish {
         RunJob request;
@@ -94,7 +101,9 @@ class JobKeeper : private HostAsker {
                   std::chrono::milliseconds patience,
                   std::function<void(const std::vector<Expected<peers::wire::Envelope>> &)> then);
     // Whether this host has a part of the job.
-    [[nodiscard]] bool is_member(const std::string &name) const { return members_.contains(name); }
+    [[nodiscard]] bool is_member(const std::string &name) const {
+        return members_.contains(name) || waiting_members_.contains(name);
+    }
     // Null if there is none.
     [[nodiscard]] std::shared_ptr<Job> find(const std::string &name) const;
     [[nodiscard]] const std::map<std::string, std::shared_ptr<Job>> &all() const { return jobs_; }
@@ -139,6 +148,8 @@ class JobKeeper : private HostAsker {
     std::unique_ptr<peers::Peers> peers_;
     std::map<std::string, std::shared_ptr<Job>> jobs_;
     std::map<std::string, std::shared_ptr<Member>> members_;
+    std::set<std::string> waiting_jobs_; // of an earlier agent, and not found again yet
+    std::set<std::string> waiting_members_;
     struct Parked {
         std::string coordinator;
         peers::wire::Envelope request;

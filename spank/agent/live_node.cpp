@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "live_node.hpp"
 
+#include "adoption.hpp"
 #include "log.hpp"
 #include "node/image_server.hpp"
 #include "task_error.hpp"
@@ -111,16 +112,20 @@ Expected<LiveNode> LiveNode::adopt(node::Room room, const Surroundings &surround
     if (!record)
         return propagate(record);
     auto proxies = Proxies::adopt(room, *record);
+    if (!proxies)
+        return propagate(proxies);
     auto pidfd = record->init.pid != 0
                      ? node::hold(record->init)
                      : Expected<UniqueFd>(failure("find", record->spec.name, "it was never made", ESRCH));
-    if (!pidfd && pidfd.error().code == ESRCH)
-        end_strays(room); // of a restore whose worker died with the agent
-    if (!pidfd && (pidfd.error().code != ESRCH || proxies.ended()))
+    if (!pidfd && pidfd.error().code == ESRCH) // of a restore whose worker died with the agent
+        if (auto ended = node::end_strays(room.run(), node::Room::kRunInNode);
+            !ended && verdict_of(ended.error()) != Verdict::gone)
+            return propagate(ended);
+    if (!pidfd && (pidfd.error().code != ESRCH || proxies->ended()))
         return propagate(pidfd);
     LiveNode out(std::move(room), std::move(*record), surroundings);
     if (!out.record_.proxies.empty())
-        out.proxies_ = std::move(proxies);
+        out.proxies_ = std::move(*proxies);
     if (!pidfd) { // its proxies are still to end
         out.finish();
         return out;
@@ -133,7 +138,10 @@ Expected<LiveNode> LiveNode::adopt(node::Room room, const Surroundings &surround
     }
     // A worker was at it, or still is.
     if (access(out.room_.mark().c_str(), F_OK) == 0) {
-        if (auto recovering = out.recover(); !recovering)
+        auto recovering = out.recover();
+        if (!recovering && verdict_of(recovering.error()) == Verdict::waits)
+            return propagate(recovering);
+        if (!recovering)
             out.work_failed(recovering.error(), true);
         return out;
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a node and its init say to each other, on a connection that can break at any time.
+#include "adoption.hpp"
 #include "common/unix_socket.hpp"
 #include "live_node.hpp"
 #include "log.hpp"
@@ -190,6 +191,9 @@ void LiveNode::open_log(std::uint32_t task, int lent) {
     auto opened = pipe ? TaskLog::open(room_.log(task), std::move(*pipe), keep, record_.spec.uid)
                        : Expected<TaskLog>(propagate(pipe));
     const auto found = tasks_.find(task);
+    // Its output waits in the pipe; with the next connection it is asked for again.
+    if (!opened && is_shortage(opened.error().code))
+        return drop_connection(opened.error());
     if (!opened) {
         kLog.error("{}; the output of {} waits", opened.error().message(),
                    task_name(record_.spec.name, task));

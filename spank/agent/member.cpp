@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "member.hpp"
 
+#include "adoption.hpp"
 #include "asker_for.hpp"
 #include "common/text.hpp"
 #include "job_files.hpp"
@@ -182,7 +183,12 @@ Expected<std::shared_ptr<Member>> Member::adopt(NodeKeeper &nodes, const MemberS
         return propagate(read);
     if (record.prepare().job() != job)
         return failure("find", quote(job), "its record is another's", EBADMSG);
+    for (const auto &one : record.connect().nodes())
+        if (nodes.node_waits(one.name()))
+            return failure("find", quote(job), "its virtual nodes could not be looked at yet", EAGAIN);
     auto network = NetworkClient::adopt(setting.members / job);
+    if (!network && is_shortage(network.error().code))
+        return propagate(network);
     // Without it the nodes are without a network, or gone: the coordinator hears of that.
     std::shared_ptr<Member> out(
         new Member(nodes, setting, network ? std::move(*network) : NetworkClient::none()));

@@ -55,6 +55,8 @@ class NodeKeeper {
     [[nodiscard]] virtual LiveNode *find_node(const std::string &name) = 0;
     // The same for who asks nothing of it: it has nothing to do because of that.
     [[nodiscard]] virtual LiveNode *look_at_node(const std::string &name) = 0;
+    // One of an earlier agent that could not be looked at yet.
+    [[nodiscard]] virtual bool node_waits(const std::string &name) const = 0;
     // What is here of a step of Slurm's; null: nothing, or not all of it yet.
     [[nodiscard]] virtual std::shared_ptr<Step> find_step(const StepKey &key) = 0;
     // The step of a job that an earlier agent has made: its wrappers come again.

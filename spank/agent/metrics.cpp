@@ -176,6 +176,9 @@ std::string metrics_text(const Counters &counters, Gauges gauges) {
     page.by_state("singularity_nodes", "Virtual nodes on this host.", gauges.nodes);
     page.by_state("singularity_jobs", "Jobs, steps of Slurm's among them, that this agent coordinates.",
                   gauges.jobs);
+    page.family("singularity_records_waiting", "gauge",
+                "Records of an earlier agent's nodes and jobs that could not be read yet. Each is kept.");
+    page.sample({}, gauges.waiting);
     page.outcomes("singularity_checkpoints_total", "committed",
                   "Checkpoints, by who wanted them and what became of them.", counters, kCheckpoints);
     page.times("singularity_checkpoint_duration_seconds",

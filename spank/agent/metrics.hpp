@@ -68,6 +68,7 @@ struct Gauges {
     std::time_t started = 0;
     std::map<std::string, std::uint64_t, std::less<>> nodes; // by state
     std::map<std::string, std::uint64_t, std::less<>> jobs;
+    std::uint64_t waiting = 0; // records of an earlier agent that could not be read yet
     std::vector<RunningJob> running;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "proxies.hpp"
 
+#include "adoption.hpp"
 #include "common/exec.hpp"
 #include "device_variables.hpp"
 #include "log.hpp"
@@ -215,6 +216,10 @@ std::string last_line(const std::filesystem::path &path) {
     return text.empty() ? "it has said nothing" : std::string(text.substr(text.rfind('\n') + 1));
 }
 
+void tell_lost(const Error &error) {
+    kLog.error("{}; what this device proxy writes to its log is lost", error.message());
+}
+
 } // namespace
 
 std::vector<std::string> device_environment(const Libraries &libraries, std::uint32_t devices) {
@@ -277,36 +282,44 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
         one.identity = *identity;
         one.ready = std::move(ready->reading);
         out.all_.push_back(std::move(one));
-        out.open_log(number);
+        if (auto opened = out.open_log(number); !opened)
+            tell_lost(opened.error());
     }
     out.go_ = std::move(go->writing);
     return out;
 }
 
-Proxies Proxies::adopt(const node::Room &room, const node::Record &record) {
+Expected<Proxies> Proxies::adopt(const node::Room &room, const node::Record &record) {
     Proxies out(room, record.spec.uid);
     for (std::uint32_t number = 0; number < record.proxies.size(); ++number) {
         One one{.identity = record.proxies[number], .pidfd = {}, .ready = {}, .log = {}, .told = false};
         auto pidfd = node::hold(one.identity);
         const bool lives = pidfd.has_value();
+        if (!lives && verdict_of(pidfd.error()) != Verdict::gone)
+            return propagate(pidfd);
         if (lives)
             one.pidfd = std::move(*pidfd);
         out.all_.push_back(std::move(one));
-        if (lives)
-            out.open_log(number);
+        if (!lives)
+            continue;
+        if (auto opened = out.open_log(number); !opened) {
+            if (is_shortage(opened.error().code))
+                return propagate(opened);
+            tell_lost(opened.error());
+        }
     }
     return out;
 }
 
-void Proxies::open_log(std::uint32_t number) {
+Expected<void> Proxies::open_log(std::uint32_t number) {
     auto pipe = open_file(room_.proxy_pipe(number), O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
     auto log =
         pipe ? TaskLog::open(room_.proxy_log(number), std::move(*pipe), TaskLog::Keep::newest_of_proxy, uid_)
              : Expected<TaskLog>(propagate(pipe));
-    if (log)
-        all_[number].log = std::move(*log);
-    else
-        kLog.error("{}; what this device proxy writes to its log is lost", log.error().message());
+    if (!log)
+        return propagate(log);
+    all_[number].log = std::move(*log);
+    return {};
 }
 
 void Proxies::take_output() {

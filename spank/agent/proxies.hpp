@@ -51,7 +51,7 @@ class Proxies {
     // they.
     [[nodiscard]] static Expected<Proxies> start(const ProxyPlan &plan);
     // Those of an earlier agent, by their record.
-    [[nodiscard]] static Proxies adopt(const node::Room &room, const node::Record &record);
+    [[nodiscard]] static Expected<Proxies> adopt(const node::Room &room, const node::Record &record);
 
     [[nodiscard]] std::vector<node::Identity> identities() const;
     [[nodiscard]] Expected<void> allow();
@@ -80,7 +80,7 @@ class Proxies {
     };
 
     Proxies(node::Room room, std::uint32_t uid) : room_(std::move(room)), uid_(uid) {}
-    void open_log(std::uint32_t number);
+    [[nodiscard]] Expected<void> open_log(std::uint32_t number);
 
     node::Room room_;
     std::uint32_t uid_;

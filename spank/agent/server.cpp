@@ -5,7 +5,6 @@
 #include "common/unix_socket.hpp"
 #include "local/notice.hpp"
 #include "log.hpp"
-#include "removal.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -30,7 +29,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kLockPatience = 10s;        // the agent before may be ending
-constexpr auto kTiePatience = 30s;         // for the owners of tied nodes to come again
 constexpr auto kAcceptPause = 100ms;       // when descriptors have run out
 constexpr std::size_t kClientLimit = 4096; // each with four descriptors at most, while its task is started
 constexpr int kBacklog = 128;
@@ -57,8 +55,9 @@ Expected<std::unique_ptr<Server>> Server::open(ServerOptions options) {
         server->next_metrics_ = Deadline::after(0s);
     if (auto prepared = server->prepare(); !prepared)
         return propagate(prepared);
-    server->adopt_all();
-    server->adopt_jobs();
+    if (auto looked = server->look_for_earlier(); !looked)
+        return propagate(looked);
+    server->adopt_waiting();
     return server;
 }
 
@@ -124,41 +123,6 @@ Expected<void> Server::prepare() {
     return open_jobs();
 }
 
-void Server::adopt_all() {
-    std::error_code error;
-    for (const auto &entry : std::filesystem::directory_iterator(options_.places.state, error)) {
-        const auto name = entry.path().filename().string();
-        const node::Room room(options_.places.state, name);
-        auto adopted = LiveNode::adopt(room, options_.places);
-        if (adopted) {
-            kLog.info("{}: found again", name);
-            Held held{.node = std::make_unique<LiveNode>(std::move(*adopted)),
-                      .tied_to = {},
-                      .tie_patience = {},
-                      .woken = true};
-            if (held.node->record().spec.tied)
-                held.tie_patience = Deadline::after(kTiePatience);
-            nodes_.emplace(name, std::move(held));
-            continue;
-        }
-        // Never got as far as a record, or its processes are gone. Anything else is not ours to judge.
-        if (adopted.error().code == ENOENT || adopted.error().code == ESRCH) {
-            kLog.warning("{}: nothing of it is left; its files are removed", name);
-            if (auto removed = room.remove(); !removed)
-                kLog.error("{}", removed.error().message());
-        } else {
-            kLog.error("{}", adopted.error().message());
-        }
-    }
-    if (error)
-        kLog.error("cannot look into {}: {}", options_.places.state.native(), error.message());
-    // Of nodes that have gone while there was no agent.
-    if (auto cleared = clear_staging(options_.places.staging,
-                                     [this](const std::string &name) { return nodes_.contains(name); });
-        !cleared)
-        kLog.error("{}", cleared.error().message());
-}
-
 int Server::poll_timeout() const {
     std::optional<Deadline> first = accept_again_;
     const auto consider = [&](const std::optional<Deadline> &deadline) {
@@ -172,6 +136,7 @@ int Server::poll_timeout() const {
         consider(held.node->next_deadline());
     }
     consider(next_metrics_);
+    consider(adopt_again_.at());
     consider(jobs_->next_deadline());
     consider(slurm_watch_.next_deadline());
     for (const auto &[name, tie] : job_ties_)
@@ -245,6 +210,8 @@ Expected<void> Server::serve() {
             if (std::exchange(held.woken, false) || (deadline && deadline->expired()))
                 held.node->handle();
         }
+        if (adopt_again_.at() && adopt_again_.at()->expired())
+            adopt_waiting();
         if (watched[1].revents != 0 || (accept_again_ && accept_again_->expired()))
             accept_clients();
         jobs_->handle();

@@ -3,6 +3,7 @@
 // LiveNode.
 #pragma once
 
+#include "adoption.hpp"
 #include "common/config.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
@@ -127,7 +128,16 @@ class Server : private NodeKeeper {
                        options_.host) {}
 
     [[nodiscard]] Expected<void> prepare();
-    void adopt_all();
+    // server_adopt.cpp. What an earlier agent has left, and this one could not look at yet.
+    [[nodiscard]] Expected<void> look_for_earlier();
+    void adopt_waiting();
+    // True: nothing more is to be done with its record.
+    [[nodiscard]] bool adopt_node(const std::string &name);
+    void adopt_jobs();
+    [[nodiscard]] std::size_t waiting() const { return waiting_nodes_.size() + jobs_->waiting(); }
+    [[nodiscard]] bool node_waits(const std::string &name) const override {
+        return waiting_nodes_.contains(name);
+    }
     [[nodiscard]] Expected<bool> take_signals() const; // false: the end
     void accept_clients();
     [[nodiscard]] std::optional<std::string> one_connection_more(uid_t uid, std::size_t has) const;
@@ -156,7 +166,6 @@ class Server : private NodeKeeper {
 
     // server_jobs.cpp
     [[nodiscard]] Expected<void> open_jobs();
-    void adopt_jobs();
     void make_node(node::Spec spec, std::string cgroups, ProxyShare share, std::optional<Meeting> meeting,
                    const Asker &asker) override;
     void restore_node(Restoring restoring, const Asker &asker) override;
@@ -262,6 +271,10 @@ class Server : private NodeKeeper {
     std::optional<Deadline> accept_again_;
     std::vector<std::shared_ptr<Client>> clients_;
     std::map<std::string, Held> nodes_;
+    std::set<std::string> waiting_nodes_; // of an earlier agent, and not found again yet
+    std::set<std::string> adopted_nodes_; // whose jobs may still wait
+    AdoptAgain adopt_again_;
+    std::optional<Deadline> adopt_before_others_; // nobody else is served until then
     std::vector<std::unique_ptr<Finding>> findings_;
     std::uint64_t last_name_ = 0;
     std::unique_ptr<JobKeeper> jobs_;

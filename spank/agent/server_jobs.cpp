@@ -19,8 +19,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kJobTiePatience = 30s; // for the owners of tied jobs to come again
-
 } // namespace
 
 Expected<void> Server::open_jobs() {
@@ -37,19 +35,6 @@ Expected<void> Server::open_jobs() {
         return propagate(opened);
     jobs_ = std::move(*opened);
     return {};
-}
-
-void Server::adopt_jobs() {
-    jobs_->adopt_all();
-    // Of a job whose record was lost nobody would ever ask.
-    for (auto &[name, held] : nodes_)
-        if (const auto &job = held.node->record().spec.job; !job.empty() && !jobs_->is_member(job)) {
-            kLog.warning("{}: nothing is known of its job, {}; it ends", name, job);
-            held.node->destroy(std::nullopt);
-        }
-    for (const auto &[name, job] : jobs_->all())
-        if (job->record().tied())
-            job_ties_[name] = {.owner = {}, .patience = Deadline::after(kJobTiePatience)};
 }
 
 void Server::make_node(node::Spec spec, std::string cgroups, ProxyShare share, std::optional<Meeting> meeting,
@@ -81,7 +66,11 @@ LiveNode *Server::find_node(const std::string &name) {
 
 std::shared_ptr<Job> Server::find_job(const Client &client, const std::string &name, const Asker &asker) {
     auto job = jobs_->find(name);
-    if (!job)
+    if (!job && jobs_->job_waits(name))
+        asker.refuse({"find the job", quote(name),
+                      "it could not be looked at yet since this host's agent was started: try again",
+                      EAGAIN});
+    else if (!job)
         asker.refuse({"find the job", quote(name), "this agent coordinates none of that name", ENOENT});
     else if (!client.sender.is_root() && client.sender.uid() != job->record().user().uid()) {
         asker.refuse({"use the job", quote(name), "it belongs to another user", EPERM});

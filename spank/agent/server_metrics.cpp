@@ -30,7 +30,12 @@ constexpr std::array kJobStates{wire::JobRecord::REACHING,   wire::JobRecord::PR
 } // namespace
 
 Gauges Server::gauges() const {
-    Gauges out{.version = SINGULARITY_VERSION, .started = started_, .nodes = {}, .jobs = {}, .running = {}};
+    Gauges out{.version = SINGULARITY_VERSION,
+               .started = started_,
+               .nodes = {},
+               .jobs = {},
+               .waiting = waiting(),
+               .running = {}};
     for (const auto state : kNodeStates)
         out.nodes.emplace(words(state), 0);
     for (const auto state : kJobStates)

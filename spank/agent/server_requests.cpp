@@ -18,6 +18,12 @@ namespace singularity::agent {
 
 Server::Held *Server::find(const Client &client, const std::string &name, const Asker &asker) {
     const auto found = nodes_.find(name);
+    if (waiting_nodes_.contains(name)) {
+        asker.refuse({"find the virtual node", quote(name),
+                      "it could not be looked at yet since this host's agent was started: try again",
+                      EAGAIN});
+        return nullptr;
+    }
     if (found == nodes_.end() || found->second.node->state() == LiveNode::State::gone) {
         asker.refuse({"find the virtual node", quote(name), "there is none of that name", ENOENT});
         return nullptr;
@@ -188,7 +194,7 @@ void Server::make_checked(node::Spec spec, std::string cgroups, ProxyShare share
         return asker.refuse(chosen.error());
     if (auto checked = node::check_spec(spec); !checked)
         return asker.refuse(checked.error());
-    if (nodes_.contains(spec.name))
+    if (nodes_.contains(spec.name) || waiting_nodes_.contains(spec.name))
         return asker.refuse({"make the virtual node", quote(spec.name), "there is one of that name", EEXIST});
     if (spec.devices != 0) {
         if (const auto proxyd = options_.places.libraries.proxyd(); access(proxyd.c_str(), X_OK) != 0)

@@ -54,6 +54,8 @@ SlurmWatch::Here Server::here_of_slurm() const {
 }
 
 bool Server::is_used(const std::string &local_tree) const {
+    if (waiting() != 0) // whose they are is not known
+        return true;
     for (const auto &[name, held] : nodes_)
         if (LocalTrees::tree_of(held.node->record().spec) == local_tree)
             return true;

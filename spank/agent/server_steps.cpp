@@ -119,6 +119,11 @@ void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, 
                               },
                           .asker = asker,
                           .waiter = {}};
+    // It comes again, as if there was no agent.
+    if (jobs_->job_waits(job_name_of_step(key.uid, key.step))) {
+        client->gone = true;
+        return;
+    }
     auto found = steps_.find(key);
     // Slurm begins a step again, or another job's of the same number, when all of the one before have ended:
     // who looks after the rest of that has it still.

@@ -4,6 +4,7 @@
 #include "common/proc.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <string_view>
@@ -22,8 +23,10 @@ namespace {
 Expected<std::uint64_t> start_time_of(pid_t pid) {
     const auto path = fmt::format("/proc/{}/stat", pid);
     auto text = proc::read(path);
-    if (!text)
+    if (!text && (text.error().code == ENOENT || text.error().code == ESRCH))
         return failure("read", path, "there is no such process", ESRCH);
+    if (!text) // of the process nothing is known
+        return propagate(text);
     constexpr std::size_t kStartTime = 22 - 3; // the third is the first
     const auto columns = proc::stat_columns(*text);
     std::uint64_t value = 0;
@@ -151,6 +154,8 @@ Expected<std::size_t> end_strays(const std::filesystem::path &source,
             continue;
         // Before it is looked at: the number may change hands afterwards.
         const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+        if (!pidfd && errno != ESRCH)
+            return std::unexpected(errno_error("hold process", std::to_string(pid)));
         const auto theirs = namespace_of(pid, "mnt");
         if (!pidfd || !theirs || *theirs == *ours || !has_at(pid, *wanted, mount_point))
             continue;

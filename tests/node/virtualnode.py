@@ -333,14 +333,19 @@ class Agent:
         self.mounts = self.own_mounts()
         self.links = self.own_links()
         self.process = None
+        self.descriptors = None  # as many as the test has
         self.start()
 
-    def start(self):
+    def begin(self):
+        limit = [] if self.descriptors is None else ["prlimit", f"--nofile={self.descriptors}"]
         with open(os.path.join(self.directory, "log"), "ab") as log:
             self.process = subprocess.Popen(
-                [program("singularityd"), "--socket", self.socket, "--state", self.state, "--staging", self.staging],
+                [*limit, program("singularityd"), "--socket", self.socket, "--state", self.state, "--staging", self.staging],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env=dict(os.environ, SINGULARITY_LIBDIR=BUILD, SINGULARITY_CONF=self.configuration) | self.environment)
+
+    def start(self):
+        self.begin()
         wait_for(self.serves, "the agent to serve")
 
     def serves(self):

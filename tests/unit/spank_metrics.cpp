@@ -36,6 +36,7 @@ Gauges some() {
             .started = 1700000000,
             .nodes = {{"running", 2}, {"saving", 0}},
             .jobs = {{"ended", 1}},
+            .waiting = 3,
             .running = {}};
 }
 
@@ -49,6 +50,7 @@ void nothing_has_happened(void ** /*state*/) {
                                                     "# TYPE singularity_nodes gauge\n"
                                                     "singularity_nodes{state=\"running\"} 2\n"
                                                     "singularity_nodes{state=\"saving\"} 0\n");
+    expect_contains(text, "\nsingularity_records_waiting 3\n");
     // Series that are there from the first moment on: rates are known from the first event on.
     for (const std::string_view line :
          {"singularity_checkpoints_total{kind=\"asked\",outcome=\"committed\"} 0\n",
