@@ -58,7 +58,7 @@ bool knows_small_float(const Instruction &instruction, const Op &op) {
            (is_small(to) || (is_small_pair(to) && op.o[2] != kAbsent && op.o[3] == kAbsent));
 }
 
-llvm::Value *Emitter::field(const Instruction &instruction, const std::vector<llvm::Value *> &in) {
+llvm::Value *Emitter::bit_field(const Instruction &instruction, const std::vector<llvm::Value *> &in) {
     const bool inserts = instruction.opcode == Opcode::bfi;
     llvm::Value *a = in[0];
     llvm::Type *type = a->getType();
@@ -132,7 +132,7 @@ llvm::Value *Emitter::bits(const Instruction &instruction, const std::vector<llv
         return build_.CreateUnaryIntrinsic(llvm::Intrinsic::bitreverse, in[0]);
     case Opcode::bfe:
     case Opcode::bfi:
-        return field(instruction, in);
+        return bit_field(instruction, in);
     case Opcode::prmt:
         return permuted(in);
     default: { // shf: in[1] is the upper word

@@ -92,7 +92,7 @@ class Emitter {
 
     // bits.cpp
     llvm::Value *bits(const ptx::Instruction &instruction, const std::vector<llvm::Value *> &in);
-    llvm::Value *field(const ptx::Instruction &instruction, const std::vector<llvm::Value *> &in);
+    llvm::Value *bit_field(const ptx::Instruction &instruction, const std::vector<llvm::Value *> &in);
     llvm::Value *permuted(const std::vector<llvm::Value *> &in);
     void tuple(const Step &step);
     llvm::Value *small_float(const ptx::Instruction &instruction, const std::vector<llvm::Value *> &in);
