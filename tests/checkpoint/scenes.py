@@ -184,7 +184,8 @@ class Scene:
         if not self.is_there():
             virtualnode.wait_for(lambda: not self.agent.leftovers(), f"nothing to be left: {self.agent.leftovers()}")
         staging = os.path.join(self.agent.staging, self.node)
-        assert not os.path.isdir(staging) or not os.listdir(staging), os.listdir(staging)
+        # A process of its own removes it.
+        virtualnode.wait_for(lambda: not os.path.isdir(staging) or not os.listdir(staging), f"{staging} to be empty")
         for pid in self.of_node():
             with contextlib.suppress(OSError):
                 with open(f"/proc/{pid}/maps", encoding="utf-8") as maps, open(f"/proc/{pid}/status", encoding="utf-8") as status:
