@@ -4,6 +4,7 @@
 
 #include "cmocka.hpp"
 #include "common/deadline.hpp"
+#include "need.hpp"
 #include "proxy/channel/client_end.hpp"
 #include "proxy/channel/server_end.hpp"
 
@@ -20,14 +21,6 @@
 namespace singularity::test {
 
 inline Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
-
-template <class T>
-T need(Expected<T> value, const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
-    if (!value)
-        fail(value.error().message(), file, line);
-    if constexpr (!std::is_void_v<T>)
-        return std::move(*value);
-}
 
 // Small, so that a test wraps and fills it quickly.
 inline channel::Geometry small_geometry() {

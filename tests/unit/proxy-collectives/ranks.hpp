@@ -5,6 +5,7 @@
 
 #include "cmocka.hpp"
 #include "device.hpp"
+#include "need.hpp"
 #include "proxy/collectives/engine.hpp"
 #include "proxy/collectives/rendezvous.hpp"
 
@@ -12,8 +13,6 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace singularity::test {
@@ -87,13 +86,5 @@ class Ranks {
 };
 
 [[nodiscard]] inline Deadline soon() { return Deadline::after(std::chrono::seconds(30)); }
-
-template <class T>
-T need(Expected<T> value, const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
-    if (!value)
-        fail(value.error().message(), file, line);
-    if constexpr (!std::is_void_v<T>)
-        return std::move(*value);
-}
 
 } // namespace singularity::test

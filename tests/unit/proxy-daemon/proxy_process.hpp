@@ -6,6 +6,7 @@
 #include "common/deadline.hpp"
 #include "driver_api/handles.hpp"
 #include "driver_api/messages.hpp"
+#include "need.hpp"
 #include "proxy/channel/client_end.hpp"
 #include "proxy/protocol/all.hpp"
 
@@ -23,14 +24,6 @@
 namespace singularity::test {
 
 inline Deadline soon() { return Deadline::after(std::chrono::seconds(20)); }
-
-template <class T>
-T need(Expected<T> value, const char *file = __builtin_FILE(), int line = __builtin_LINE()) {
-    if (!value)
-        fail(value.error().message(), file, line);
-    if constexpr (!std::is_void_v<T>)
-        return std::move(*value);
-}
 
 // A directory that goes with the object.
 class Scratch {
