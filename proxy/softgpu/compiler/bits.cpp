@@ -4,6 +4,8 @@
 // of no value then.
 #include "compiler/emitter.hpp"
 
+#include <algorithm>
+
 namespace singularity::softgpu::compiler {
 
 using ptx::Flag;
