@@ -53,7 +53,7 @@ Expected<void> Step::join(const JoinStep &request, Brought brought, Wrapper wrap
         request.devices != plan_.devices || request.store != plan_.store ||
         request.identity != plan_.identity || request.number != plan_.number ||
         request.checkpoint != plan_.checkpoint || request.image.directory != plan_.image.directory ||
-        request.image.mounts != plan_.image.mounts)
+        request.image.mounts != plan_.image.mounts || request.image.root != plan_.image.root)
         return refuse(
             "another of its tasks here says something else of its hosts, ranks, GPUs, image, store or job",
             EINVAL);
