@@ -357,32 +357,6 @@ void Member::make_nodes(const Answer &answer) {
     meeting_.reset(); // its proxies have it
 }
 
-// Nodes may be on hosts where Slurm has put other tasks than they have ranks.
-void Member::bind_tasks() {
-    if (!step_)
-        return;
-    std::vector<std::uint32_t> ranks;
-    for (const auto *const one : own_nodes())
-        ranks.insert(ranks.end(), one->ranks().begin(), one->ranks().end());
-    task_of_rank_ = pair_ranks(ranks, step_->tasks());
-    step_->bind(task_of_rank_);
-}
-
-// A proxy is where the rank is that its first device is for: the devices of a node are for its ranks in their
-// order, as many for each.
-ProxyShare Member::share_of(const wire::JobNode &one) const {
-    ProxyShare out{.count = one.proxies(), .first = one.first_device()};
-    if (!step_ || one.ranks().empty() || one.devices() == 0)
-        return out;
-    const auto ranks = static_cast<std::uint64_t>(one.ranks_size());
-    const std::uint64_t count = one.proxies() == 0 ? one.devices() : one.proxies();
-    for (std::uint64_t number = 0; number < count; ++number) {
-        const auto rank = one.ranks(static_cast<int>(std::min(number * ranks / one.devices(), ranks - 1)));
-        out.cgroups.push_back(step_->cgroups_of(task_of_rank_.at(rank)));
-    }
-    return out;
-}
-
 std::optional<Meeting> Member::meeting_of(const wire::JobNode &one) const {
     const auto &connect = record_.connect();
     MeetingKey key{};
