@@ -40,7 +40,13 @@ std::string why_held(std::string_view what) {
         "the job is held, because it {}; what was saved is kept: 'scontrol release' lets it try again", what);
 }
 
-bool Step::over() const { return (job_.empty() || finished_) && !has_wrappers(); }
+// What has become of their ranks is known here alone.
+bool Step::awaits_wrappers() const {
+    return adopted_ && patience_ && !patience_->expired() &&
+           std::ranges::any_of(tasks_, [](const auto &task) { return !task.second.has_come; });
+}
+
+bool Step::over() const { return (job_.empty() || finished_) && !has_wrappers() && !awaits_wrappers(); }
 
 Expected<void> Step::join(const JoinStep &request, Brought brought, Wrapper wrapper) {
     const auto refuse = [&](std::string why, int code) {
@@ -82,6 +88,7 @@ Expected<void> Step::join_again(std::uint32_t task, Wrapper wrapper) {
         return failure("join the step", name_, fmt::format("its task {} does not run here", task), ESRCH);
     auto &one = tasks_[task];
     one.wrapper = std::move(wrapper);
+    one.has_come = true;
     tell(one);
     return {};
 }
@@ -329,7 +336,8 @@ void Step::finish(const std::string &trouble, const StepFinish &how) {
     if (std::exchange(finished_, true))
         return;
     trouble_ = trouble;
-    patience_.reset();
+    if (!adopted_)
+        patience_.reset();
     told_to_end_.clear();
     lost_ = how.lost;
     if (!lost_)

@@ -163,7 +163,9 @@ class Step {
         std::optional<Wrapper> wrapper;
         std::optional<Brought> brought;
         std::vector<std::uint32_t> ranks;
+        bool has_come = false; // its wrapper, to this agent
     };
+    [[nodiscard]] bool awaits_wrappers() const;
     // Of the environment of the first of its programs here; empty: it has none, or one that is not plain.
     [[nodiscard]] std::string variable(std::string_view name) const;
     [[nodiscard]] Task *task_of(std::uint32_t rank);

@@ -543,6 +543,37 @@ void a_saved_step_ends_without_a_word(void **) {
     assert_false(one.step.is_told_to_end());
 }
 
+// They come within moments, and nobody else can tell them what has become of their ranks.
+void a_step_of_an_earlier_agent_that_ends_waits_for_its_wrappers(void **) {
+    Told two;
+    Told three;
+    Step step("47.0", "u1001-s47-0", Deadline::after(10s));
+    step.bind({{2, 2}, {3, 3}});
+    step.started(2, {.node = "a", .task = 1});
+    step.started(3, {.node = "b", .task = 1});
+    assert_true(step.join_again(2, two.wrapper()).has_value());
+    two.left = true;
+    step.finish("", {.saved = true, .ends = {}});
+    step.look_at_wrappers([](const Step::Place &) {});
+    assert_false(step.over());
+    assert_true(step.join_again(3, three.wrapper()).has_value());
+    assert_true(three.take<singularity::agent::Joined>().has_value());
+    step.wait(3, three.asker());
+    assert_int_equal(three.take<singularity::agent::RankEnded>()->status, 0);
+    three.left = true;
+    step.look_at_wrappers([](const Step::Place &) {});
+    assert_true(step.over());
+}
+
+void who_does_not_come_again_is_not_waited_for(void **) {
+    Step step("47.0", "u1001-s47-0", Deadline::after(0s));
+    step.bind({{2, 2}});
+    step.started(2, {.node = "a", .task = 1});
+    assert_false(step.over());
+    step.finish("");
+    assert_true(step.over());
+}
+
 void slurms_words_are_understood(void **) {
     using singularity::agent::goes_on_later;
     using singularity::agent::parse_slurm_job;
@@ -644,6 +675,8 @@ int main() {
         cmocka_unit_test(a_task_that_stands_for_two_ends_with_both),
         cmocka_unit_test(who_is_told_to_end_hears_it_when_that_is_decided),
         cmocka_unit_test(a_saved_step_ends_without_a_word),
+        cmocka_unit_test(a_step_of_an_earlier_agent_that_ends_waits_for_its_wrappers),
+        cmocka_unit_test(who_does_not_come_again_is_not_waited_for),
         cmocka_unit_test(slurms_words_are_understood),
         cmocka_unit_test(a_task_says_what_slurm_has_told_it),
         cmocka_unit_test(a_script_that_is_saved_asks_as_a_step_of_one_task),
