@@ -24,7 +24,9 @@ bool ready(int fd, short events) {
 
 } // namespace
 
-bool Pump::idle() const { return done() || (held_.empty() && !ready(from_.get(), POLLIN)); }
+bool Pump::idle() const {
+    return done() || (held_.empty() && (left_to_read_ == 0 || !ready(from_.get(), POLLIN)));
+}
 
 void Pump::watch(std::vector<pollfd> &watched) const {
     if (done())
@@ -32,8 +34,14 @@ void Pump::watch(std::vector<pollfd> &watched) const {
     // Without events poll still tells of a reader that has gone.
     watched.push_back(
         {.fd = to_.get(), .events = static_cast<short>(held_.empty() ? 0 : POLLOUT), .revents = 0});
-    if (held_.empty())
+    if (may_read())
         watched.push_back({.fd = from_.get(), .events = POLLIN, .revents = 0});
+}
+
+void Pump::read_no_more_than_there_is() {
+    int bytes = 0;
+    if (!done() && ioctl(from_.get(), FIONREAD, &bytes) == 0 && bytes >= 0)
+        left_to_read_ = static_cast<std::size_t>(bytes);
 }
 
 void Pump::work() {
@@ -42,10 +50,12 @@ void Pump::work() {
     pollfd reader{.fd = to_.get(), .events = 0, .revents = 0};
     if (poll(&reader, 1, 0) == 1 && (reader.revents & (POLLERR | POLLNVAL)) != 0)
         return close(); // so the writer at the other end learns it by SIGPIPE
-    if (held_.empty() && ready(from_.get(), POLLIN)) {
-        held_.resize(kReadSize);
+    if (may_read() && ready(from_.get(), POLLIN)) {
+        held_.resize(std::min(kReadSize, left_to_read_.value_or(kReadSize)));
         const ssize_t got = read(from_.get(), held_.data(), held_.size());
         held_.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+        if (left_to_read_)
+            *left_to_read_ -= held_.size();
         // EIO: the last program has left the terminal.
         if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))
             return close();

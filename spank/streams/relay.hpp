@@ -28,6 +28,8 @@ class Pump {
     // Does what can be done without waiting. At the end of input the output is closed, and the other way
     // round.
     void work();
+    // From now on nothing is read but what is there by now, however much still comes.
+    void read_no_more_than_there_is();
     // Gives up, with what has not been written.
     void close();
 
@@ -40,10 +42,12 @@ class Pump {
 
   private:
     void skip();
+    [[nodiscard]] bool may_read() const { return held_.empty() && left_to_read_ != 0; }
 
     UniqueFd from_;
     UniqueFd to_;
-    std::string held_; // read, not written
+    std::string held_;                        // read, not written
+    std::optional<std::size_t> left_to_read_; // bytes; nothing: all that comes
     bool counts_ = false;
     std::uint64_t skipping_ = 0; // of what comes
     std::uint64_t written_ = 0;  // and skipped, or to be skipped

@@ -125,6 +125,8 @@ Expected<void> Pipes::deliver() {
 }
 
 Expected<void> Pipes::deliver_what_there_is() {
+    for (auto &pump : pumps)
+        pump.read_no_more_than_there_is();
     return deliver_until([](const Pump &pump) { return pump.idle(); });
 }
 

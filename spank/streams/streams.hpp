@@ -48,7 +48,7 @@ struct Pipes {
     void have_been_given();
     // The program has ended: what it has written before.
     [[nodiscard]] Expected<void> deliver();
-    // The same without waiting for others that may still write there.
+    // The same without waiting for others that may still write there, and do so without end.
     [[nodiscard]] Expected<void> deliver_what_there_is();
 
   private:

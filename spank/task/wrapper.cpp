@@ -88,7 +88,7 @@ class Rank {
             if (!waited) {
                 if (waited.error().code != EPIPE)
                     return propagate(waited);
-                waited = rejoin();
+                waited = rejoin(pumps);
                 continue;
             }
             std::vector<pollfd> others{{.fd = client_->fd(), .events = POLLIN, .revents = 0},
@@ -192,17 +192,19 @@ class Rank {
         return failure("start", "the rank", fmt::format("signal {} came before it ran", signal), EINTR);
     }
 
-    // The agent has gone; virtual nodes outlive it. Another will come.
-    Expected<std::uint32_t> rejoin() {
+    // The agent has gone; virtual nodes outlive it. Another will come. What the rank writes until then is
+    // passed on, for nobody else has it: this may be all that becomes of it.
+    Expected<std::uint32_t> rejoin(std::vector<spank::Pump> &pumps) {
         Expected<std::uint32_t> outcome = failure("reach", "the node agent", "it has hung up", EPIPE);
+        std::vector<pollfd> none;
         auto reached = wait_until(
             [&] {
+                static_cast<void>(spank::pump_and_poll(pumps, none, 0));
                 auto client = reach(socket_);
                 if (!client)
                     return false;
                 connect(std::move(*client));
-                request_.again = true;
-                auto joined = client_->call<agent::Joined>(request_);
+                auto joined = join_again(pumps);
                 if (!joined && joined.error().code == EPIPE)
                     return false;
                 // What the one before was told is lost.
@@ -215,6 +217,25 @@ class Rank {
             },
             Deadline::after(kAgentPatience), "another node agent");
         return reached ? outcome : propagate(reached);
+    }
+
+    Expected<agent::Joined> join_again(std::vector<spank::Pump> &pumps) {
+        request_.again = true;
+        auto asked = client_->send(request_);
+        if (!asked)
+            return propagate(asked);
+        for (const auto deadline = Deadline::after(agent::kCallPatience);;) {
+            auto joined = client_->take<agent::Joined>(*asked);
+            if (!joined)
+                return propagate(joined);
+            if (const auto &there = *joined)
+                return there->reply;
+            if (deadline.expired())
+                return std::unexpected(timeout_error(deadline, "the agent to know the rank again"));
+            std::vector<pollfd> others{{.fd = client_->fd(), .events = POLLIN, .revents = 0}};
+            if (!spank::pump_and_poll(pumps, others, deadline.poll_timeout()))
+                return std::unexpected(errno_error("wait for", "the node agent"));
+        }
     }
 
     void forward(const UniqueFd &terminal) {
@@ -296,8 +317,12 @@ Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep requ
         return propagate(client);
     Rank rank(socket, std::move(*client), std::move(request), std::move(*signals), beside);
     auto other = rank.start(pipes.given());
-    if (!other)
+    if (!other) {
+        // It may have run all the same, and nobody has said so.
+        if (auto delivered = pipes.deliver_what_there_is(); !delivered)
+            std::cerr << "singularity-task: " << delivered.error().message() << '\n';
         return rank.ended_by() != 0 ? Expected<int>(rank.ended_by()) : propagate(other);
+    }
     pipes.have_been_given();
     beside.runs();
     std::optional<spank::RawTerminal> raw;
@@ -307,15 +332,17 @@ Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep requ
             return propagate(added);
     }
     auto ended = rank.supervise(pipes.pumps, *other);
+    const auto read = terminal ? std::nullopt : pipes.pumps.front().taken();
+    if (ended && goes_on && read)
+        rank.tell_read(has_no_input() ? commands::kReadsNone : *read);
+    // Of what the rank has left behind some may still hold the streams: what there is by now is delivered,
+    // also where nobody knows what has become of the rank.
+    auto delivered = pipes.deliver_what_there_is();
+    raw.reset();
     if (!ended)
         return propagate(ended);
-    const auto read = terminal ? std::nullopt : pipes.pumps.front().taken();
-    if (goes_on && read)
-        rank.tell_read(has_no_input() ? commands::kReadsNone : *read);
-    // Of what the rank has left behind some may still hold the streams: what there is by now is delivered.
-    if (auto delivered = pipes.deliver_what_there_is(); !delivered)
+    if (!delivered)
         return propagate(delivered);
-    raw.reset();
     if (!ended->trouble.empty())
         std::cerr << "singularity-task: the rank was ended: " << ended->trouble << '\n';
     return ended->status;

@@ -345,6 +345,21 @@ def test_an_agent_that_dies_is_not_missed(ours, srun):
     assert (process.returncode, sorted(out.splitlines())) == (4, [f"rank {rank}" for rank in range(4)]), errors
 
 
+def test_output_comes_while_there_is_no_agent(ours, srun):
+    """The rank's pipes end at its wrapper: nobody else has what it writes."""
+    process = begin(ours, "sh", "-c", "for n in $(seq 400); do echo $n; sleep 0.1; [ -e /shared/agents-are-back ] && exit; done", options=["-n1", "-wn1"])
+    assert process.stdout.readline() == "1\n"
+    ours.stop_daemon("n1", "singularityd", "KILL")
+    try:
+        shown = [process.stdout.readline() for _ in range(50)]
+    finally:
+        ours.start_agents("n1")
+    ours.controller.run(["touch", "/shared/agents-are-back"])
+    out, errors = process.communicate(timeout=PATIENCE)
+    numbers = [int(line) for line in [*shown, *out.splitlines()]]
+    assert process.returncode == 0 and numbers == list(range(2, 2 + len(numbers))), errors
+
+
 SPREADS = {"3,1": ["-N2", "-n4", "-m", "plane=3"], "cyclic": [*BOTH, "--distribution=cyclic"]}
 
 
