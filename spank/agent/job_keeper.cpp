@@ -42,7 +42,8 @@ JobKeeper::JobKeeper(const JobKeeperOptions &options, NodeKeeper &nodes)
                       .way_out = {.outside = parse_outside(options.network.outside).value_or(Outside{}),
                                   .agents = static_cast<std::uint16_t>(options.agents.port)},
                       .patience = options.agents.patience,
-                      .run_without_slurm = options.agents.run_without_slurm} {}
+                      .run_without_slurm = options.agents.run_without_slurm},
+      own_questions_(options.host) {}
 
 Expected<std::unique_ptr<JobKeeper>> JobKeeper::open(const JobKeeperOptions &options, NodeKeeper &nodes) {
     std::unique_ptr<JobKeeper> out(new JobKeeper(options, nodes));
@@ -235,29 +236,15 @@ void JobKeeper::ask(const std::string &host, wire::Envelope request, std::chrono
                     peers::Peers::OnReply on_reply) {
     if (host != own_host())
         return peers_->ask(host, std::move(request), patience, std::move(on_reply));
-    // As from another host: never before the caller has returned, and an answer that is late is none.
-    const auto own = ++last_own_;
-    own_asked_.emplace(own, OwnAsked{.on_reply = std::move(on_reply), .until = Deadline::after(patience)});
+    // As from another host: never before the caller has returned.
+    const auto own = own_questions_.ask(patience, std::move(on_reply));
     later_.emplace_back([this, own, request = std::move(request)]() mutable {
         serve(own_host(), std::move(request), [this, own](wire::Envelope reply) {
-            later_.emplace_back(
-                [this, own, reply = std::move(reply)]() mutable { answer_own(own, std::move(reply)); });
+            later_.emplace_back([this, own, reply = std::move(reply)]() mutable {
+                own_questions_.answer(own, std::move(reply));
+            });
         });
     });
-}
-
-void JobKeeper::answer_own(std::uint64_t own, Expected<wire::Envelope> reply) {
-    if (auto asked = own_asked_.extract(own); !asked.empty())
-        asked.mapped().on_reply(std::move(reply));
-}
-
-void JobKeeper::look_at_own() {
-    std::vector<std::pair<std::uint64_t, Deadline>> late;
-    for (const auto &[own, asked] : own_asked_)
-        if (asked.until.expired())
-            late.emplace_back(own, asked.until);
-    for (const auto &[own, until] : late)
-        answer_own(own, std::unexpected(timeout_error(until, fmt::format("the agent of {}", own_host()))));
 }
 
 std::optional<peers::Peers::Addresses> JobKeeper::addresses(const std::string &host) const {
@@ -461,15 +448,14 @@ std::optional<Deadline> JobKeeper::next_deadline() const {
         consider(job->next_deadline());
     for (const auto &one : parked_)
         consider(one.until);
-    for (const auto &[own, asked] : own_asked_)
-        consider(asked.until);
+    consider(own_questions_.next_deadline());
     return out;
 }
 
 void JobKeeper::handle() {
     peers_->handle();
     serve_parked();
-    look_at_own();
+    own_questions_.handle();
     // What these ask again is for the next round, which comes at once.
     for (const auto &one : std::exchange(later_, {}))
         one();

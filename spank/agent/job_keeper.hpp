@@ -7,6 +7,7 @@
 #include "common/error.hpp"
 #include "job.hpp"
 #include "member.hpp"
+#include "own_questions.hpp"
 #include "peers/peers.hpp"
 
 #include <chrono>
@@ -130,8 +131,6 @@ class JobKeeper : private HostAsker {
                  peers::wire::Envelope request, const peers::Peers::Answer &answer);
     // Steps of a batch script's that are coordinated here.
     void save_steps(const peers::wire::SaveSteps &request, const peers::Peers::Answer &answer) const;
-    void answer_own(std::uint64_t own, Expected<peers::wire::Envelope> reply);
-    void look_at_own();
     // What waits for the tasks of a step of Slurm's.
     void serve_parked();
     [[nodiscard]] std::uint32_t free_number() const;
@@ -158,13 +157,7 @@ class JobKeeper : private HostAsker {
     };
     std::vector<Parked> parked_;
     std::vector<std::function<void()>> later_; // answers of our own to ourselves
-    // What this agent has asked itself.
-    struct OwnAsked {
-        peers::Peers::OnReply on_reply;
-        Deadline until;
-    };
-    std::map<std::uint64_t, OwnAsked> own_asked_;
-    std::uint64_t last_own_ = 0;
+    OwnQuestions own_questions_;
 };
 
 } // namespace singularity::agent
