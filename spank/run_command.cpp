@@ -50,7 +50,7 @@ class Session {
             if (!ended && ended.error().code != EPIPE)
                 return propagate(ended);
             if (!ended)
-                if (auto again = rejoin(); !again)
+                if (auto again = rejoin(pumps); !again)
                     return propagate(again);
         }
     }
@@ -73,11 +73,13 @@ class Session {
         return {};
     }
 
-    // The agent has gone; nodes outlive it. Another will come.
-    Expected<void> rejoin() {
+    // The agent has gone; nodes outlive it. Another will come. What the program writes is passed on.
+    Expected<void> rejoin(std::vector<Pump> &pumps) {
         Expected<void> outcome;
+        std::vector<pollfd> none;
         auto reached = wait_until(
             [&] {
+                static_cast<void>(pump_and_poll(pumps, none, 0));
                 auto client = Client::connect(socket_);
                 if (!client)
                     return false;
@@ -123,8 +125,11 @@ Expected<int> accompany(Session session, const UniqueFd &signals, Pipes pipes, U
             return propagate(added);
     }
     auto ended = session.supervise(signals, pipes.pumps, terminal);
-    if (!ended)
+    if (!ended) {
+        if (auto delivered = pipes.deliver_what_there_is(); !delivered)
+            std::cerr << "singularityctl: " << delivered.error().message() << '\n';
         return propagate(ended);
+    }
     // Everything that could still write ends with it; what has been written is for us to deliver.
     if (!ended->node_ended)
         if (auto destroyed = session.destroy(); !destroyed)
