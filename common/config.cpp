@@ -80,7 +80,7 @@ constexpr std::tuple kKeys{
     Key{"elastic.look_every",         kLookEvery,           1min,              [](auto &c) -> auto & { return c.elastic.look_every; }},
     Key{"elastic.check_after",        kCheckAfter,          20s,               [](auto &c) -> auto & { return c.elastic.check_after; }},
     Key{"elastic.save_scripts",       Boolean{},            false,             [](auto &c) -> auto & { return c.elastic.save_scripts; }},
-    Key{"elastic.save_running_steps", Boolean{},            false,             [](auto &c) -> auto & { return c.elastic.save_running_steps; }},
+    Key{"elastic.save_running_steps", Boolean{},            true,              [](auto &c) -> auto & { return c.elastic.save_running_steps; }},
     Key{"elastic.hide_unsavable",     Boolean{},            true,              [](auto &c) -> auto & { return c.elastic.hide_unsavable; }},
     Key{"elastic.gpu_turn",           kGpuTurn,             10s,               [](auto &c) -> auto & { return c.elastic.gpu_turn; }},
     Key{"files.largest_copy_mib",     kCopies,              16,                [](auto &c) -> auto & { return c.files.largest_copy_mib; }},

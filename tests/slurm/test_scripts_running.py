@@ -17,7 +17,7 @@ NUMBERS = 150
 
 
 # No worker looks whether the job could be saved: the next one that begins saves it.
-CONF = "elastic:\n  checkpoint_every_least: 1s\n  check_after: 1h\n  look_every: 1s\n  save_running_steps: true\n"
+CONF = "elastic:\n  checkpoint_every_least: 1s\n  check_after: 1h\n  look_every: 1s\n"
 
 
 @pytest.fixture
@@ -228,6 +228,8 @@ def test_a_death_while_they_are_saved_leaves_one_set(cluster, who):
             cluster.start_agents(host)
     lose_node(cluster, job)
     cluster.wait_job(job, seconds=3 * PATIENCE)
+    print(*(agent_log(cluster, one.name) for one in cluster.nodes), output(cluster, job), sep="\n")
+    assert "does not run here" not in output(cluster, job)
     assert [line for line in lines(cluster, job) if not line.startswith("singularity-task:")][-1:] == ["over"], output(cluster, job)
     once(shared(cluster, job, "tee"), "piped")
     once(shared(cluster, job, "file"), "filed")

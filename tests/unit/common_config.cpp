@@ -291,7 +291,7 @@ void defaults_are_those_documented(void ** /*state*/) {
     assert_true(config.elastic.gpu_turn == 10s);
     assert_true(config.elastic.hide_unsavable);
     assert_false(config.elastic.save_scripts);
-    assert_false(config.elastic.save_running_steps);
+    assert_true(config.elastic.save_running_steps);
     assert_true(
         (config.files == Config::Files{.largest_copy_mib = 16, .all_copies_mib = 256, .keep_aside = false}));
     assert_true(
@@ -353,7 +353,7 @@ void every_key_can_be_set(void ** /*state*/) {
              "    look_every: 0s\n"
              "    check_after: 0s\n"
              "    save_scripts: true\n"
-             "    save_running_steps: true\n"
+             "    save_running_steps: false\n"
              "    hide_unsavable: false\n"
              "    gpu_turn: 100ms\n"
              "files: {largest_copy_mib: 0, all_copies_mib: 1048576, keep_aside: true}\n"
@@ -381,7 +381,7 @@ void every_key_can_be_set(void ** /*state*/) {
                         .look_every = 0s,
                         .check_after = 0s,
                         .save_scripts = true,
-                        .save_running_steps = true,
+                        .save_running_steps = false,
                         .hide_unsavable = false,
                         .gpu_turn = 100ms};
     expected.files = {.largest_copy_mib = 0, .all_copies_mib = 1048576, .keep_aside = true};
