@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "sender.hpp"
 
+#include "common/proc.hpp"
 #include "common/text.hpp"
 #include "node/cgroups.hpp"
 #include "node/process.hpp"
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <fstream>
 #include <iterator>
+#include <string_view>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <sys/socket.h>
@@ -21,6 +26,17 @@
 #endif
 
 namespace singularity::agent {
+
+namespace {
+
+// 0: it is none.
+pid_t pid_in(std::string_view text) {
+    pid_t out = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), out);
+    return code == std::errc() && end == text.data() + text.size() && out > 0 ? out : 0;
+}
+
+} // namespace
 
 Expected<Sender> Sender::of(int socket) {
     Sender out;
@@ -122,6 +138,32 @@ Expected<std::string> Sender::cgroups() const {
     if (!file || node::has_ended(pidfd_))
         return failure("read", path, "the process that asks has ended", ESRCH);
     return text;
+}
+
+bool Sender::is_stopped() const {
+    const auto text = proc::read(fmt::format("/proc/{}/stat", pid_));
+    if (!text || node::has_ended(pidfd_)) // read first, as above
+        return false;
+    const auto columns = proc::stat_columns(*text);
+    return !columns.empty() && columns[0] == "T";
+}
+
+// What the user could do himself: the child's number may have gone to another, and it may be a program with
+// other rights.
+void Sender::stop_child() const {
+    const auto children = proc::read(fmt::format("/proc/{0}/task/{0}/children", pid_));
+    const pid_t child = children ? pid_in(children->substr(0, children->find(' '))) : 0;
+    if (child == 0 || node::has_ended(pidfd_))
+        return;
+    const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+    const auto stat = proc::read(fmt::format("/proc/{}/stat", child));
+    const auto status = proc::read(fmt::format("/proc/{}/status", child));
+    if (!pidfd || !stat || !status || node::has_ended(pidfd))
+        return;
+    const auto columns = proc::stat_columns(*stat);
+    const auto own = fmt::format("{0}\t{0}\t{0}\t{0}", uid_);
+    if (columns.size() > 1 && pid_in(columns[1]) == pid_ && proc::status_line(*status, "Uid") == own)
+        static_cast<void>(syscall(SYS_pidfd_send_signal, pidfd.get(), SIGSTOP, nullptr, 0));
 }
 
 Expected<SlurmCgroup> Sender::slurm_cgroup(const std::string &cgroups) const {

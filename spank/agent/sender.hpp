@@ -37,6 +37,10 @@ class Sender {
     // Where Slurm has put his process, of what cgroups() has said: it may have moved since, and nothing of
     // what it is to be in is read a second time.
     [[nodiscard]] Expected<SlurmCgroup> slurm_cgroup(const std::string &cgroups) const;
+    // By SIGSTOP or the like.
+    [[nodiscard]] bool is_stopped() const;
+    // SIGSTOP for the first of its children that it still has, if that is a process of the same user.
+    void stop_child() const;
 
   private:
     pid_t pid_ = 0;

@@ -136,6 +136,7 @@ int Server::poll_timeout() const {
         consider(held.node->next_deadline());
     }
     consider(next_metrics_);
+    consider(next_stops_);
     consider(adopt_again_.at());
     consider(jobs_->next_deadline());
     consider(slurm_watch_.next_deadline());
@@ -219,6 +220,7 @@ Expected<void> Server::serve() {
         end_job_ties();
         look_at_steps();
         look_at_scripts();
+        look_at_stops();
         look_at_slurm();
         for (const auto &key : reruns_.handle())
             if (const auto found = steps_.find(key); found != steps_.end())

@@ -198,6 +198,9 @@ class Server : private NodeKeeper {
     void look_at_steps();
     static void fail_step(Step &step, const std::string &why);
 
+    // server_stops.cpp
+    void look_at_stops();
+
     // server_scripts.cpp
     [[nodiscard]] bool handle_script(const std::shared_ptr<Client> &client, const node::Packet &packet,
                                      Message type, const Asker &asker);
@@ -284,6 +287,7 @@ class Server : private NodeKeeper {
     Reruns reruns_{options_.places.libraries};
     std::vector<Worker> forgetting_;
     std::time_t started_ = 0;
+    std::optional<Deadline> next_stops_;               // nothing: nobody could have been stopped
     std::optional<Deadline> next_metrics_;             // nothing: they are written nowhere
     std::string metrics_trouble_;                      // why they could not be written
     std::vector<std::shared_ptr<Step>> waiting_steps_; // for what is left of their last run

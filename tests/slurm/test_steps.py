@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 
 import pytest
 from conftest import METRICS, up
@@ -243,6 +244,27 @@ def test_a_program_can_stop_itself(ours, srun, elastic):
     ours.slurm("scancel", "-s", "CONT", "-n", f"stops-{elastic}", user="alice")
     assert process.communicate(timeout=PATIENCE)[0] == "on\n"
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize("elastic", [True, False])
+def test_a_task_can_be_stopped(ours, srun, elastic):
+    """By SIGSTOP, which no process can take and pass on."""
+    name = f"stop-{elastic}"
+    process = begin(ours, "sh", "-c", f"until [ -e /shared/{name}-over ]; do echo tick >> /shared/{name}; sleep 0.1; done", options=["-n1", "-J", name], elastic=elastic)
+
+    def ticks():
+        return ours.controller.run(["cat", f"/shared/{name}"], check=False).stdout.count("tick")
+
+    wait_for(ticks, PATIENCE, "the task to run")
+    ours.slurm("scancel", "-s", "STOP", "-n", name, user="alice")
+    time.sleep(1)
+    before = ticks()
+    time.sleep(1.5)
+    assert ticks() == before
+    ours.slurm("scancel", "-s", "CONT", "-n", name, user="alice")
+    wait_for(lambda: ticks() > before + 1, PATIENCE, "the task to go on")
+    ours.controller.run(["touch", f"/shared/{name}-over"])
+    assert process.communicate(timeout=PATIENCE)[0] == "" and process.returncode == 0
 
 
 @pytest.mark.parametrize("elastic", [True, False])
