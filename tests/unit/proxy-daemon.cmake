@@ -44,7 +44,7 @@ if(TARGET singularity_softgpu)
     foreach(subject IN ITEMS contents reduction_kernels)
         singularity_unit_test(proxy_daemon_${subject} SOURCES ${proxyd_tests}/${subject}.cpp
             USES singularity_proxyd_parts singularity_collectives singularity_driver_api singularity_common LINKS singularity_fmt)
-        target_include_directories(proxy_daemon_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)
+        target_include_directories(proxy_daemon_${subject} PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon ${PROJECT_SOURCE_DIR}/tests/unit)
         target_compile_definitions(proxy_daemon_${subject} PRIVATE SINGULARITY_SOFTGPU="$<TARGET_FILE:singularity_softgpu>")
         add_dependencies(proxy_daemon_${subject} singularity_softgpu)
     endforeach()

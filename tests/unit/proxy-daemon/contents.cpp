@@ -5,6 +5,7 @@
 
 #include "cmocka.hpp"
 #include "digest_kernel.hpp"
+#include "need.hpp"
 #include "slabs.hpp"
 
 #include <algorithm>
@@ -26,16 +27,10 @@ using proxyd::Digest;
 using proxyd::HostCopy;
 using proxyd::Slabs;
 using singularity::test::fail;
+using singularity::test::need;
 
 constexpr std::uint64_t kChunk = std::uint64_t{2} << 20; // as small as a driver has them
 constexpr std::uint64_t kContext = 1;
-
-template <class T>
-T need(Expected<T> value) {
-    if (!value)
-        fail(value.error().message());
-    return std::move(*value);
-}
 
 void succeeds(CUresult result, const char *what) {
     if (result != CUDA_SUCCESS)
@@ -140,13 +135,10 @@ class Rank {
   private:
     void use(std::uint64_t chunk, Slabs::Use how, const std::function<void(const Slabs::Piece &)> &what) {
         succeeds(device_.driver().cuCtxSetCurrent(device_.context), "cuCtxSetCurrent");
-        need(slabs_
-                 .use(address_ + (chunk * kChunk), kChunk, how,
-                      [&](const Slabs::Piece &piece) {
-                          what(piece);
-                          return Expected<void>();
-                      })
-                 .transform([] { return 0; }));
+        need(slabs_.use(address_ + (chunk * kChunk), kChunk, how, [&](const Slabs::Piece &piece) {
+            what(piece);
+            return Expected<void>();
+        }));
     }
 
     Device &device_;

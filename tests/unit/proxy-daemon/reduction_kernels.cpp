@@ -5,6 +5,7 @@
 
 #include "back_end.hpp"
 #include "cmocka.hpp"
+#include "need.hpp"
 #include "proxy/collectives/reduce.hpp"
 
 #include <algorithm>
@@ -22,16 +23,10 @@ namespace {
 
 using namespace singularity;
 using singularity::test::fail;
+using singularity::test::need;
 
 constexpr std::size_t kLine = 64;
 constexpr std::byte kUntouched{0xA5};
-
-template <class T>
-T need(Expected<T> value) {
-    if (!value)
-        fail(value.error().message());
-    return std::move(*value);
-}
 
 void succeeds(CUresult result, const char *what) {
     if (result != CUDA_SUCCESS)
