@@ -129,6 +129,12 @@ constexpr std::tuple kKeys{
     Key{"per_user.jobs",              kHeld,                64,                [](auto &c) -> auto & { return c.per_user.jobs; }},
     Key{"per_user.scripts",           kHeld,                256,               [](auto &c) -> auto & { return c.per_user.scripts; }},
     Key{"per_user.restores",          Integer{1, 1024},     8,                 [](auto &c) -> auto & { return c.per_user.restores; }},
+    Key{"per_user.workers",           Integer{8, 4096},     256,               [](auto &c) -> auto & { return c.per_user.workers; }},
+    Key{"per_user.questions",         Integer{1, 4096},     128,               [](auto &c) -> auto & { return c.per_user.questions; }},
+    Key{"per_user.notes",             Integer{16, 65536},   1024,              [](auto &c) -> auto & { return c.per_user.notes; }},
+    Key{"per_user.closing",           Integer{4, 4096},     128,               [](auto &c) -> auto & { return c.per_user.closing; }},
+    Key{"per_user.ranks",             Integer{1, 1048576},  16384,             [](auto &c) -> auto & { return c.per_user.ranks; }},
+    Key{"per_user.tasks",             Integer{1, 1048576},  16384,             [](auto &c) -> auto & { return c.per_user.tasks; }},
     Key{"per_user.program_mib",       Integer{8, 1048576},  1024,              [](auto &c) -> auto & { return c.per_user.program_mib; }},
     Key{"per_user.output_mib",        Integer{8, 1048576},  1024,              [](auto &c) -> auto & { return c.per_user.output_mib; }},
 };

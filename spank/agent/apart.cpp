@@ -4,7 +4,7 @@
 #include "common/deadline.hpp"
 #include "common/proc.hpp"
 #include "log.hpp"
-#include "node/process.hpp"
+#include "share.hpp"
 
 #include <algorithm>
 #include <array>
@@ -30,27 +30,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kAnswerPatience = 5s;       // nothing that it does before it answers waits for a user
-constexpr unsigned kClosingPatience = 30;  // s
-constexpr std::size_t kWaitingLimit = 128; // processes that still close what a user has sent
-constexpr std::size_t kClosingLimit = 2 * kWaitingLimit;
+constexpr auto kAnswerPatience = 5s;      // nothing that it does before it answers waits for a user
+constexpr unsigned kClosingPatience = 30; // s
 constexpr int kFirstNumber = STDERR_FILENO + 1;
 
 // ---- processes
 
-struct Apart {
-    uid_t uid = 0;
-    UniqueFd pidfd;
-};
-
-std::vector<Apart> &processes() {
-    static std::vector<Apart> all;
-    return all;
-}
-
-std::size_t waiting_of(uid_t uid) {
-    forget_ended_apart();
-    return static_cast<std::size_t>(std::ranges::count(processes(), uid, &Apart::uid));
+// Twice as many as may receive may close what was left in sockets. Above that the agent does so itself.
+bool may_close_apart(uid_t uid) {
+    forget_ended_processes();
+    return Share::of(Budget::closing, uid) / 2 < budgets().limit(Budget::closing, uid);
 }
 
 // Of the agent's descriptors it has these alone.
@@ -82,7 +71,7 @@ int in_a_process(uid_t uid, std::vector<int> kept, const Act &act) {
     }
     UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     if (pidfd)
-        processes().push_back({.uid = uid, .pidfd = std::move(pidfd)});
+        hold_until_ended(Share(Budget::closing, uid), std::move(pidfd));
     return 0;
 }
 
@@ -245,6 +234,17 @@ bool brings_descriptors(int socket) {
     }
 }
 
+// Of the next packet, which stays where it is. Descriptors that came with it are not touched.
+std::string first_bytes(int socket, std::size_t most) {
+    std::string out(most, '\0');
+    ssize_t got = 0;
+    do
+        got = recv(socket, out.data(), out.size(), MSG_PEEK | MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    out.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    return out;
+}
+
 node::Received receive_by_another(int socket, uid_t uid, node::Packet &into, Streams &streams,
                                   const node::Allowed &allowed, Wanted wanted) {
     into = {};
@@ -257,10 +257,12 @@ node::Received receive_by_another(int socket, uid_t uid, node::Packet &into, Str
         errno = EBADMSG;
         return node::Received::failed;
     };
-    if (const auto waiting = waiting_of(uid); uid != 0 && waiting >= kWaitingLimit)
-        return refuse(fmt::format("it brings descriptors, and {} processes wait already for file systems to "
-                                  "close what uid {} has sent; at most {} may",
-                                  waiting, uid, kWaitingLimit));
+    if (auto why = no_room_for(Budget::closing, uid)) {
+        auto failed = refuse(fmt::format("it brings descriptors, and {}", *why));
+        into.bytes = first_bytes(socket, sizeof(node::Header));
+        errno = EDQUOT;
+        return failed;
+    }
     auto channel = make_pair();
     auto queue = make_pair();
     if (!channel || !queue)
@@ -301,7 +303,7 @@ node::Received receive_by_another(int socket, uid_t uid, node::Packet &into, Str
 // The last to close it is another process. fd is closed here first.
 void close_apart(UniqueFd fd, uid_t uid) {
     auto pair = make_pair();
-    if (!pair || waiting_of(uid) >= kClosingLimit)
+    if (!pair || !may_close_apart(uid))
         return;
     const int code = in_a_process(uid, {fd.get(), pair->theirs.get()}, [&] {
         char nothing = 0;
@@ -450,10 +452,6 @@ int send_streams(int socket, std::string_view bytes, const std::vector<Stream> &
     if (lent != nullptr && said.descriptors.size() == 1)
         *lent = node::Lent(said.descriptors.take(0));
     return sent->code;
-}
-
-void forget_ended_apart() {
-    std::erase_if(processes(), [](const auto &one) { return node::has_ended(one.pidfd); });
 }
 
 void hang_up(UniqueFd socket, uid_t uid) {

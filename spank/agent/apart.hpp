@@ -64,7 +64,9 @@ struct Stream {
     std::size_t number = 0;
 };
 
-// As node::receive_packet, from a user's process: into.descriptors is empty.
+// As node::receive_packet, from a user's process: into.descriptors is empty. Failed with EDQUOT: the user has
+// as many such processes as per_user.closing allows. The packet is still in the socket then, and into.bytes
+// has its first bytes, for an answer.
 [[nodiscard]] node::Received receive_apart(int socket, uid_t uid, node::Packet &into, Streams &streams);
 // The same for descriptors that are the agent's to have, as they must be: pipes without a name, and
 // terminals.
@@ -77,8 +79,5 @@ struct Stream {
 
 // Closes a socket of a user's, who may have sent what nobody has read.
 void hang_up(UniqueFd socket, uid_t uid);
-
-// Of the processes for all that, forgets those that have ended. Each ends with a SIGCHLD.
-void forget_ended_apart();
 
 } // namespace singularity::agent

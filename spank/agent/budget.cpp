@@ -30,6 +30,18 @@ constexpr std::array<Row, kBudgets> kRows{{
      "destroy some (singularityctl ps, destroy)"},
     {"scripts", "batch scripts", &Config::PerUser::scripts, 1, "start fewer at a time"},
     {"restores", "restores", &Config::PerUser::restores, 1, "try again later"},
+    {"workers", "processes that save, restore or remove something", &Config::PerUser::workers, 1,
+     "try again when some have ended"},
+    {"questions", "questions about jobs that slurmctld has not answered", &Config::PerUser::questions, 1,
+     "try again when it answers"},
+    {"notes", "notes about jobs that slurmctld has not been told", &Config::PerUser::notes, 1,
+     "have fewer checkpoints made at a time"},
+    {"closing", "processes that wait for file systems to close what was sent", &Config::PerUser::closing, 1,
+     "have the file systems answer, or unmount them"},
+    {"ranks", "ranks of jobs that this host coordinates", &Config::PerUser::ranks, 1,
+     "destroy jobs that have ended (singularityctl ps, destroy)"},
+    {"tasks", "tasks of virtual nodes", &Config::PerUser::tasks, 1,
+     "wait for those that have ended, or destroy their nodes (singularityctl ps, destroy)"},
     {"program_mib", "of arguments and environments", &Config::PerUser::program_mib, kMebibyte,
      "start fewer tasks on this host at a time, or with less"},
     {"output_mib", "of output that is kept", &Config::PerUser::output_mib, kMebibyte,
@@ -55,6 +67,10 @@ std::optional<std::string> Budgets::refusal(Budget what, uid_t uid, std::uint64_
         return std::nullopt;
     ++counters().over_budget[at];
     const Row &row = kRows[at];
+    if (row.unit == 1 && more > 1)
+        return fmt::format(
+            "uid {} has {} {} already and wants {} more, and per_user.{} in singularity.yaml allows {}: {}",
+            uid, has, row.what, more, row.name, limit, row.help);
     if (row.unit == 1)
         return fmt::format("uid {} has {} {} already, and per_user.{} in singularity.yaml allows {}: {}", uid,
                            has, row.what, row.name, limit, row.help);

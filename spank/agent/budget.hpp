@@ -16,8 +16,25 @@
 
 namespace singularity::agent {
 
-enum class Budget : std::uint8_t { connections, nodes, jobs, scripts, restores, program_bytes, output_bytes };
-inline constexpr std::size_t kBudgets = 7;
+enum class Budget : std::uint8_t {
+    connections,
+    nodes,
+    jobs,
+    scripts,
+    restores,
+    workers,
+    questions,
+    notes,
+    closing,
+    ranks,
+    tasks,
+    program_bytes,
+    output_bytes,
+};
+inline constexpr std::size_t kBudgets = 13;
+// Those that shares count (share.hpp).
+inline constexpr std::array kShared{Budget::workers, Budget::questions, Budget::notes,
+                                    Budget::closing, Budget::ranks,     Budget::tasks};
 
 // Its word in singularity.yaml, below per_user.
 [[nodiscard]] std::string_view name_of(Budget what);

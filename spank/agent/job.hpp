@@ -17,6 +17,7 @@
 #include "metrics.hpp"
 #include "peers/peers.hpp"
 #include "program_memory.hpp"
+#include "share.hpp"
 #include "slurm_job.hpp"
 #include "spool.hpp"
 
@@ -115,7 +116,8 @@ class Job : public std::enable_shared_from_this<Job> {
     };
     Job(HostAsker &hosts, const Setting &setting, peers::wire::JobRecord record)
         : hosts_(&hosts), setting_(&setting), record_(std::move(record)),
-          memory_(ProgramMemory::count(record_.user().uid(), memory_of(record_.program()))) {}
+          memory_(ProgramMemory::count(record_.user().uid(), memory_of(record_.program()))),
+          ranks_share_(Budget::ranks, record_.user().uid(), record_.ranks()) {}
 
     [[nodiscard]] std::filesystem::path directory() const { return setting_->jobs / record_.name(); }
     [[nodiscard]] Expected<void> open_outputs();
@@ -212,6 +214,7 @@ class Job : public std::enable_shared_from_this<Job> {
     const Setting *setting_;
     peers::wire::JobRecord record_;
     ProgramMemory memory_; // of its program
+    Share ranks_share_;    // of Budget::ranks
     std::vector<Rank> ranks_;
     std::vector<int> node_of_rank_; // its index in the record
     std::map<std::string, Host> where_;
@@ -229,6 +232,7 @@ class Job : public std::enable_shared_from_this<Job> {
     std::optional<Asker> imager_;       // hears of a checkpoint, or a restore
     std::optional<ImageReport> report_; // what there is to hear once the job has ended
     std::optional<Deadline> next_save_;
+    Turn save_turn_; // of a checkpoint that is periodic, or that the job's comment asks for
     std::optional<Deadline> next_check_;
     OnCut on_cut_;                       // it is being saved for its script
     std::string before_cut_;             // its checkpoint

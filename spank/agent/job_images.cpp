@@ -4,6 +4,7 @@
 #include "log.hpp"
 #include "metrics.hpp"
 #include "slurm_cgroup.hpp"
+#include "worker.hpp"
 
 #include <chrono>
 #include <ctime>
@@ -18,6 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 namespace wire = peers::wire;
 
+constexpr auto kUntilTurn = 5s; // a checkpoint that nobody has asked for waits for others
 constexpr const char *kNumberOfScript = "4294967291"; // SLURM_BATCH_SCRIPT of slurm.h
 
 Work work_of(bool periodic) { return periodic ? Work::periodic : Work::asked; }
@@ -45,6 +47,8 @@ void Job::checkpoint(bool go_on, const Asker &asker) {
                          "--continue saves it while it runs on",
                          record_.step()),
              EINVAL});
+    if (auto room = Worker::room_for_one_more(record_.user().uid(), "save", record_.name()); !room)
+        return asker.refuse(room.error());
     if (auto begun = save(go_on, false); begun)
         imager_ = asker;
     else
@@ -272,6 +276,10 @@ void Job::save_periodically() {
     next_save_.reset();
     if (saving_ || stands_still())
         return;
+    if (!save_turn_.has_come(Budget::workers, record_.user().uid(), record_.name())) {
+        next_save_ = Deadline::after(kUntilTurn);
+        return;
+    }
     if (auto begun = save(true, true); !begun) {
         kLog.warning("{}", begun.error().message());
         save_again_later();

@@ -155,6 +155,12 @@ Expected<void> JobKeeper::room_for_one_more(std::uint32_t uid) const {
     return {};
 }
 
+Expected<void> JobKeeper::room_for_ranks(const wire::JobRecord &record) {
+    if (auto why = no_room_for(Budget::ranks, record.user().uid(), record.ranks()))
+        return failure("make the job", record.name(), *std::move(why), EDQUOT);
+    return {};
+}
+
 Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
     if (auto room = room_for_one_more(wish.uid); !room)
         return propagate(room);
@@ -209,6 +215,8 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
     record.set_made(std::time(nullptr));
     record.set_cgroups(wish.cgroups);
     record.set_every(request.every);
+    if (auto room = room_for_ranks(record); !room)
+        return propagate(room);
     if (auto made = make_job_directory(job_setting_.jobs / record.name()); !made)
         return propagate(made);
     return begin(std::move(record));

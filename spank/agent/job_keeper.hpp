@@ -140,6 +140,8 @@ class JobKeeper : private HostAsker {
     [[nodiscard]] Expected<Restoring> restoring(peers::wire::JobRecord record,
                                                 const WorkFoundJob &found) const;
     [[nodiscard]] Expected<void> room_for_one_more(std::uint32_t uid) const;
+    // For those of a job that is to be.
+    [[nodiscard]] static Expected<void> room_for_ranks(const peers::wire::JobRecord &record);
 
     NodeKeeper *nodes_;
     Job::Setting job_setting_;

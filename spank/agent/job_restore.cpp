@@ -94,6 +94,8 @@ Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const RestoreWish &wis
         return propagate(replaced);
     if (auto room = room_for_one_more(wish.uid); !room)
         return propagate(room);
+    if (auto room = room_for_ranks(record); !room)
+        return propagate(room);
     record.set_cgroups(wish.cgroups);
     record.set_tied(record.tied() && !wish.request->detach);
     for (auto &node : *record.mutable_nodes())
@@ -164,6 +166,8 @@ Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const Wish &step, cons
     if (auto replaced = replace_ended(record.name()); !replaced)
         return propagate(replaced);
     if (auto room = room_for_one_more(step.uid); !room)
+        return propagate(room);
+    if (auto room = room_for_ranks(record); !room)
         return propagate(room);
     record.set_step(step.step); // by which Slurm knows it now
     record.clear_hosts();

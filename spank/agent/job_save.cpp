@@ -76,7 +76,7 @@ Expected<void> JobSave::begin() {
     where_.clear();
     parts_ = {};
     sums_ = {};
-    auto worker = Worker::start(plan_.libraries, plan_.begin);
+    auto worker = Worker::start(plan_.libraries, plan_.begin.uid, plan_.begin);
     if (!worker)
         return propagate(worker);
     worker_ = std::move(*worker);
@@ -269,11 +269,12 @@ void JobSave::commit() {
 
 Expected<void> JobSave::look_up() {
     settling_ = true;
-    auto worker = Worker::start(plan_.libraries, WorkSettleJob{.uid = plan_.begin.uid,
-                                                               .directory = plan_.begin.directory,
-                                                               .checkpoint = checkpoint_,
-                                                               .superseded = plan_.begin.superseded,
-                                                               .store = plan_.begin.store});
+    auto worker = Worker::start(plan_.libraries, plan_.begin.uid,
+                                WorkSettleJob{.uid = plan_.begin.uid,
+                                              .directory = plan_.begin.directory,
+                                              .checkpoint = checkpoint_,
+                                              .superseded = plan_.begin.superseded,
+                                              .store = plan_.begin.store});
     if (!worker)
         return propagate(worker);
     worker_ = std::move(*worker);

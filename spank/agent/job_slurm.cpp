@@ -226,7 +226,8 @@ void Job::look_at_script() {
 }
 
 void Job::checkpoint_for_comment() {
-    if (saving_ || stands_still() || yield_ != Yield::no)
+    if (saving_ || stands_still() || yield_ != Yield::no ||
+        !save_turn_.has_come(Budget::workers, record_.user().uid(), record_.name()))
         return; // the comment is looked at again
     comment_asks_ = true;
     if (auto begun = save(true, false); !begun) {
@@ -242,7 +243,7 @@ void Job::note(std::vector<std::string> words) const {
         return;
     auto all = job->command("note");
     std::ranges::move(words, std::back_inserter(all));
-    setting_->tell_slurm(std::move(all));
+    setting_->tell_slurm(record_.user().uid(), std::move(all));
 }
 
 void Job::answer_comment(std::string_view words) {
@@ -251,7 +252,7 @@ void Job::answer_comment(std::string_view words) {
         return;
     auto all = job->command("answer");
     all.emplace_back(words);
-    setting_->tell_slurm(std::move(all));
+    setting_->tell_slurm(record_.user().uid(), std::move(all));
 }
 
 // A batch script that is run again does not run twice what has ended; so its end is in the store before the
@@ -271,12 +272,13 @@ void Job::keep_end() {
     const auto record = record_.SerializeAsString();
     // A script that is saved itself may go on from where its step was before.
     const bool replaces = record_.name() == job_name_of_step(record_.user().uid(), record_.step());
-    auto worker = Worker::start(setting_->libraries, WorkKeepEnd{.job = record_.name(),
-                                                                 .uid = record_.user().uid(),
-                                                                 .gid = record_.user().gid(),
-                                                                 .record = {record.begin(), record.end()},
-                                                                 .store = record_.store(),
-                                                                 .replaces = replaces});
+    auto worker = Worker::start(setting_->libraries, record_.user().uid(),
+                                WorkKeepEnd{.job = record_.name(),
+                                            .uid = record_.user().uid(),
+                                            .gid = record_.user().gid(),
+                                            .record = {record.begin(), record.end()},
+                                            .store = record_.store(),
+                                            .replaces = replaces});
     if (!worker) {
         if (worker.error().code != Worker::kNotBuilt)
             kLog.error("{}: its end is not kept: {}", record_.name(), worker.error().message());

@@ -155,6 +155,7 @@ class LiveNode {
         std::int32_t status = 0;
         std::optional<TaskLog> log;
         bool log_lost = false; // there was an error
+        Share share;           // of Budget::tasks
     };
     // A request to init that has not been answered.
     struct Pending {
@@ -276,6 +277,7 @@ class LiveNode {
     std::optional<Proxies> proxies_;
     std::unique_ptr<Worker> worker_;
     std::unique_ptr<Checking> checking_; // beside the others: it changes nothing
+    Turn save_turn_;                     // of the next periodic checkpoint
     std::optional<Removal> removal_;     // of what workers have left in the staging directory
     bool last_removal_ = false;          // nothing comes into it any more
     std::optional<Asker> imager_;        // hears what becomes of the worker's work

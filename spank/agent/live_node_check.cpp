@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -17,12 +18,15 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kNodeCheckPatience = 30s;
-// At a time, of all nodes of this host: who comes later is told to come again.
+// At a time, of all nodes that a user has on this host: what comes later is told to come again.
 constexpr long kCheckPlaces = 4;
 
-const std::shared_ptr<void> &check_places() {
-    static const std::shared_ptr<void> all = std::make_shared<char>();
-    return all;
+const std::shared_ptr<void> &check_places(uid_t uid) {
+    static std::map<uid_t, std::shared_ptr<void>> all;
+    auto &of_user = all[uid];
+    if (!of_user)
+        of_user = std::make_shared<char>();
+    return of_user;
 }
 
 Counters::Check outcome_for_metrics(const Expected<std::string> &outcome) {
@@ -41,17 +45,20 @@ void LiveNode::check(OnCheck on_check) {
         return refuse("it is being checked already");
     if (state_ != State::running || worker_)
         return refuse(fmt::format("it is {}", words(state_)));
-    if (check_places().use_count() > kCheckPlaces)
-        return refuse(fmt::format("{} others on this host are", kCheckPlaces));
+    if (check_places(record_.spec.uid).use_count() > kCheckPlaces)
+        return refuse(fmt::format("{} others of its user's on this host are", kCheckPlaces));
+    if (auto room = Worker::room_for_one_more(record_.spec.uid, "check", record_.spec.name); !room)
+        return on_check(propagate(room));
     auto record = record_;
     record.spec.environment.clear(); // which nobody looks at
-    auto worker = Worker::start(surroundings_->libraries, WorkCheck{.record = std::move(record)});
+    auto worker =
+        Worker::start(surroundings_->libraries, record_.spec.uid, WorkCheck{.record = std::move(record)});
     if (!worker)
         return on_check(propagate(worker));
     checking_ = std::make_unique<Checking>(Checking{.worker = std::move(*worker),
                                                     .on_check = std::move(on_check),
                                                     .until = Deadline::after(kNodeCheckPatience),
-                                                    .place = check_places()});
+                                                    .place = check_places(record_.spec.uid)});
 }
 
 void LiveNode::read_checker() {

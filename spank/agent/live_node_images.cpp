@@ -18,6 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr unsigned kMostRecoveries = 3;
+constexpr auto kUntilTurn = 5s; // a checkpoint that nobody has asked for waits for others
 
 Error error_of(const Failed &failed) { return {failed.doing, failed.on, failed.why, failed.code}; }
 
@@ -28,6 +29,8 @@ Workplace LiveNode::workplace() const {
 }
 
 void LiveNode::checkpoint(bool go_on, const Asker &asker) {
+    if (auto room = Worker::room_for_one_more(record_.spec.uid, "save", record_.spec.name); !room)
+        return asker.refuse(room.error());
     if (auto begun = begin_saving(go_on, false); begun)
         imager_ = asker;
     else
@@ -69,7 +72,7 @@ Expected<void> LiveNode::begin_saving(bool go_on, bool periodic, const PartPlan 
     }
     // Whether it can be saved is known for certain now.
     end_check(failure("check", record_.spec.name, "it is being saved", ECANCELED));
-    auto worker = Worker::start(surroundings_->libraries, job);
+    auto worker = Worker::start(surroundings_->libraries, record_.spec.uid, job);
     if (!worker)
         return propagate(worker);
     worker_ = std::make_unique<Worker>(std::move(*worker));
@@ -93,6 +96,10 @@ void LiveNode::save_periodically() {
     next_save_.reset();
     const bool alive =
         std::ranges::any_of(tasks_, [](const auto &task) { return task.second.phase != node::Phase::ended; });
+    if (alive && !worker_ && !save_turn_.has_come(Budget::workers, record_.spec.uid, record_.spec.name)) {
+        next_save_ = Deadline::after(kUntilTurn);
+        return;
+    }
     if (alive && !worker_)
         if (auto begun = begin_saving(true, true); !begun)
             kLog.warning("{}", begun.error().message());
@@ -108,8 +115,8 @@ Expected<void> LiveNode::recover() {
                                    "it is ended",
                                    kMostRecoveries),
                        ECHILD);
-    auto worker =
-        Worker::start(surroundings_->libraries, WorkRecover{.place = workplace(), .record = record_});
+    auto worker = Worker::start(surroundings_->libraries, record_.spec.uid,
+                                WorkRecover{.place = workplace(), .record = record_});
     if (!worker)
         return failure("go on with", record_.spec.name,
                        fmt::format("the process that saved it has died, and none can be started that lets it "
@@ -389,7 +396,7 @@ void LiveNode::count_failure() {
 }
 
 void LiveNode::clear_staging() {
-    auto started = Removal::start({surroundings_->staging / record_.spec.name});
+    auto started = Removal::start({surroundings_->staging / record_.spec.name}, record_.spec.uid);
     if (started)
         removal_ = std::move(*started);
     else // the next one, or the next agent's, finds it as well

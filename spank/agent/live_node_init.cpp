@@ -122,7 +122,8 @@ void LiveNode::take_hello(const node::InitHello &hello) {
                   .stdio = one.stdio,
                   .status = one.status,
                   .log = {},
-                  .log_lost = false};
+                  .log_lost = false,
+                  .share = Share(Budget::tasks, record_.spec.uid)};
         last_task_ = std::max(last_task_, one.task);
         if (const auto found = before.find(one.task); found != before.end())
             task.log = std::move(found->second.log);

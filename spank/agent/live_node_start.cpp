@@ -119,6 +119,8 @@ void LiveNode::start_here(node::Program program, Streams descriptors, const Aske
         return asker.refuse({"start", quote(program.arguments.front()),
                              fmt::format("{} descriptors came with the request", descriptors.size()),
                              EINVAL});
+    if (auto why = no_room_for(Budget::tasks, record_.spec.uid))
+        return asker.refuse({"start", quote(program.arguments.front()), *std::move(why), EDQUOT});
     do
         ++last_task_;
     while (last_task_ == 0 || tasks_.contains(last_task_));
@@ -141,7 +143,9 @@ void LiveNode::start_here(node::Program program, Streams descriptors, const Aske
             return asker.refuse(written.error());
         }
     add_environment(program, record_.spec.environment);
-    tasks_[id].stdio = program.stdio;
+    auto &task = tasks_[id];
+    task.stdio = program.stdio;
+    task.share = Share(Budget::tasks, record_.spec.uid);
     node::InitStart request{.task = id, .program = std::move(program)};
     ask(
         request,

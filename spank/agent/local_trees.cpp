@@ -217,7 +217,7 @@ void LocalTrees::handle(const std::function<bool(const std::string &)> &is_used)
     for (auto at = trees_.begin(); at != trees_.end();) {
         auto &[name, tree] = *at;
         if (is_used(name)) {
-            tree = {.found = tree.found, .pause = {}, .ask = {}, .errand = {}, .asked_about = {}};
+            tree = {.found = tree.found, .pause = {}, .ask = {}, .turn = {}, .errand = {}, .asked_about = {}};
             ++at;
         } else if (!tree.found && !tree.errand) {
             look_again(); // it finds the tree, or there is none
@@ -271,7 +271,8 @@ bool LocalTrees::is_over(const std::string &name, Tree &tree) {
 void LocalTrees::ask(Tree &tree, const OwnedJob &job) {
     const auto asking =
         std::ranges::count_if(trees_, [](const auto &one) { return one.second.errand.has_value(); });
-    if (asking >= kMostErrands) {
+    if (asking >= kMostErrands ||
+        !tree.turn.has_come(Budget::questions, job.uid, fmt::format("job {}", job.id))) {
         tree.ask = Deadline::after(kFirstPause);
         return;
     }

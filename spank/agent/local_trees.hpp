@@ -63,6 +63,7 @@ class LocalTrees {
         std::optional<local::FoundTree> found; // by the last look
         std::chrono::seconds pause{};
         std::optional<Deadline> ask;
+        Turn turn; // to ask
         std::optional<SlurmErrand> errand;
         std::optional<local::FoundTree> asked_about;
     };

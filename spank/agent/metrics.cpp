@@ -204,6 +204,16 @@ std::string metrics_text(const Counters &counters, Gauges gauges) {
     for (std::size_t at = 0; at < kBudgets; ++at)
         page.sample(fmt::format(R"(budget="{}")", name_of(static_cast<Budget>(at))),
                     counters.over_budget[at]);
+    const auto held_of = [&](std::string_view name, std::string_view help, std::uint64_t Held::*part) {
+        page.family(name, "gauge", help);
+        for (std::size_t at = 0; at < kShared.size(); ++at)
+            page.sample(fmt::format(R"(budget="{}")", name_of(kShared.at(at))), gauges.held.at(at).*part);
+    };
+    held_of("singularity_held_for_users", "What the agent holds for all users, of what per_user limits.",
+            &Held::by_all);
+    held_of("singularity_held_for_one_user",
+            "The same for the user who has the most of it, to be compared with what per_user allows.",
+            &Held::by_one);
     tell_jobs(page, std::move(gauges.running));
     return page.take();
 }

@@ -6,6 +6,7 @@
 
 #include "agent_messages.hpp"
 #include "budget.hpp"
+#include "share.hpp"
 
 #include <array>
 #include <cstddef>
@@ -70,6 +71,7 @@ struct Gauges {
     std::map<std::string, std::uint64_t, std::less<>> jobs;
     std::uint64_t waiting = 0; // records of an earlier agent that could not be read yet
     std::vector<RunningJob> running;
+    std::array<Held, kShared.size()> held{}; // in the order of kShared
 };
 
 // So many jobs have lines of their own, and of more only those that were saved longest ago, which alerts look

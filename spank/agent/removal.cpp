@@ -4,6 +4,7 @@
 #include "common/deadline.hpp"
 #include "log.hpp"
 #include "node/process.hpp"
+#include "share.hpp"
 
 #include <cerrno>
 #include <chrono>
@@ -14,6 +15,7 @@
 #include <string>
 #include <system_error>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -68,11 +70,11 @@ Expected<std::filesystem::path> moved_aside(const std::filesystem::path &path) {
 
 } // namespace
 
-Expected<Removal> Removal::start(const std::vector<std::filesystem::path> &paths) {
-    return start([&paths] { remove_all(paths); });
+Expected<Removal> Removal::start(const std::vector<std::filesystem::path> &paths, uid_t uid) {
+    return start([&paths] { remove_all(paths); }, uid);
 }
 
-Expected<Removal> Removal::start(const std::function<void()> &remove) {
+Expected<Removal> Removal::start(const std::function<void()> &remove, uid_t uid) {
     const pid_t agent = getpid();
     const pid_t child = fork();
     if (child < 0)
@@ -80,8 +82,10 @@ Expected<Removal> Removal::start(const std::function<void()> &remove) {
     if (child == 0)
         remove_and_end(remove, agent);
     UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
-    if (!pidfd)
+    UniqueFd held(fcntl(pidfd.get(), F_DUPFD_CLOEXEC, 0));
+    if (!pidfd || !held)
         return std::unexpected(errno_error("hold", "a process that removes files"));
+    hold_until_ended(Share(Budget::workers, uid), std::move(held));
     return Removal(std::move(pidfd));
 }
 

@@ -11,16 +11,19 @@
 #include <utility>
 #include <vector>
 
+#include <sys/types.h>
+
 namespace singularity::agent {
 
 class Removal {
   public:
     // Directories with all that is in them; what is not there is no error, what cannot be removed is logged.
-    // Dies with the agent: the next one begins again.
-    [[nodiscard]] static Expected<Removal> start(const std::vector<std::filesystem::path> &paths);
+    // Dies with the agent: the next one begins again. uid: for whom; root's are of several users.
+    [[nodiscard]] static Expected<Removal> start(const std::vector<std::filesystem::path> &paths,
+                                                 uid_t uid = 0);
 
     // The same for what is removed in another way, without an exception.
-    [[nodiscard]] static Expected<Removal> start(const std::function<void()> &remove);
+    [[nodiscard]] static Expected<Removal> start(const std::function<void()> &remove, uid_t uid = 0);
 
     void watch(std::vector<int> &fds) const { fds.push_back(pidfd_.get()); }
     [[nodiscard]] bool ended() const;

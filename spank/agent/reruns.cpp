@@ -3,8 +3,11 @@
 
 #include "log.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace singularity::agent {
 
@@ -23,12 +26,24 @@ void Reruns::add(Rerun rerun) {
         kLog.error("{}", job.error().message());
         return;
     }
+    const auto is_known = [&](const Lost &one) {
+        return one.rerun.key.uid == rerun.key.uid && one.rerun.key.step == rerun.key.step &&
+               one.rerun.restarts == rerun.restarts && one.rerun.hold == rerun.hold;
+    };
+    if (std::ranges::any_of(lost_, is_known))
+        return;
     lost_.push_back({.rerun = std::move(rerun),
                      .job = *job,
                      .until = Deadline::after(kRerunPatience),
                      .ask = Deadline::after(0s),
+                     .turn = {},
                      .errand = {},
                      .requeues = false});
+}
+
+std::optional<std::string> Reruns::no_room(uid_t uid) const {
+    const auto has = std::ranges::count_if(lost_, [&](const Lost &one) { return one.rerun.key.uid == uid; });
+    return budgets().refusal(Budget::questions, uid, static_cast<std::uint64_t>(has));
 }
 
 void Reruns::watch(std::vector<pollfd> &fds) const {
@@ -73,6 +88,10 @@ void Reruns::send(Lost &lost, Expected<SlurmErrand> errand) {
 }
 
 Reruns::Outcome Reruns::look_at(Lost &lost) {
+    if (lost.ask && lost.ask->expired() &&
+        !lost.turn.has_come(Budget::questions, lost.rerun.key.uid,
+                            fmt::format("job {}, to run again", lost.job)))
+        lost.ask = Deadline::after(kBetweenQuestions);
     if (lost.ask && lost.ask->expired()) {
         lost.ask.reset();
         lost.requeues = false;

@@ -10,9 +10,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <poll.h>
+#include <sys/types.h>
 
 namespace singularity::agent {
 
@@ -20,7 +22,10 @@ class Reruns {
   public:
     explicit Reruns(const Libraries &libraries) : libraries_(&libraries) {}
 
+    // What is known already is not added again.
     void add(Rerun rerun);
+    // Why no more jobs of the user's are looked after, where users ask for it (Budget::questions).
+    [[nodiscard]] std::optional<std::string> no_room(uid_t uid) const;
     void watch(std::vector<pollfd> &fds) const;
     [[nodiscard]] std::optional<Deadline> next_deadline() const;
     // Steps whose jobs are not run again: who waits for them may be told.
@@ -32,6 +37,7 @@ class Reruns {
         std::uint32_t job = 0;
         Deadline until;
         std::optional<Deadline> ask;
+        Turn turn; // to ask
         std::optional<SlurmErrand> errand;
         bool requeues = false; // that errand
         [[nodiscard]] OwnedJob owned() const { return {.id = job, .uid = rerun.key.uid}; }

@@ -287,6 +287,7 @@ void Server::read_client(const std::shared_ptr<Client> &client) {
     for (int count = 0; count < kPacketsAtOnce && bytes < kBytesAtOnce && !client->gone; ++count) {
         const auto received =
             receive_apart(client->socket.get(), client->sender.uid(), packet, client->brought);
+        const bool over_budget = received == node::Received::failed && errno == EDQUOT;
         if (received == node::Received::nothing)
             return;
         bytes += packet.bytes.size();
@@ -294,6 +295,10 @@ void Server::read_client(const std::shared_ptr<Client> &client) {
         client->brought = {}; // what it has not asked for
         if (good)
             continue;
+        // What it asked for lies in the socket still, and goes with that.
+        if (const auto header = node::header_of(packet.bytes); over_budget && header && header->token != 0)
+            asker_for(client, header->token)
+                .refuse({"receive", "descriptors that came with a request", packet.refusal, EDQUOT});
         if (received != node::Received::hung_up)
             kLog.warning("uid {} sent what is no request{}{}: the connection is closed", client->sender.uid(),
                          packet.refusal.empty() ? "" : ": ", packet.refusal);
@@ -315,7 +320,7 @@ void Server::end_ties() {
 }
 
 void Server::collect() {
-    forget_ended_apart();
+    forget_ended_processes();
     std::erase_if(clients_, [](const auto &client) {
         if (client->gone)
             hang_up(std::move(client->socket), client->sender.uid());
@@ -332,6 +337,7 @@ void Server::collect() {
     });
     std::erase_if(nodes_,
                   [](const auto &entry) { return entry.second.node->state() == LiveNode::State::gone; });
+    begin_forgetting();
 }
 
 } // namespace singularity::agent

@@ -97,6 +97,7 @@ class Server : private NodeKeeper {
         bool stop = false;             // by us
         std::optional<SlurmErrand> errand;
         std::optional<Deadline> ask_again;
+        Turn turn; // to ask
         bool runs_again = false;
         std::optional<Deadline> left; // it has ended, and until then it is to be known whether its job has
         bool begins = false;          // it is run again, and slurmctld is asked to do so at once
@@ -152,6 +153,7 @@ class Server : private NodeKeeper {
 
     // server_requests.cpp
     // False: the packet is none of ours.
+    [[nodiscard]] static Asker asker_for(const std::shared_ptr<Client> &client, std::uint32_t token);
     [[nodiscard]] bool handle(const std::shared_ptr<Client> &client, node::Packet &packet);
     void create(const std::shared_ptr<Client> &client, Create request, const Asker &asker);
     [[nodiscard]] Expected<void> room_for_one_more(bool for_root, const node::Spec &spec) const;
@@ -211,6 +213,7 @@ class Server : private NodeKeeper {
     void remind(Script &script);
     void begin_again(Script &script);
     void forget(const Script &script);
+    void begin_forgetting();
     [[nodiscard]] bool script_rests(const StepKey &key, bool stop) override;
 
     // server_commands.cpp
@@ -285,6 +288,11 @@ class Server : private NodeKeeper {
     std::map<StepKey, std::shared_ptr<Step>> steps_;
     std::vector<Script> scripts_;
     Reruns reruns_{options_.places.libraries};
+    struct Forgetting {
+        WorkForget work;
+        Turn turn;
+    };
+    std::vector<Forgetting> to_forget_; // as soon as its user has room for a worker
     std::vector<Worker> forgetting_;
     std::time_t started_ = 0;
     std::optional<Deadline> next_stops_;               // nothing: nobody could have been stopped

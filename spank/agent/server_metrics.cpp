@@ -5,6 +5,7 @@
 #include "metrics.hpp"
 #include "server.hpp"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <ctime>
@@ -35,13 +36,15 @@ Gauges Server::gauges() const {
                .nodes = {},
                .jobs = {},
                .waiting = waiting(),
-               .running = {}};
+               .running = {},
+               .held = {}};
     for (const auto state : kNodeStates)
         out.nodes.emplace(words(state), 0);
     for (const auto state : kJobStates)
         out.jobs.emplace(words(state), 0);
-    for (const auto &[name, held] : nodes_)
-        ++out.nodes[std::string(words(held.node->state()))];
+    for (const auto &[name, one] : nodes_)
+        ++out.nodes[std::string(words(one.node->state()))];
+    std::ranges::transform(kShared, out.held.begin(), held);
     for (const auto &[name, job] : jobs_->all()) {
         const auto &record = job->record();
         ++out.jobs[std::string(words(record.state()))];

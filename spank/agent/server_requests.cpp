@@ -35,21 +35,26 @@ Server::Held *Server::find(const Client &client, const std::string &name, const 
     return &found->second;
 }
 
-bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet) {
-    const auto header = node::header_of(packet.bytes);
-    if (!header || header->token == 0)
-        return false;
-    const Asker asker{
-        .token = header->token,
+Asker Server::asker_for(const std::shared_ptr<Client> &client, std::uint32_t token) {
+    return {
+        .token = token,
         .answer = [weak = std::weak_ptr(client)](const std::string &bytes, std::span<const int> descriptors) {
             const auto to = weak.lock();
             if (node::header_of(bytes)->type == std::to_underlying(Failed::kType))
                 ++counters().requests_refused;
-            // Who does not read his answers has no use for them. All of them fit into datagrams: the memory
-            // of a memfd, which is charged to the agent, would be held by whoever has its descriptor.
+            // Who does not read his answers has no use for them. All of them fit into datagrams: the
+            // memory of a memfd, which is charged to the agent, would be held by whoever has its
+            // descriptor.
             if (to && !to->gone && node::send_datagram(to->socket.get(), bytes, descriptors) != 0)
                 to->gone = true;
         }};
+}
+
+bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet) {
+    const auto header = node::header_of(packet.bytes);
+    if (!header || header->token == 0)
+        return false;
+    const Asker asker = asker_for(client, header->token);
     // A request about one node: decode, find, do.
     const auto about_node = [&]<class Body>(void (*act)(Held &, Body &, const Asker &)) {
         auto body = node::decode<Body>(packet.bytes);

@@ -39,8 +39,10 @@ void Server::restore(const std::shared_ptr<Client> &client, const Restore &reque
     auto cgroups = client->sender.cgroups();
     if (!cgroups)
         return asker.refuse(cgroups.error());
+    if (auto room = Worker::room_for_one_more(uid, "restore", quote(request.what)); !room)
+        return asker.refuse(room.error());
     auto worker = Worker::start(
-        options_.places.libraries,
+        options_.places.libraries, uid,
         WorkRestore{
             .what = request.what, .node = {}, .uid = client->sender.uid(), .cgroups = *cgroups, .store = {}});
     if (!worker)
@@ -61,11 +63,12 @@ void Server::restore_node(Restoring restoring, const Asker &asker) {
     auto cgroups = own_or(restoring.cgroups);
     if (!cgroups)
         return asker.refuse(cgroups.error());
-    auto worker = Worker::start(options_.places.libraries, WorkRestore{.what = restoring.checkpoint,
-                                                                       .node = restoring.spec.name,
-                                                                       .uid = restoring.spec.uid,
-                                                                       .cgroups = *cgroups,
-                                                                       .store = restoring.store});
+    auto worker = Worker::start(options_.places.libraries, restoring.spec.uid,
+                                WorkRestore{.what = restoring.checkpoint,
+                                            .node = restoring.spec.name,
+                                            .uid = restoring.spec.uid,
+                                            .cgroups = *cgroups,
+                                            .store = restoring.store});
     if (!worker)
         return asker.refuse(worker.error());
     Restore request;
@@ -88,8 +91,11 @@ void Server::look_for_saved(const std::string &job, const std::shared_ptr<Client
                             std::function<void(const Expected<WorkFoundJob> &)> then) {
     Restore request;
     request.what = job;
+    // Each connection of a task's may have one.
+    if (auto room = Worker::room_for_one_more(client->sender.uid(), "look for", quote(job)); !room)
+        return then(propagate(room));
     auto worker = Worker::start(
-        options_.places.libraries,
+        options_.places.libraries, client->sender.uid(),
         WorkRestore{
             .what = job, .node = {}, .uid = client->sender.uid(), .cgroups = cgroups, .store = store});
     if (!worker)

@@ -74,6 +74,8 @@ void Server::save_steps(const Client &client, const SaveSteps &request, const As
             return refuse(fmt::format("{} is no name of a host", host.substr(0, kNameMost)), EINVAL);
     }
     if (request.verb == StepsVerb::lose) {
+        if (auto why = reruns_.no_room(uid)) // the job's own processes may say so again and again
+            return refuse(*std::move(why), EDQUOT);
         run_again({.key = {.uid = uid, .step = name}, .restarts = request.restarts, .hold = {}});
         return asker.tell(SavedSteps{});
     }
@@ -133,14 +135,11 @@ void Server::forget_image(const StepKey &key, std::string image) {
 void Server::forget_images(std::uint32_t uid, std::uint32_t job, std::vector<std::string> images) {
     if (images.empty()) // which would mean all of them
         return;
-    auto worker = Worker::start(options_.places.libraries,
-                                WorkForget{.uid = uid,
-                                           .prefix = job_name_of_step(uid, fmt::format("{}.", job)),
-                                           .only = std::move(images)});
-    if (worker)
-        forgetting_.push_back(std::move(*worker));
-    else if (worker.error().code != Worker::kNotBuilt)
-        kLog.error("{}", worker.error().message());
+    to_forget_.push_back({.work = {.uid = uid,
+                                   .prefix = job_name_of_step(uid, fmt::format("{}.", job)),
+                                   .only = std::move(images)},
+                          .turn = {}});
+    begin_forgetting();
 }
 
 } // namespace singularity::agent

@@ -19,6 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kBetweenScriptQuestions = 1s;
+constexpr auto kUntilTurn = 200ms;        // while its user has many questions open
 constexpr auto kScriptEndPatience = 600s; // for Slurm to have ended a job whose script has ended
 constexpr auto kUntilWritten = 10s;       // slurmctld writes what it knows every 5 s
 
@@ -75,6 +76,7 @@ bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Pa
                         .stop = false,
                         .errand = {},
                         .ask_again = {},
+                        .turn = {},
                         .runs_again = false,
                         .left = {},
                         .begins = false,
@@ -115,6 +117,9 @@ void Server::look_at_script(Script &script) {
                      timeout_error(*script.left, fmt::format("the end of job {}", script.job)).message());
         script.over = true;
     }
+    if (script.ask_again && script.ask_again->expired() && !script.errand &&
+        !script.turn.has_come(Budget::questions, script.uid, fmt::format("the script of job {}", script.job)))
+        script.ask_again = Deadline::after(kUntilTurn);
     if (script.ask_again && script.ask_again->expired() && !script.errand) {
         script.ask_again.reset();
         auto errand = SlurmErrand::about(options_.places.libraries, {.id = script.job, .uid = script.uid});
@@ -219,15 +224,25 @@ void Server::begin_again(Script &script) {
 }
 
 void Server::forget(const Script &script) {
-    auto worker =
-        Worker::start(options_.places.libraries,
-                      WorkForget{.uid = script.uid,
-                                 .prefix = job_name_of_step(script.uid, fmt::format("{}.", script.job)),
-                                 .only = {}});
-    if (worker)
-        forgetting_.push_back(std::move(*worker));
-    else if (worker.error().code != Worker::kNotBuilt)
-        kLog.error("{}", worker.error().message());
+    to_forget_.push_back({.work = {.uid = script.uid,
+                                   .prefix = job_name_of_step(script.uid, fmt::format("{}.", script.job)),
+                                   .only = {}},
+                          .turn = {}});
+    begin_forgetting();
+}
+
+// Nothing is lost by waiting, and nobody waits for it.
+void Server::begin_forgetting() {
+    std::erase_if(to_forget_, [this](Forgetting &one) {
+        if (!one.turn.has_come(Budget::workers, one.work.uid, "what is to go from the store"))
+            return false;
+        auto worker = Worker::start(options_.places.libraries, one.work.uid, one.work);
+        if (worker)
+            forgetting_.push_back(std::move(*worker));
+        else if (worker.error().code != Worker::kNotBuilt)
+            kLog.error("{}", worker.error().message());
+        return true;
+    });
 }
 
 bool Server::script_rests(const StepKey &key, bool stop) {

@@ -248,11 +248,12 @@ Expected<void> Server::find_saved(const std::shared_ptr<Step> &step) {
     Restore request;
     request.what = step->plan().checkpoint.empty() ? job_name_of(*step) : step->plan().checkpoint;
     kLog.debug("{}: what was saved of it is looked for", request.what);
-    auto worker = Worker::start(options_.places.libraries, WorkRestore{.what = request.what,
-                                                                       .node = {},
-                                                                       .uid = step->user().uid,
-                                                                       .cgroups = step->cgroups(),
-                                                                       .store = step->plan().store});
+    auto worker = Worker::start(options_.places.libraries, step->user().uid,
+                                WorkRestore{.what = request.what,
+                                            .node = {},
+                                            .uid = step->user().uid,
+                                            .cgroups = step->cgroups(),
+                                            .store = step->plan().store});
     if (!worker)
         return propagate(worker);
     findings_.push_back(std::make_unique<Finding>(Finding{.worker = std::move(*worker),

@@ -97,23 +97,31 @@ Expected<SlurmErrand> SlurmErrand::send(const Libraries &libraries, std::vector<
     return SlurmErrand(std::move(*errand));
 }
 
+Expected<SlurmErrand> SlurmErrand::send_for(const Libraries &libraries, const OwnedJob &job,
+                                            std::vector<std::string> words) {
+    auto errand = send(libraries, std::move(words));
+    if (errand)
+        errand->share_ = Share(Budget::questions, job.uid);
+    return errand;
+}
+
 Expected<SlurmErrand> SlurmErrand::about(const Libraries &libraries, const OwnedJob &job) {
-    return send(libraries, job.command("job"));
+    return send_for(libraries, job, job.command("job"));
 }
 
 Expected<SlurmErrand> SlurmErrand::requeue(const Libraries &libraries, const OwnedJob &job) {
-    return send(libraries, job.command("requeue"));
+    return send_for(libraries, job, job.command("requeue"));
 }
 
 Expected<SlurmErrand> SlurmErrand::hold(const Libraries &libraries, const OwnedJob &job,
                                         const std::string &why) {
     auto words = job.command("hold");
     words.push_back(why);
-    return send(libraries, std::move(words));
+    return send_for(libraries, job, std::move(words));
 }
 
 Expected<SlurmErrand> SlurmErrand::begin(const Libraries &libraries, const OwnedJob &job) {
-    return send(libraries, job.command("begin"));
+    return send_for(libraries, job, job.command("begin"));
 }
 
 Expected<std::optional<std::string>> SlurmErrand::take() {

@@ -5,6 +5,7 @@
 
 #include "common/error.hpp"
 #include "peers/errand.hpp"
+#include "share.hpp"
 #include "surroundings.hpp"
 
 #include <cstdint>
@@ -68,11 +69,15 @@ class SlurmErrand {
 
   private:
     explicit SlurmErrand(peers::Errand errand) : errand_(std::move(errand)) {}
+    // On behalf of the job's owner, whose share of Budget::questions it takes.
+    [[nodiscard]] static Expected<SlurmErrand> send_for(const Libraries &libraries, const OwnedJob &job,
+                                                        std::vector<std::string> words);
     peers::Errand errand_;
+    Share share_;
 };
 
-// singularity-slurm is run with these words some time, after all before them.
-using TellSlurm = std::function<void(std::vector<std::string> words)>;
+// singularity-slurm is run with these words some time, after all before them about jobs of this user.
+using TellSlurm = std::function<void(uid_t uid, std::vector<std::string> words)>;
 
 // 4711 of "4711.0"; an error: it is none.
 [[nodiscard]] Expected<std::uint32_t> job_of_step(std::string_view step);

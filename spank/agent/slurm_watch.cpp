@@ -12,12 +12,6 @@
 
 namespace singularity::agent {
 
-namespace {
-
-constexpr std::size_t kMostWaiting = 1024; // slurmctld may be away for a while
-
-} // namespace
-
 Expected<SlurmView> parse_slurm_view(std::string_view text, const std::set<std::uint32_t> &asked) {
     SlurmView out;
     std::istringstream lines{std::string(text)};
@@ -41,11 +35,23 @@ Expected<SlurmView> parse_slurm_view(std::string_view text, const std::set<std::
     return out;
 }
 
-void SlurmWatch::tell(std::vector<std::string> words) {
-    if (waiting_.size() < kMostWaiting)
-        waiting_.push_back(std::move(words));
+void SlurmWatch::tell(uid_t uid, std::vector<std::string> words) {
+    if (auto why = no_room_for(Budget::notes, uid))
+        kLog.error("slurmctld is not told '{}': {}", fmt::join(words, " "), *why);
     else
-        kLog.error("slurmctld is not told '{}': {} things are waiting", fmt::join(words, " "), kMostWaiting);
+        waiting_[uid].push_back({.words = std::move(words), .share = Share(Budget::notes, uid)});
+}
+
+std::vector<std::string> SlurmWatch::next_note() {
+    auto next = waiting_.upper_bound(last_);
+    if (next == waiting_.end())
+        next = waiting_.begin();
+    last_ = next->first;
+    auto words = std::move(next->second.front().words);
+    next->second.pop_front();
+    if (next->second.empty())
+        waiting_.erase(next);
+    return words;
 }
 
 void SlurmWatch::watch(std::vector<pollfd> &fds) const {
@@ -60,8 +66,7 @@ void SlurmWatch::handle(const std::function<Here()> &here, const std::function<v
     if (errand_)
         return;
     if (!waiting_.empty()) {
-        auto errand = SlurmErrand::send(*libraries_, waiting_.front());
-        waiting_.pop_front();
+        auto errand = SlurmErrand::send(*libraries_, next_note());
         if (errand)
             errand_ = std::move(*errand);
         else
@@ -131,7 +136,7 @@ void SlurmWatch::move(const Here &of, std::uint32_t job, std::string_view why) {
         return;
     }
     kLog.info("job {} is requeued, to go on elsewhere: {}", job, why);
-    tell(OwnedJob{.id = job, .uid = owner->second}.command("requeue"));
+    tell(owner->second, OwnedJob{.id = job, .uid = owner->second}.command("requeue"));
 }
 
 } // namespace singularity::agent

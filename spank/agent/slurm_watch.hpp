@@ -5,6 +5,7 @@
 
 #include "common/deadline.hpp"
 #include "common/error.hpp"
+#include "share.hpp"
 #include "slurm_job.hpp"
 #include "surroundings.hpp"
 
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include <poll.h>
+#include <sys/types.h>
 
 namespace singularity::agent {
 
@@ -45,8 +47,9 @@ class SlurmWatch {
     SlurmWatch(const Libraries &libraries, std::chrono::milliseconds every)
         : libraries_(&libraries), every_(every) {}
 
-    // To singularity-slurm, after all that was told before. What fails is logged.
-    void tell(std::vector<std::string> words);
+    // To singularity-slurm, after all that was told before about jobs of this user. What fails is logged, and
+    // what is above per_user.notes is lost.
+    void tell(uid_t uid, std::vector<std::string> words);
 
     void watch(std::vector<pollfd> &fds) const;
     [[nodiscard]] std::optional<Deadline> next_deadline() const;
@@ -62,7 +65,14 @@ class SlurmWatch {
     std::optional<Deadline> next_;
     std::optional<Here> asked_; // what `errand_` is about; nothing: it tells
     std::optional<SlurmErrand> errand_;
-    std::deque<std::vector<std::string>> waiting_;
+    struct Note {
+        std::vector<std::string> words;
+        Share share;
+    };
+    [[nodiscard]] std::vector<std::string> next_note();
+    // slurmctld may be away for a while. Users take turns.
+    std::map<uid_t, std::deque<Note>> waiting_;
+    uid_t last_ = 0;      // whose turn it was
     bool failed_ = false; // the last question: it is logged once
 };
 

@@ -3,6 +3,7 @@
 
 #include "log.hpp"
 #include "node/process.hpp"
+#include "share.hpp"
 
 #include <array>
 #include <csignal>
@@ -39,7 +40,13 @@ constexpr bool kBuilt = false;
 
 } // namespace
 
-Expected<Worker> Worker::start_process(const Libraries &libraries) {
+Expected<void> Worker::room_for_one_more(uid_t uid, std::string_view doing, std::string_view on) {
+    if (auto why = no_room_for(Budget::workers, uid))
+        return failure(std::string(doing), std::string(on), *std::move(why), EDQUOT);
+    return {};
+}
+
+Expected<Worker> Worker::start_process(const Libraries &libraries, uid_t uid) {
     const auto program = libraries.worker();
     if (!kBuilt)
         return failure(
@@ -59,8 +66,10 @@ Expected<Worker> Worker::start_process(const Libraries &libraries) {
     if (pid == 0)
         become_worker(program, theirs.get());
     UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-    if (!pidfd)
+    UniqueFd held(fcntl(pidfd.get(), F_DUPFD_CLOEXEC, 0));
+    if (!pidfd || !held)
         return std::unexpected(errno_error("hold", program.native()));
+    hold_until_ended(Share(Budget::workers, uid), std::move(held));
     node::widen(ours.get());
     return Worker(std::move(ours), std::move(pidfd));
 }

@@ -12,7 +12,10 @@
 #include <cerrno>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include <sys/types.h>
 
 namespace singularity::agent {
 
@@ -21,9 +24,15 @@ class Worker {
     // The code of start's error where the build has none: nothing is ever saved, and nothing was.
     static constexpr int kNotBuilt = ENOTSUP;
 
+    // EDQUOT: the user has as many processes as per_user.workers allows. To be asked about what users ask for
+    // by hand. What Slurm wants of a job is done in any case, and so is what puts something right.
+    [[nodiscard]] static Expected<void> room_for_one_more(uid_t uid, std::string_view doing,
+                                                          std::string_view on);
+
+    // uid: for whom it is.
     template <class Job>
-    [[nodiscard]] static Expected<Worker> start(const Libraries &libraries, const Job &job) {
-        auto worker = start_process(libraries);
+    [[nodiscard]] static Expected<Worker> start(const Libraries &libraries, uid_t uid, const Job &job) {
+        auto worker = start_process(libraries, uid);
         if (!worker)
             return worker;
         if (auto told = worker->tell(job); !told)
@@ -53,7 +62,7 @@ class Worker {
 
   private:
     Worker(UniqueFd socket, UniqueFd pidfd) : socket_(std::move(socket)), pidfd_(std::move(pidfd)) {}
-    [[nodiscard]] static Expected<Worker> start_process(const Libraries &libraries);
+    [[nodiscard]] static Expected<Worker> start_process(const Libraries &libraries, uid_t uid);
     [[nodiscard]] Expected<void> send(const std::string &bytes, std::span<const int> descriptors) const;
     [[nodiscard]] static Expected<void> sent(int code);
 

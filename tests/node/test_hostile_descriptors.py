@@ -4,6 +4,7 @@
 import array
 import contextlib
 import ctypes
+import errno
 import os
 import re
 import signal
@@ -17,7 +18,7 @@ from virtualnode import ALICE, BOB, KEPT, LIST, Refused, wait_for
 
 PIDFD_GETFD = 438
 PROMPT = 5
-LIMIT = 128  # kWaitingLimit of spank/agent/apart.cpp
+LIMIT = 128  # per_user.closing, by default
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -90,12 +91,18 @@ def test_behind_a_request_that_costs_the_connection(own_agent, file):
 
 
 def test_as_often_as_it_wants(own_agent, file):
-    """Each has a process wait, and there are not more and more of them."""
+    """Each has a process wait, and there are not more and more of them. Who sends still more hears why, and loses the connection."""
     descriptor, served = file
-    with own_agent.connect(ALICE) as alice, pytest.raises((EOFError, ConnectionResetError)):
-        for _ in range(2 * LIMIT):
-            alice.ask(LIST, b"", [descriptor])
-    assert re.search(rf"1\d\d processes wait already for file systems to close what uid {ALICE} has sent; at most {LIMIT} may", own_agent.log())
+    with own_agent.connect(ALICE) as alice:
+        said = (rf"uid {ALICE} has 1\d\d processes that wait for file systems to close what was sent already, "
+                rf"and per_user.closing in singularity.yaml allows {LIMIT}")
+        with pytest.raises(Refused, match=said) as refused:
+            for _ in range(2 * LIMIT):
+                alice.ask(LIST, b"", [descriptor])
+        assert refused.value.code == errno.EDQUOT
+        with pytest.raises((EOFError, ConnectionResetError, BrokenPipeError)):
+            alice.nodes()
+    assert re.search(said, own_agent.log())
     assert LIMIT / 2 < len(set(served.who_waits())) <= LIMIT
     others_are_served(own_agent)
     assert own_agent.process.pid not in served.who_waits()

@@ -334,6 +334,12 @@ void defaults_are_those_documented(void ** /*state*/) {
                                                     .jobs = 64,
                                                     .scripts = 256,
                                                     .restores = 8,
+                                                    .workers = 256,
+                                                    .questions = 128,
+                                                    .notes = 1024,
+                                                    .closing = 128,
+                                                    .ranks = 16384,
+                                                    .tasks = 16384,
                                                     .program_mib = 1024,
                                                     .output_mib = 1024}));
 }
@@ -369,8 +375,8 @@ void every_key_can_be_set(void ** /*state*/) {
              "metrics: /p, nccl: /n, run_without_slurm: true}\n"
              "network: {outside: \"10.0.0.0/8, 192.0.2.7:443\"}\n"
              "containers: {enabled: false, mounts: \"/home:/scratch\", writable: never}\n"
-             "per_user: {connections: 16, nodes: 1, jobs: 2, scripts: 3, restores: 4, program_mib: 8, "
-             "output_mib: 9}\n");
+             "per_user: {connections: 16, nodes: 1, jobs: 2, scripts: 3, restores: 4, workers: 11, "
+             "questions: 6, notes: 17, closing: 7, ranks: 12, tasks: 13, program_mib: 8, output_mib: 9}\n");
     Config expected;
     expected.log_level = log::Level::kDebug;
     expected.elastic = {.enabled = false,
@@ -415,6 +421,12 @@ void every_key_can_be_set(void ** /*state*/) {
                          .jobs = 2,
                          .scripts = 3,
                          .restores = 4,
+                         .workers = 11,
+                         .questions = 6,
+                         .notes = 17,
+                         .closing = 7,
+                         .ranks = 12,
+                         .tasks = 13,
                          .program_mib = 8,
                          .output_mib = 9};
     assert_true(config == expected);

@@ -37,7 +37,8 @@ Gauges some() {
             .nodes = {{"running", 2}, {"saving", 0}},
             .jobs = {{"ended", 1}},
             .waiting = 3,
-            .running = {}};
+            .running = {},
+            .held = {}};
 }
 
 void nothing_has_happened(void ** /*state*/) {
@@ -99,21 +100,32 @@ void what_is_counted(void ** /*state*/) {
     ++counters.workers_died;
     counters.checks[static_cast<std::size_t>(Counters::Check::obstacle)] = 3;
     counters.over_budget[static_cast<std::size_t>(Budget::nodes)] = 2;
-    const auto text = metrics_text(counters, some());
+    auto gauges = some();
+    gauges.held.front() = {.by_all = 5, .by_one = 4};
+    gauges.held.back() = {.by_all = 3, .by_one = 2};
+    const auto text = metrics_text(counters, gauges);
     for (const std::string_view line :
-         {"singularity_checkpoints_total{kind=\"asked\",outcome=\"committed\"} 0\n",
+         {"singularity_held_for_users{budget=\"workers\"} 5\n",
+          "singularity_held_for_users{budget=\"notes\"} 0\n",
+          "singularity_held_for_users{budget=\"tasks\"} 3\n",
+          "singularity_held_for_one_user{budget=\"workers\"} 4\n",
+          "singularity_held_for_one_user{budget=\"tasks\"} 2\n",
+          "singularity_checkpoints_total{kind=\"asked\",outcome=\"committed\"} 0\n",
           "singularity_checkpoints_total{kind=\"asked\",outcome=\"failed\"} 1\n",
           "singularity_checkpoints_total{kind=\"periodic\",outcome=\"committed\"} 2\n",
           "singularity_checkpoints_total{kind=\"periodic\",outcome=\"failed\"} 0\n",
           "singularity_checkpoint_duration_seconds_sum{kind=\"periodic\"} 122.000002\n",
           "singularity_checkpoint_duration_seconds_count{kind=\"periodic\"} 2\n",
           "singularity_checkpoint_pause_seconds_sum{kind=\"periodic\"} 3.000000\n",
-          "singularity_checkpoint_device_bytes_total 2000\n", "singularity_checkpoint_host_bytes_total 400\n",
+          "singularity_checkpoint_device_bytes_total 2000\n",
+          "singularity_checkpoint_host_bytes_total 400\n",
           "singularity_checkpoint_stored_bytes_total 60\n",
           "singularity_restores_total{outcome=\"succeeded\"} 1\n",
           "singularity_restore_duration_seconds_sum 61.000001\n",
-          "singularity_restore_duration_seconds_count 1\n", "singularity_workers_died_total 1\n",
-          "singularity_requests_refused_total 0\n", "singularity_node_checks_total{outcome=\"clear\"} 0\n",
+          "singularity_restore_duration_seconds_count 1\n",
+          "singularity_workers_died_total 1\n",
+          "singularity_requests_refused_total 0\n",
+          "singularity_node_checks_total{outcome=\"clear\"} 0\n",
           "singularity_node_checks_total{outcome=\"obstacle\"} 3\n",
           "singularity_requests_over_budget_total{budget=\"nodes\"} 2\n",
           "singularity_requests_over_budget_total{budget=\"program_mib\"} 0\n"})

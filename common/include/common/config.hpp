@@ -123,6 +123,12 @@ struct Config {
         std::int64_t jobs{};        // that this host coordinates, those that have ended included
         std::int64_t scripts{};     // batch scripts
         std::int64_t restores{};    // that were asked for by hand and have not begun to run
+        std::int64_t workers{};     // processes of root's that save, restore or remove something of theirs
+        std::int64_t questions{};   // about their jobs, that slurmctld has not answered
+        std::int64_t notes{};       // about their jobs, that slurmctld has not been told
+        std::int64_t closing{};     // processes of root's that close what they have sent
+        std::int64_t ranks{};       // of the jobs that this host coordinates: a descriptor each
+        std::int64_t tasks{};       // of their virtual nodes: two descriptors each
         std::int64_t program_mib{}; // arguments and environments that are kept
         std::int64_t output_mib{};  // of programs, in the agent's state directory
         bool operator==(const PerUser &) const = default;
