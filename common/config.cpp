@@ -2,6 +2,7 @@
 #include "common/config.hpp"
 
 #include "common/outside.hpp"
+#include "common/port_range.hpp"
 #include "common/settings.hpp"
 #include "common/trusted_file.hpp"
 #include "yaml.hpp"
@@ -28,6 +29,7 @@ using settings::Duration;
 using settings::Integer;
 using settings::Key;
 using settings::OutsideText;
+using settings::PortRangeText;
 using settings::Text;
 
 // More GPUs than any cluster has; keeps products with a rank count inside 64 bits.
@@ -121,6 +123,7 @@ constexpr std::tuple kKeys{
     Key{"agents.nccl",                AbsolutePath{true},   "",                [](auto &c) -> auto & { return c.agents.nccl; }},
     Key{"agents.run_without_slurm",   Boolean{},            false,             [](auto &c) -> auto & { return c.agents.run_without_slurm; }},
     Key{"network.outside",            OutsideText{},        "everything",      [](auto &c) -> auto & { return c.network.outside; }},
+    Key{"network.publish",            PortRangeText{},      "nothing",         [](auto &c) -> auto & { return c.network.publish; }},
     Key{"containers.enabled",         Boolean{},            true,              [](auto &c) -> auto & { return c.containers.enabled; }},
     Key{"containers.mounts",          AbsolutePaths{16},    kHomes,            [](auto &c) -> auto & { return c.containers.mounts; }},
     Key{"containers.writable",        Choice{kWritable},    Writable::kBesideLocal, [](auto &c) -> auto & { return c.containers.writable; }},
@@ -135,6 +138,7 @@ constexpr std::tuple kKeys{
     Key{"per_user.closing",           Integer{4, 4096},     128,               [](auto &c) -> auto & { return c.per_user.closing; }},
     Key{"per_user.ranks",             Integer{1, 1048576},  16384,             [](auto &c) -> auto & { return c.per_user.ranks; }},
     Key{"per_user.tasks",             Integer{1, 1048576},  16384,             [](auto &c) -> auto & { return c.per_user.tasks; }},
+    Key{"per_user.ports",             Integer{1, 1024},     64,                [](auto &c) -> auto & { return c.per_user.ports; }},
     Key{"per_user.program_mib",       Integer{8, 1048576},  1024,              [](auto &c) -> auto & { return c.per_user.program_mib; }},
     Key{"per_user.output_mib",        Integer{8, 1048576},  1024,              [](auto &c) -> auto & { return c.per_user.output_mib; }},
 };
@@ -253,6 +257,17 @@ Expected<void> check_containers(const Config::Containers &containers, const sett
     return {};
 }
 
+// An agent that is restarted finds its port free.
+Expected<void> check_publish(const Config &config, const settings::Lines &lines, std::string_view file_name) {
+    const auto range = parse_port_range(config.network.publish).value_or(PortRange{});
+    if (config.agents.port < 0 || !range.has(static_cast<std::uint64_t>(config.agents.port)))
+        return {};
+    return std::unexpected(yaml::error_at(file_name, lines.find("network.publish")->second, "network.publish",
+                                          fmt::format("expected a range without agents.port, which is {}, "
+                                                      "found {}",
+                                                      config.agents.port, config.network.publish)));
+}
+
 // What no single key's type can say.
 Expected<void> check_together(const Config &config, const settings::Lines &lines,
                               std::string_view file_name) {
@@ -275,6 +290,8 @@ Expected<void> check_together(const Config &config, const settings::Lines &lines
     if (auto checked = check_local(config.local_directories, lines, file_name); !checked)
         return checked;
     if (auto checked = check_containers(config.containers, lines, file_name); !checked)
+        return checked;
+    if (auto checked = check_publish(config, lines, file_name); !checked)
         return checked;
     return check_stores(config.store, lines, file_name);
 }

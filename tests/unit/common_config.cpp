@@ -157,6 +157,10 @@ std::vector<Bad> bad_inputs() {
          {"c.yaml:2: basic.guarantee_percent: expected at most standard."}},
         {"basic:\n  moves_per_hour: 61\n", {"c.yaml:2: basic.moves_per_hour", "from 0 to 60, found '61'"}},
         {"premium:\n  least_run: 25h\n", {"c.yaml:2: premium.least_run: expected a duration from 0s to 24h"}},
+        {"network:\n  publish: 999-2000\n",
+         {"c.yaml:2: network.publish: expected nothing, or a range of TCP ports from 1024 to 65535"}},
+        {"network:\n  publish: 8000-9000\n",
+         {"c.yaml:2: network.publish: expected a range without agents.port, which is 8474, found 8000-9000"}},
         {"planner:\n  horizon: 0s\n", {"c.yaml:2: planner.horizon", "from 1s to 1h"}},
 
         // sections
@@ -324,7 +328,7 @@ void defaults_are_those_documented(void ** /*state*/) {
                                                  .metrics = "",
                                                  .nccl = "",
                                                  .run_without_slurm = false}));
-    assert_true(config.network == Config::Network{.outside = "everything"});
+    assert_true((config.network == Config::Network{.outside = "everything", .publish = "nothing"}));
     assert_true(
         (config.containers == Config::Containers{.enabled = true,
                                                  .mounts = {"/home"},
@@ -340,6 +344,7 @@ void defaults_are_those_documented(void ** /*state*/) {
                                                     .closing = 128,
                                                     .ranks = 16384,
                                                     .tasks = 16384,
+                                                    .ports = 64,
                                                     .program_mib = 1024,
                                                     .output_mib = 1024}));
 }
@@ -373,10 +378,11 @@ void every_key_can_be_set(void ** /*state*/) {
              "store: {directory: /shared/store, others: \"/a b:/c\", quota_gib: 500}\n"
              "agents: {address: 10.0.0.1, port: 1, vxlan_port: 65535, patience: 2s, munge_socket: /m, "
              "metrics: /p, nccl: /n, run_without_slurm: true}\n"
-             "network: {outside: \"10.0.0.0/8, 192.0.2.7:443\"}\n"
+             "network: {outside: \"10.0.0.0/8, 192.0.2.7:443\", publish: 20000-20999}\n"
              "containers: {enabled: false, mounts: \"/home:/scratch\", writable: never}\n"
              "per_user: {connections: 16, nodes: 1, jobs: 2, scripts: 3, restores: 4, workers: 11, "
-             "questions: 6, notes: 17, closing: 7, ranks: 12, tasks: 13, program_mib: 8, output_mib: 9}\n");
+             "questions: 6, notes: 17, closing: 7, ranks: 12, tasks: 13, ports: 5, program_mib: 8, "
+             "output_mib: 9}\n");
     Config expected;
     expected.log_level = log::Level::kDebug;
     expected.elastic = {.enabled = false,
@@ -413,7 +419,7 @@ void every_key_can_be_set(void ** /*state*/) {
                        .metrics = "/p",
                        .nccl = "/n",
                        .run_without_slurm = true};
-    expected.network = {.outside = "10.0.0.0/8, 192.0.2.7:443"};
+    expected.network = {.outside = "10.0.0.0/8, 192.0.2.7:443", .publish = "20000-20999"};
     expected.containers = {
         .enabled = false, .mounts = {"/home", "/scratch"}, .writable = Config::Containers::Writable::kNever};
     expected.per_user = {.connections = 16,
@@ -427,6 +433,7 @@ void every_key_can_be_set(void ** /*state*/) {
                          .closing = 7,
                          .ranks = 12,
                          .tasks = 13,
+                         .ports = 5,
                          .program_mib = 8,
                          .output_mib = 9};
     assert_true(config == expected);

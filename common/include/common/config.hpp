@@ -103,6 +103,7 @@ struct Config {
     // The networks of jobs.
     struct Network {
         std::string outside; // as parse_outside() takes it
+        std::string publish; // as parse_port_range() takes it
         bool operator==(const Network &) const = default;
     } network;
 
@@ -129,6 +130,7 @@ struct Config {
         std::int64_t closing{};     // processes of root's that close what they have sent
         std::int64_t ranks{};       // of the jobs that this host coordinates: a descriptor each
         std::int64_t tasks{};       // of their virtual nodes: two descriptors each
+        std::int64_t ports{};       // of the host, at which ports of virtual nodes are reached
         std::int64_t program_mib{}; // arguments and environments that are kept
         std::int64_t output_mib{};  // of programs, in the agent's state directory
         bool operator==(const PerUser &) const = default;
