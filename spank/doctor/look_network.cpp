@@ -2,10 +2,12 @@
 // What agents of different hosts need to speak to each other, and nodes of a job.
 #include "common/name_space.hpp"
 #include "common/outside.hpp"
+#include "common/port_range.hpp"
 #include "gather.hpp"
 #include "network/firewall.hpp"
 #include "network/gateway.hpp"
 #include "network/links.hpp"
+#include "network/way_in.hpp"
 #include "node/network.hpp"
 #include "node/record.hpp"
 #include "peers/credential.hpp"
@@ -121,6 +123,9 @@ Fact<KernelNetwork> look_at_kernel_network(const Config::Network &settings) {
     if (const auto outside = parse_outside(settings.outside); outside && outside->open())
         if (auto tried = network::try_way_out(); !tried)
             out.broken.push_back({"nf_nat (for network.outside)", tried.error().message()});
+    if (const auto range = parse_port_range(settings.publish); range && range->any())
+        if (auto tried = network::try_way_in(); !tried)
+            out.broken.push_back({"nf_nat and nft_fib (for network.publish)", tried.error().message()});
     return out;
 }
 

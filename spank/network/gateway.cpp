@@ -15,15 +15,12 @@ namespace singularity::network {
 
 namespace {
 
-constexpr const char *kJobEnd = "outside";
 constexpr const char *kLoose = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose";
 // Two addresses of 169.254.64.0/18 (RFC 3927) for each: nobody routes them, and clouds' 169.254.169.254 is
 // not among them.
 constexpr std::uint32_t kFirstLink = 169U << 24 | 254U << 16 | 64U << 8;
 constexpr std::uint32_t kLinks = 8192;
 constexpr std::uint32_t kLinkPrefix = 31; // RFC 3021
-// At a time: those of all jobs and of the host itself share one table, net.netfilter.nf_conntrack_max.
-constexpr std::uint32_t kConnections = 16384;
 
 // A connection that is not known here was made before a restore: its packets are answered by a reset.
 constexpr const char *kJobRules =
@@ -57,14 +54,11 @@ constexpr const char *kHostEndRules =
     "add rule inet {0} depart udp dport {4} notrack\n"
     "add rule inet {0} input iifname \"{0}\" tcp dport {3} counter reject with tcp reset\n"
     "add rule inet {0} forward iifname \"{0}\" tcp dport {3} counter reject with tcp reset\n"
+    // What another job has published (way_in), and nothing else of it.
+    "add rule inet {0} forward iifname \"{0}\" oifname \"{1}*\" ct status dnat accept\n"
     "add rule inet {0} forward iifname \"{0}\" oifname \"{1}*\" counter drop\n"
     "add rule inet {0} forward oifname \"{0}\" ct state != {{ established, related }} counter drop\n"
     "add rule inet {0} leave ip saddr {2} oifname != \"{0}\" masquerade\n";
-
-std::string dotted(std::uint32_t address) {
-    return fmt::format("{}.{}.{}.{}", address >> 24, address >> 16 & 0xff, address >> 8 & 0xff,
-                       address & 0xff);
-}
 
 std::string rules_for(const Outside &outside) {
     constexpr const char *kForward = "add rule inet way_out forward";
@@ -114,6 +108,11 @@ Expected<Pair> make_pair(Links &own, int host_home) {
 }
 
 } // namespace
+
+std::string dotted(std::uint32_t address) {
+    return fmt::format("{}.{}.{}.{}", address >> 24, address >> 16 & 0xff, address >> 8 & 0xff,
+                       address & 0xff);
+}
 
 Expected<void> write_setting(const std::string &path, const std::string &value) {
     auto file = open_file(path, O_WRONLY);
@@ -169,7 +168,7 @@ Expected<Gateway> Gateway::make(const Prepare &plan, Place place) {
          })
         if (auto done = step(); !done)
             return propagate(done);
-    return Gateway(std::move(place.host_rules));
+    return Gateway(std::move(place.host_rules), pair->host_end, pair->job_address);
 }
 
 } // namespace singularity::network

@@ -9,12 +9,21 @@
 #include "nft.hpp"
 #include "plan.hpp"
 
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
 namespace singularity::network {
 
-// The host's ends of these pairs are called so, and a number.
+// The host's ends of these pairs are called so, and a number; the job's as the second.
 inline constexpr const char *kHostEnd = "sng-out";
+inline constexpr const char *kJobEnd = "outside";
+// Of a job to the outside at a time, and as many from there: those of all jobs and of the host itself share
+// one table, net.netfilter.nf_conntrack_max.
+inline constexpr std::uint32_t kConnections = 16384;
+
+[[nodiscard]] std::string dotted(std::uint32_t address); // in host byte order
 
 // A file of /proc/sys; those of networks are the calling thread's namespace's.
 [[nodiscard]] Expected<void> write_setting(const std::string &path, const std::string &value);
@@ -33,9 +42,17 @@ class Gateway {
     };
     [[nodiscard]] static Expected<Gateway> make(const Prepare &plan, Place place);
 
+    [[nodiscard]] const std::shared_ptr<const Nft> &host_rules() const { return host_rules_; }
+    [[nodiscard]] const std::string &host_end() const { return host_end_; }
+    [[nodiscard]] std::uint32_t job_address() const { return job_address_; }
+
   private:
-    explicit Gateway(Nft host_rules) : host_rules_(std::move(host_rules)) {}
-    Nft host_rules_; // the table lives as long
+    Gateway(Nft host_rules, std::string host_end, std::uint32_t job_address)
+        : host_rules_(std::make_shared<const Nft>(std::move(host_rules))), host_end_(std::move(host_end)),
+          job_address_(job_address) {}
+    std::shared_ptr<const Nft> host_rules_; // the table lives as long
+    std::string host_end_;
+    std::uint32_t job_address_;
 };
 
 } // namespace singularity::network

@@ -107,7 +107,7 @@ Expected<JobNetwork> JobNetwork::make(const Prepare &plan) {
     if (auto up = own->change(kBridge, {.mtu = {}, .mac = {}, .bridge = {}, .up = true}); !up)
         return propagate(up);
     std::optional<Gateway> gateway;
-    if (plan.way_out.outside.open()) {
+    if (plan.way_out.outside.open() || plan.way_in) {
         auto made = Gateway::make(plan, {.host = &*host,
                                          .host_rules = std::move(*host_rules),
                                          .host_home = host_home->get(),
@@ -116,7 +116,8 @@ Expected<JobNetwork> JobNetwork::make(const Prepare &plan) {
         if (made)
             gateway = std::move(*made);
         else // the job can do without, and its programs see at once that there is none
-            kLog.error("{}: the job's programs reach nothing outside of it", made.error().message());
+            kLog.error("{}: the job's programs reach nothing outside of it, and nobody reaches them",
+                       made.error().message());
     }
     return JobNetwork(plan, std::move(*host), std::move(*own), std::move(*firewall), std::move(*home),
                       std::make_shared<const NameSpace>(std::move(*host_names)), std::move(gateway),
@@ -204,6 +205,26 @@ Expected<void> JobNetwork::attach(std::uint32_t node, const UniqueFd &home) {
     return own_.add_neighbour(kBridge, address, mac_of(plan_.vni, node));
 }
 
+Expected<std::vector<Published>> JobNetwork::publish(const Publish &plan) {
+    const auto name = fmt::format("ports of node {}", plan.node);
+    if (!nodes_.contains(plan.node))
+        return failure("publish", name, "it is not connected", ENOENT);
+    if (!gateway_)
+        return failure("publish", name,
+                       "the job's network has no way to its host (does the kernel have nf_nat?)",
+                       ENETUNREACH);
+    if (!way_in_) {
+        auto made = WayIn::make({.host_rules = gateway_->host_rules(),
+                                 .host_end = gateway_->host_end(),
+                                 .job_address = gateway_->job_address(),
+                                 .host_home = host_home_});
+        if (!made)
+            return propagate(made);
+        way_in_ = std::move(*made);
+    }
+    return way_in_->publish(plan, address_of(plan_.vni, plan.node));
+}
+
 std::optional<NameRelay> JobNetwork::relay_names(const NameSpace &node) const {
     if (!gateway_)
         return std::nullopt;
@@ -259,6 +280,9 @@ Expected<void> JobNetwork::show_way_out(Links &in_node) const {
 }
 
 void JobNetwork::forget(std::uint32_t node) {
+    if (way_in_)
+        if (auto closed = way_in_->close(node); !closed) // its ports stay taken
+            kLog.error("{}", closed.error().message());
     if (const auto found = nodes_.find(node); found != nodes_.end()) {
         std::erase(ports_, found->second.port);
         nodes_.erase(found);
@@ -292,6 +316,8 @@ Expected<void> JobNetwork::release() {
         if (!done && done.error().code != ENODEV && out)
             out = done;
     };
+    if (way_in_)
+        remember(way_in_->close_all());
     if (connected_ && !plan_.hosts.empty())
         remember(own_.set_port(kVxlan, PortState::closed));
     for (const auto &[number, node] : nodes_) {

@@ -13,6 +13,7 @@
 #include "links.hpp"
 #include "name_relay.hpp"
 #include "plan.hpp"
+#include "way_in.hpp"
 
 #include <cstdint>
 #include <map>
@@ -37,6 +38,9 @@ class JobNetwork {
     // The node has ended: its link is gone with its namespace.
     void forget(std::uint32_t node);
     [[nodiscard]] std::vector<std::uint32_t> nodes() const;
+
+    // Ports of a node that is attached are reached from outside, until it ends.
+    [[nodiscard]] Expected<std::vector<Published>> publish(const Publish &plan);
 
     // Nodes ask for names of hosts: there is something to do when one of these is readable, or the deadline
     // has passed.
@@ -77,6 +81,7 @@ class JobNetwork {
     UniqueFd home_; // our own namespace
     std::shared_ptr<const NameSpace> host_home_;
     std::optional<Gateway> gateway_;
+    std::optional<WayIn> way_in_; // once something is published
     std::uint32_t mtu_;
     bool connected_ = false;
     bool cut_ = false;

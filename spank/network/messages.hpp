@@ -21,13 +21,16 @@ enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the
     failed,
     end,     // -> nothing: the process ends
     release, // -> done: its nodes are about to end; who they were connected to outside is told
+    publish, // -> published_ports: of a node that is attached
+    published_ports,
 };
 
 struct PrepareRequest {
     static constexpr auto kType = Message::prepare;
     Prepare plan;
     static void fields(auto &self, auto &visit) {
-        visit(self.plan.vni, self.plan.port, self.plan.local, self.plan.hosts, self.plan.way_out);
+        visit(self.plan.vni, self.plan.port, self.plan.local, self.plan.hosts, self.plan.way_out,
+              self.plan.way_in);
     }
 };
 struct ConnectRequest {
@@ -47,6 +50,17 @@ struct CutRequest {
 struct OpenRequest {
     static constexpr auto kType = Message::open;
     static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+// Once for each node.
+struct PublishRequest {
+    static constexpr auto kType = Message::publish;
+    Publish plan;
+    static void fields(auto &self, auto &visit) { visit(self.plan); }
+};
+struct PublishedPorts {
+    static constexpr auto kType = Message::published_ports;
+    std::vector<Published> ports;
+    static void fields(auto &self, auto &visit) { visit(self.ports); }
 };
 struct ReleaseRequest {
     static constexpr auto kType = Message::release;

@@ -40,6 +40,31 @@ Mac mac_of(std::uint32_t vni, std::uint32_t node) {
             static_cast<std::uint8_t>(node)};
 }
 
+std::uint16_t first_choice(const PortRange &range, std::uint32_t address, std::uint16_t port) {
+    // Multiplicative hashing (Knuth): neighbours are not neighbours in the range.
+    constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
+    constexpr unsigned kUpper = 32; // bits
+    const std::uint64_t key = std::uint64_t{address} << 16 | port;
+    const std::uint64_t size = range.last - range.first + 1U;
+    return static_cast<std::uint16_t>(range.first + (((key * kGolden) >> kUpper) % size));
+}
+
+Expected<void> check(const Publish &plan) {
+    const auto refuse_ports = [&](std::string why) {
+        return failure("publish", fmt::format("ports of node {}", plan.node), std::move(why), EINVAL);
+    };
+    if (plan.ports.empty() || plan.ports.size() > kPublishedLimit)
+        return refuse_ports(fmt::format("{} ports; expected 1 to {}", plan.ports.size(), kPublishedLimit));
+    if (!plan.range.any() || plan.range.first < kLeastPublished || plan.range.first > plan.range.last)
+        return refuse_ports(
+            fmt::format("the host has no ports {} to {} for that", plan.range.first, plan.range.last));
+    std::set<std::uint16_t> seen;
+    for (const auto port : plan.ports)
+        if (port == 0 || !seen.insert(port).second)
+            return refuse_ports(fmt::format("{} is no port, or there twice", port));
+    return {};
+}
+
 Expected<void> check(const Prepare &plan) {
     if (plan.vni == 0 || plan.vni >= kVniLimit)
         return refuse(plan.vni, fmt::format("expected a number from 1 to {}", kVniLimit - 1));

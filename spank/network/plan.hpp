@@ -4,6 +4,7 @@
 
 #include "common/error.hpp"
 #include "common/outside.hpp"
+#include "common/port_range.hpp"
 
 #include <array>
 #include <cstdint>
@@ -54,12 +55,33 @@ struct WayOut {
     }
 };
 
+// A port of a node that is reached from outside, and at which port of the host.
+struct Published {
+    std::uint16_t port = 0;
+    std::uint16_t at = 0;
+    static void fields(auto &self, auto &visit) { visit(self.port, self.at); }
+};
+
+// What of a node is to be reached from outside.
+struct Publish {
+    std::uint32_t node = 0;
+    std::vector<std::uint16_t> ports;
+    PortRange range; // of the host
+    static void fields(auto &self, auto &visit) { visit(self.node, self.ports, self.range); }
+};
+inline constexpr std::size_t kPublishedLimit = 16; // of a node
+[[nodiscard]] Expected<void> check(const Publish &plan);
+// Of the range the port to try first for one of a node with this address: the same each time the job runs, so
+// that whoever has been told of it mostly finds the node again.
+[[nodiscard]] std::uint16_t first_choice(const PortRange &range, std::uint32_t address, std::uint16_t port);
+
 struct Prepare {
     std::uint32_t vni = 0;
     std::uint16_t port = 0;           // UDP
     std::uint32_t local = 0;          // our address among the hosts
     std::vector<std::uint32_t> hosts; // the others'; none: the job is on this host only
     WayOut way_out = {};
+    bool way_in = false; // ports of its nodes may be published
 };
 [[nodiscard]] Expected<void> check(const Prepare &plan);
 

@@ -142,6 +142,11 @@ std::optional<std::string> Service::answer(node::Packet &packet) {
         return reply(network_->connect(request->plan));
     if (const auto request = node::decode<AttachRequest>(packet.bytes))
         return reply(attach(request->node, packet.descriptors));
+    if (const auto request = node::decode<PublishRequest>(packet.bytes)) {
+        auto published = network_->publish(request->plan);
+        return published ? node::encode(PublishedPorts{.ports = std::move(*published)}, token)
+                         : reply(propagate(published));
+    }
     if (node::decode<CutRequest>(packet.bytes))
         return reply(network_->set_cut(true));
     if (node::decode<OpenRequest>(packet.bytes))

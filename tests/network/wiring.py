@@ -13,10 +13,11 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "node"))
 from virtualnode import BUILD, PATIENCE, Fields, Refused  # noqa: E402
 
-PREPARE, CONNECT, ATTACH, CUT, OPEN, STATUS, PREPARED, DONE, STATE, FAILED, _END, RELEASE = range(128, 140)
+PREPARE, CONNECT, ATTACH, CUT, OPEN, STATUS, PREPARED, DONE, STATE, FAILED, _END, RELEASE, PUBLISH = range(128, 141)
 PORT = 8475
 AGENTS = 8474
 EVERYTHING = "everything"
+PUBLISHED = (20000, 20009)  # the hosts' ports for that
 
 
 def run(*argv, pid=None, user=None, check=True, **options):
@@ -116,8 +117,8 @@ class Network:
             raise Refused(fields.text(), fields.text(), fields.text(), fields.take("i"))
         return kind, fields
 
-    def prepare(self, hosts, vni=None, port=PORT, local=None, outside=()):
-        """The MTU that it offers. outside: EVERYTHING or a list of (network, port)."""
+    def prepare(self, hosts, vni=None, port=PORT, local=None, outside=(), way_in=False):
+        """The MTU that it offers. outside: EVERYTHING or a list of (network, port). way_in: ports of nodes may be published."""
         addresses = [int(ipaddress.ip_address(host.address)) for host in hosts]
         body = struct.pack("=IHI", self.vni if vni is None else vni, port, int(ipaddress.ip_address(local or self.host.address)))
         body += struct.pack(f"=I{len(addresses)}I", len(addresses), *addresses)
@@ -125,7 +126,7 @@ class Network:
         body += struct.pack("=BI", outside == EVERYTHING, len(targets))
         for network, number in targets:
             body += struct.pack("=IIH", int(network.network_address), network.prefixlen, number)
-        _, fields = self.ask(PREPARE, body + struct.pack("=H", AGENTS))
+        _, fields = self.ask(PREPARE, body + struct.pack("=H?", AGENTS, way_in))
         return fields.take("I")
 
     def connect(self, mtu, remotes=()):
@@ -143,6 +144,11 @@ class Network:
         finally:
             os.close(home)
             os.close(init)
+
+    def publish(self, node, *ports, among=PUBLISHED):
+        """{port: the host's}"""
+        _, fields = self.ask(PUBLISH, struct.pack(f"=II{len(ports)}HHH", node.number, len(ports), *ports, *among))
+        return dict(fields.list("HH"))
 
     def status(self):
         """(prepared, connected, cut, nodes)"""
@@ -173,11 +179,11 @@ class Wiring:
     def host(self, number, **options):
         return self.keep(Host(self.switch, number, **options))
 
-    def job(self, vni, nodes, outside=()):
+    def job(self, vni, nodes, outside=(), way_in=False):
         """nodes: {number: host}. ({number: Node}, {host: Network}), connected."""
         hosts = list(dict.fromkeys(nodes.values()))
         networks = {host: self.keep(Network(host, vni, self.directory)) for host in hosts}
-        mtu = min(network.prepare([other for other in hosts if other is not host], outside=outside) for host, network in networks.items())
+        mtu = min(network.prepare([other for other in hosts if other is not host], outside=outside, way_in=way_in) for host, network in networks.items())
         made = {number: self.keep(Node(vni, number)) for number in nodes}
         for host, network in networks.items():
             network.connect(mtu, [(number, where) for number, where in nodes.items() if where is not host])

@@ -55,6 +55,38 @@ void test_plans_that_are_none(void ** /*state*/) {
         refused([](Prepare &plan) { plan.way_out.outside.only.resize(singularity::kOutsideTargets + 1); }));
 }
 
+void test_ports_that_are_published(void ** /*state*/) {
+    const Publish good{.node = 1, .ports = {6006, 8888}, .range = {.first = 20000, .last = 20999}};
+    assert_true(check(good).has_value());
+    const auto refused = [&](auto change) {
+        auto plan = good;
+        change(plan);
+        return !check(plan).has_value();
+    };
+    assert_true(refused([](Publish &plan) { plan.ports.clear(); }));
+    assert_true(refused([](Publish &plan) { plan.ports.push_back(6006); }));
+    assert_true(refused([](Publish &plan) { plan.ports.push_back(0); }));
+    assert_true(refused([](Publish &plan) {
+        for (std::uint16_t port = 1; plan.ports.size() <= kPublishedLimit; ++port)
+            plan.ports.push_back(port);
+    }));
+    assert_true(refused([](Publish &plan) { plan.range = {}; }));
+    assert_true(refused([](Publish &plan) { plan.range.first = 1023; }));
+    assert_true(refused([](Publish &plan) { plan.range.last = 19999; }));
+    // The same each time, and spread over all of the range.
+    std::set<std::uint16_t> seen;
+    for (std::uint32_t vni = 1; vni <= 200; ++vni)
+        for (const std::uint32_t node : {1U, 2U})
+            for (const std::uint16_t port : good.ports) {
+                const auto found = first_choice(good.range, address_of(vni, node), port);
+                assert_true(good.range.has(found));
+                seen.insert(found);
+            }
+    assert_true(seen.size() > 400); // of 800 in 1000
+    assert_int_equal(first_choice({.first = 65535, .last = 65535}, kHost, 6006), 65535);
+    assert_true(first_choice({.first = 1024, .last = 65535}, UINT32_MAX, 65535) >= 1024);
+}
+
 void test_nodes_must_be_on_hosts_of_the_network(void ** /*state*/) {
     const Prepare before{.vni = 1, .port = 1, .local = kHost, .hosts = {kHost + 1}};
     assert_true(check(Connect{.mtu = 1450, .remotes = {{1, kHost + 1}, {2, kHost + 1}}}, before).has_value());
@@ -158,6 +190,7 @@ int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses_are_of_the_network),
         cmocka_unit_test(test_plans_that_are_none),
+        cmocka_unit_test(test_ports_that_are_published),
         cmocka_unit_test(test_nodes_must_be_on_hosts_of_the_network),
         cmocka_unit_test(test_name_servers_at_the_loopback),
         cmocka_unit_test(test_streams_to_name_servers),

@@ -130,6 +130,11 @@ void use(const network::PrepareRequest &request) {
     if (network::check(request.plan))
         expect(request.plan.hosts.size() <= network::kHostLimit, "hosts have a limit");
 }
+void use(const network::PublishRequest &request) {
+    if (network::check(request.plan))
+        expect(request.plan.ports.size() <= network::kPublishedLimit && request.plan.range.any(),
+               "published ports have a limit, and are somewhere");
+}
 void use(const network::ConnectRequest &request) {
     static_cast<void>(network::check(request.plan, {.vni = 1, .port = 1, .local = 1, .hosts = {2, 3}}));
 }
@@ -489,8 +494,8 @@ std::vector<Parser> parsers() {
     {
         using namespace network;
         add_packets<PrepareRequest, ConnectRequest, AttachRequest, CutRequest, OpenRequest, StatusRequest,
-                    ReleaseRequest, EndRequest, Prepared, network::Done, State, network::Failed>(all,
-                                                                                                 "network");
+                    ReleaseRequest, PublishRequest, EndRequest, Prepared, network::Done, State,
+                    PublishedPorts, network::Failed>(all, "network");
     }
     {
         using namespace node;
