@@ -3,9 +3,11 @@
 
 #include "checkpoint_every.hpp"
 #include "common/config.hpp"
+#include "common/port_range.hpp"
 #include "guarded_hook.hpp"
 #include "image_options.hpp"
 #include "log.hpp"
+#include "publish_option.hpp"
 #include "pyxis_options.hpp"
 
 #include <algorithm>
@@ -31,6 +33,7 @@ struct Given {
     std::optional<std::string> mounts;
     std::optional<std::string> workdir;
     std::optional<std::string> root;
+    std::optional<std::string> publish;
     std::map<std::size_t, std::string> pyxis; // by their numbers in its table
     std::optional<bool> save_script;
     bool off = false;
@@ -116,6 +119,24 @@ bool is_of_job(std::string name, const std::string &value) {
     return false;
 }
 
+// Where the job runs its agent knows what its host allows: a job that was submitted when the site allowed
+// more goes on.
+Expected<void> add_publish(const Given &options, const Config::Network &network, Request &out) {
+    if (!options.publish)
+        return {};
+    if (auto ports = parse_published_ports(*options.publish); !ports)
+        return propagate(ports);
+    const auto range = parse_port_range(network.publish);
+    if (is_at_submission() && (!range || !range->any()))
+        return failure(
+            "accept --singularity-publish", *options.publish,
+            "this cluster publishes no ports of jobs: ask its administrators for network.publish in "
+            "singularity.yaml, or connect from within the job (ssh -R), and leave it out",
+            EPERM);
+    out.publish = *options.publish;
+    return {};
+}
+
 Expected<Request> request_of(const Given &options) {
     auto settings = config::load_or_default(config::default_path());
     if (!settings)
@@ -130,7 +151,8 @@ Expected<Request> request_of(const Given &options) {
     Request out{*range, std::chrono::floor<std::chrono::seconds>(elastic.checkpoint_every),
                 {},     options.save_script.value_or(elastic.save_scripts),
                 {},     {},
-                {},     {}};
+                {},     {},
+                {}};
     if (options.checkpoint_every) {
         auto every = parse_checkpoint_every(*options.checkpoint_every, elastic.checkpoint_every_least);
         if (!every)
@@ -144,6 +166,8 @@ Expected<Request> request_of(const Given &options) {
         out.store = chosen->native();
     }
     if (auto added = add_image(options, out); !added)
+        return propagate(added);
+    if (auto added = add_publish(options, settings->network, out); !added)
         return propagate(added);
     return out;
 }
@@ -186,6 +210,10 @@ int on_workdir(int /*value*/, const char *argument, int /*remote*/) {
 
 int on_root(int /*value*/, const char *argument, int /*remote*/) {
     return on_option([&](Given &options) { options.root = text_of(argument); });
+}
+
+int on_publish(int /*value*/, const char *argument, int /*remote*/) {
+    return on_option([&](Given &options) { options.publish = text_of(argument); });
 }
 
 int on_pyxis(int value, const char *argument, int /*remote*/) {
@@ -237,6 +265,11 @@ constexpr OptionRow kOptions[] = {
     {"singularity-root", "writable or read-only", 1,
      "[singularity] whether programs may write to the root that is an image; without it as the site says",
      on_root},
+    {"singularity-publish", "PORT[,PORT...]", 1,
+     "[singularity] let connections reach these TCP ports of an elastic job's tasks, at ports of their hosts "
+     "that "
+     "the job's output and 'singularityctl status JOBID' say",
+     on_publish},
     {"singularity-save-script", nullptr, 0,
      "[singularity] save an elastic job's batch script itself, with all that it has started, and go on in "
      "its "
@@ -304,6 +337,12 @@ Expected<void> resolve_options() {
         if (*value && !options.elastic)
             return failure(name, **value,
                            "only elastic jobs run in images; add --singularity-elastic, or leave it out");
+    if (options.publish && !options.elastic)
+        return failure(
+            "accept --singularity-publish", *options.publish,
+            "only elastic jobs have a network of their own, others are reached at their hosts as they "
+            "are; add --singularity-elastic, or leave it out",
+            EINVAL);
     for (const auto &[number, value] : options.pyxis)
         if (!options.elastic)
             return failure(fmt::format("accept --{}", pyxis_options()[number].name), value,

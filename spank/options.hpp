@@ -21,6 +21,7 @@ struct Request {
     std::string mounts;
     std::string workdir;
     std::string root;
+    std::string publish;
 };
 
 // With Slurm, in any context; an spank_err_t.

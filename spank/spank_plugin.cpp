@@ -112,6 +112,14 @@ int set_how_to_save(spank_t spank, const Request &request) {
     return set_variable(spank, task::kStoreVariable, request.store);
 }
 
+// What is said by options, and not by the environment.
+int set_or_unset(spank_t spank, const char *name, const std::string &value) {
+    if (!value.empty())
+        return set_variable(spank, name, value);
+    static_cast<void>(spank_unsetenv(spank, name));
+    return ESPANK_SUCCESS;
+}
+
 // The wrapper gets the program and its arguments behind its own name; or, where Slurm has no call for that,
 // it takes the place of the program's name, which is put into the environment.
 int put_in_front(spank_t spank, const char *wrapper) {
@@ -318,6 +326,11 @@ int task_init(spank_t spank) noexcept {
             if (const int set = request->save_script ? set_how_to_save(spank, *request) : ESPANK_SUCCESS;
                 set != ESPANK_SUCCESS)
                 return set;
+            if (const int set = request->save_script
+                                    ? set_or_unset(spank, task::kPublishVariable, request->publish)
+                                    : ESPANK_SUCCESS;
+                set != ESPANK_SUCCESS)
+                return set;
             if (const int set =
                     request->save_script ? set_hosts(spank, "SLURM_JOB_NODELIST") : ESPANK_SUCCESS;
                 set != ESPANK_SUCCESS)
@@ -335,10 +348,9 @@ int task_init(spank_t spank) noexcept {
         for (const auto &[name, value] : {std::pair(task::kImageVariable, &request->image),
                                           std::pair(task::kMountsVariable, &request->mounts),
                                           std::pair(task::kWorkdirVariable, &request->workdir),
-                                          std::pair(task::kRootVariable, &request->root)})
-            if (value->empty()) // what is said by options, and not by the environment
-                static_cast<void>(spank_unsetenv(spank, name));
-            else if (const int set = set_variable(spank, name, *value); set != ESPANK_SUCCESS)
+                                          std::pair(task::kRootVariable, &request->root),
+                                          std::pair(task::kPublishVariable, &request->publish)})
+            if (const int set = set_or_unset(spank, name, *value); set != ESPANK_SUCCESS)
                 return set;
         return put_in_front(spank, SINGULARITY_TASK);
     }));

@@ -53,6 +53,8 @@ constexpr std::array kAdvice{
     Advice{"External socket is used", "a Unix socket leads to a process outside of the node"},
     Advice{"Dangling connection",
            "a Unix socket is connected with a process outside of the node that has not accepted it yet"},
+    Advice{"In-flight connection",
+           "a program has not accepted a TCP connection yet: it must, or stop listening"},
     Advice{"Can't dump half of stream", "a Unix socket leads to a process outside of the node"},
     Advice{"Found dangling tty", "a terminal belongs to a session outside of the node"},
     Advice{"Unsupported", "the node uses what criu cannot save"},

@@ -342,10 +342,11 @@ struct JoinStep {
     node::Image image;      // the root of its nodes
     // Which of its job's hosts, from 1 on, each of `hosts` is; empty: that is not known.
     std::vector<std::uint32_t> places;
+    std::vector<std::uint16_t> publish; // TCP ports of its nodes that are to be reached from outside
     static void fields(auto &self, auto &visit) {
         visit(self.hosts, self.node, self.ranks, self.ranks_here, self.rank, self.devices, self.cluster,
               self.restarts, self.identity, self.every, self.of_script, self.program, self.again, self.store,
-              self.number, self.checkpoint, self.image, self.places);
+              self.number, self.checkpoint, self.image, self.places, self.publish);
     }
 };
 struct Joined {

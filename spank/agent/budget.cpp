@@ -42,6 +42,8 @@ constexpr std::array<Row, kBudgets> kRows{{
      "destroy jobs that have ended (singularityctl ps, destroy)"},
     {"tasks", "tasks of virtual nodes", &Config::PerUser::tasks, 1,
      "wait for those that have ended, or destroy their nodes (singularityctl ps, destroy)"},
+    {"ports", "ports that lead to virtual nodes", &Config::PerUser::ports, 1,
+     "end a job that publishes some, or publish fewer"},
     {"program_mib", "of arguments and environments", &Config::PerUser::program_mib, kMebibyte,
      "start fewer tasks on this host at a time, or with less"},
     {"output_mib", "of output that is kept", &Config::PerUser::output_mib, kMebibyte,

@@ -28,10 +28,11 @@ enum class Budget : std::uint8_t {
     closing,
     ranks,
     tasks,
+    ports,
     program_bytes,
     output_bytes,
 };
-inline constexpr std::size_t kBudgets = 13;
+inline constexpr std::size_t kBudgets = 14;
 // Those that shares count (share.hpp).
 inline constexpr std::array kShared{Budget::workers, Budget::questions, Budget::notes,
                                     Budget::closing, Budget::ranks,     Budget::tasks};

@@ -176,6 +176,8 @@ class Job : public std::enable_shared_from_this<Job> {
     void look_at_script();
     void save_at_last();
     void note(std::vector<std::string> words) const;
+    // Where its ports are reached, or that they are not any more.
+    void note_places(bool are_there = true) const;
     void answer_comment(std::string_view words);
     [[nodiscard]] std::string work_done() const; // for note()
     void keep_end();

@@ -301,6 +301,7 @@ void Job::has_been_restored() {
     report_ = report;
     answer_imager();
     note({fmt::format("ranks={}", ranks()), fmt::format("resumed={}", std::time(nullptr)), "unsavable="});
+    note_places();
     follow_all();
 }
 

@@ -41,6 +41,7 @@ JobKeeper::JobKeeper(const JobKeeperOptions &options, NodeKeeper &nodes)
                       .vxlan_port = static_cast<std::uint16_t>(options.agents.vxlan_port),
                       .way_out = {.outside = parse_outside(options.network.outside).value_or(Outside{}),
                                   .agents = static_cast<std::uint16_t>(options.agents.port)},
+                      .publish = parse_port_range(options.network.publish).value_or(PortRange{}),
                       .patience = options.agents.patience,
                       .run_without_slurm = options.agents.run_without_slurm},
       own_questions_(options.host) {}
@@ -52,9 +53,10 @@ Expected<std::unique_ptr<JobKeeper>> JobKeeper::open(const JobKeeperOptions &opt
         if (auto closed = network::close_port(static_cast<std::uint16_t>(options.agents.vxlan_port)); !closed)
             return propagate(closed);
     // Jobs can do without.
-    if (out->member_setting_.way_out.outside.open())
+    if (out->member_setting_.way_out.outside.open() || out->member_setting_.publish.any())
         if (auto forwards = network::forward_for_jobs(); !forwards)
-            kLog.error("{}: jobs reach nothing outside of this host", forwards.error().message());
+            kLog.error("{}: jobs reach nothing outside of this host, and are not reached",
+                       forwards.error().message());
     auto opened =
         peers::Peers::open({.host = options.host,
                             .bind = options.agents.address,

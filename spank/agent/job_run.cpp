@@ -242,6 +242,7 @@ void Job::end_host(const std::string &host) {
 void Job::host_has_ended() {
     if (--hosts_left_ != 0)
         return;
+    note_places(false);
     static_cast<void>(enter(wire::JobRecord::ENDED));
     kLog.info("{} has ended with status {}", record_.name(), record_.status());
     answer_imager();

@@ -2,6 +2,7 @@
 // A step whose tasks Slurm has told to end (SIGTERM). Why, only slurmctld knows: a job that is to run again
 // is saved first; the ranks of any other are told as well. Slurm kills whatever is left after KillWait, or
 // the grace time.
+#include "common/published_places.hpp"
 #include "job.hpp"
 #include "job_plan.hpp"
 #include "log.hpp"
@@ -243,6 +244,25 @@ void Job::note(std::vector<std::string> words) const {
         return;
     auto all = job->command("note");
     std::ranges::move(words, std::back_inserter(all));
+    setting_->tell_slurm(record_.user().uid(), std::move(all));
+}
+
+// Also of a job without a script, which has no other words.
+void Job::note_places(bool are_there) const {
+    const auto job = slurm_job();
+    if (!job || record_.published().empty())
+        return;
+    std::vector<PublishedPlace> places;
+    for (const auto &one : record_.published())
+        for (const auto &node : record_.nodes())
+            if (node.number() == one.node())
+                places.push_back({.step = record_.step().substr(record_.step().find('.') + 1),
+                                  .port = one.port(),
+                                  .node = node.hostname().empty() ? node.name() : node.hostname(),
+                                  .host = node.host(),
+                                  .at = one.at()});
+    auto all = job->command("note");
+    all.push_back(are_there ? word_of_places(places) : word_without_places(places));
     setting_->tell_slurm(record_.user().uid(), std::move(all));
 }
 

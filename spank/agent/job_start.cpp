@@ -186,7 +186,9 @@ void Job::connect() {
             connect.set_store(record_.store());
             return request;
         },
-        [](const std::string & /*host*/, const wire::Envelope & /*reply*/) {},
+        [self = shared_from_this()](const std::string & /*host*/, const wire::Envelope &reply) {
+            self->record_.mutable_published()->MergeFrom(reply.connected_job().published());
+        },
         [self = shared_from_this()] { self->start(); });
 }
 
@@ -222,6 +224,7 @@ void Job::has_been_started() {
     if (record_.restarts() > 0)
         words.push_back(fmt::format("resumed={}", std::time(nullptr)));
     note(std::move(words));
+    note_places();
     follow_all();
 }
 

@@ -157,7 +157,8 @@ Expected<std::shared_ptr<Member>> Member::prepare(NodeKeeper &nodes, const Membe
                           .port = setting.vxlan_port,
                           .local = request.local(),
                           .hosts = {request.hosts().begin(), request.hosts().end()},
-                          .way_out = setting.way_out};
+                          .way_out = setting.way_out,
+                          .way_in = out->publishes()};
     out->network_.ask<network::Prepared>(
         network::PrepareRequest{.plan = std::move(plan)},
         [answer = std::move(answer), port, step = out->step_](const Expected<network::Prepared> &prepared) {
@@ -195,6 +196,9 @@ Expected<std::shared_ptr<Member>> Member::adopt(NodeKeeper &nodes, const MemberS
     out->record_ = std::move(record);
     const auto &prepare = out->record_.prepare();
     out->memory_ = ProgramMemory::count(prepare.user().uid(), memory_of(out->record_.start().program()));
+    if (out->record_.published_size() != 0)
+        out->published_.push_back(PublishedPorts::count(
+            prepare.user().uid(), static_cast<std::size_t>(out->record_.published_size())));
     if (!prepare.step().empty())
         out->step_ = nodes.adopt_step({.uid = prepare.user().uid(), .step = prepare.step()}, job);
     for (const auto &task : out->record_.tasks())
@@ -335,7 +339,9 @@ void Member::make_nodes(const Answer &answer) {
         return answer(fault({"make the nodes of", job(), "it is ending", ECHILD}));
     const auto own = own_nodes();
     bind_tasks();
-    auto all = when_all(own.size(), [answer](const Expected<void> &outcome) { answer(done(outcome)); });
+    auto all = when_all(own.size(), [self = shared_from_this(), answer](const Expected<void> &outcome) {
+        self->connected(answer, outcome);
+    });
     for (const auto *const one : own) {
         if (record_.connect().checkpoint().empty())
             nodes_->make_node(
@@ -375,8 +381,10 @@ void Member::attach(const wire::JobNode &one, const LiveNode::Ends &ends,
     const std::array descriptors{ends.network.get(), ends.init.get()};
     network_.ask<network::Done>(
         network::AttachRequest{.node = place_of(one)},
-        [then = std::move(then)](Expected<network::Done> attached) {
-            then(attached ? Expected<void>() : propagate(attached));
+        [self = shared_from_this(), &one, then = std::move(then)](Expected<network::Done> attached) {
+            if (!attached)
+                return then(propagate(attached));
+            self->publish(one, then);
         },
         descriptors);
 }

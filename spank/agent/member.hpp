@@ -10,6 +10,7 @@
 #include "network_client.hpp"
 #include "peers/peers.hpp"
 #include "program_memory.hpp"
+#include "published_ports.hpp"
 #include "steps.hpp"
 
 #include <chrono>
@@ -69,6 +70,7 @@ struct MemberSetting {
     std::string host;              // our own name
     std::uint16_t vxlan_port = 0;
     network::WayOut way_out;
+    PortRange publish; // of this host, for ports of nodes
     std::chrono::milliseconds patience{};
     bool run_without_slurm = false; // of users
 };
@@ -125,6 +127,13 @@ class Member : public std::enable_shared_from_this<Member> {
     // To the job's network.
     void attach(const peers::wire::JobNode &one, const LiveNode::Ends &ends,
                 std::function<void(Expected<void>)> done);
+    // member_publish.cpp
+    [[nodiscard]] bool publishes() const;
+    // Of a node that is attached. What cannot be is told to its user, and is no error.
+    void publish(const peers::wire::JobNode &one, std::function<void(Expected<void>)> then);
+    void has_published(const peers::wire::JobNode &one, const std::vector<network::Published> &ports);
+    // The answer to connect().
+    void connected(const Answer &answer, const Expected<void> &outcome) const;
     void start(const peers::wire::StartJob &request, const Answer &answer);
     [[nodiscard]] Expected<Step::Brought> what_to_start(const peers::wire::JobNode &one, std::uint32_t local);
     void started(const peers::wire::JobNode &one, std::uint32_t rank, std::uint32_t task);
@@ -167,7 +176,8 @@ class Member : public std::enable_shared_from_this<Member> {
     std::shared_ptr<UniqueFd> meeting_; // where the job's device proxies meet, if it is here
     peers::wire::MemberRecord record_;
     ProgramMemory memory_; // of its program
-    Deadline heard_;       // of the coordinator
+    std::vector<PublishedPorts> published_;
+    Deadline heard_; // of the coordinator
     std::map<std::uint32_t, Rank> ranks_;
     std::map<std::uint32_t, std::uint32_t> task_of_rank_; // Slurm's, if it is a step of that
     struct Coming {

@@ -3,6 +3,7 @@
 #include "common/text.hpp"
 #include "job_plan.hpp"
 #include "log.hpp"
+#include "network/plan.hpp"
 #include "node/door.hpp"
 #include "node/image.hpp"
 #include "peers/tcp.hpp"
@@ -50,6 +51,11 @@ Expected<void> check_plan(const JoinStep &plan, const std::string &own_host) {
         return refuse(fmt::format("its host {} is {}, and this is the agent of {}: a host's name must be its "
                                   "NodeName in slurm.conf, or singularityd be told with --host",
                                   plan.node, quote(plan.hosts[plan.node]), own_host));
+    if (!plan.publish.empty())
+        if (auto checked = network::check(
+                {.node = 1, .ports = plan.publish, .range = {.first = kLeastPublished, .last = UINT16_MAX}});
+            !checked)
+            return checked;
     if (plan.image.any() || !plan.image.mounts.empty() || !plan.image.account.empty() ||
         !plan.image.groups.empty())
         return node::check_image(plan.image);

@@ -59,10 +59,12 @@ Expected<void> Step::join(const JoinStep &request, Brought brought, Wrapper wrap
         request.devices != plan_.devices || request.store != plan_.store ||
         request.identity != plan_.identity || request.number != plan_.number ||
         request.checkpoint != plan_.checkpoint || request.image.directory != plan_.image.directory ||
-        request.image.mounts != plan_.image.mounts || request.image.root != plan_.image.root)
-        return refuse(
-            "another of its tasks here says something else of its hosts, ranks, GPUs, image, store or job",
-            EINVAL);
+        request.image.mounts != plan_.image.mounts || request.image.root != plan_.image.root ||
+        request.publish != plan_.publish)
+        return refuse("another of its tasks here says something else of its hosts, ranks, GPUs, image, "
+                      "published ports, "
+                      "store or job",
+                      EINVAL);
     if (complete())
         return refuse(fmt::format("all of its {} tasks here have come already", plan_.ranks_here), EEXIST);
     auto &task = tasks_[request.rank];

@@ -2,6 +2,7 @@
 #include "moves.hpp"
 
 #include "common/deadline.hpp"
+#include "common/published_places.hpp"
 #include "common/slurm/controller.hpp"
 #include "common/text.hpp"
 
@@ -214,11 +215,16 @@ Expected<void> note(std::uint32_t id, const std::vector<std::string> &words) {
     auto note = Note::parse(job->admin_comment);
     if (!note)
         return {}; // the site's
+    if (!job->running && std::ranges::all_of(words, is_word_of_places))
+        return {}; // nothing of it is reached any more
     const auto gpus =
         job->gpus.transform([](std::uint32_t count) { return std::to_string(count); }).value_or("");
     const auto known = note->get("elastic");
     for (const auto &word : words)
-        if (auto taken = note->take(word); !taken)
+        if (is_word_of_places(word))
+            note->set(std::string(kPublishedKey),
+                      with_places(note->get(std::string(kPublishedKey)), job->restarts, word));
+        else if (auto taken = note->take(word); !taken)
             return taken;
     if (job->running) {
         note->set("nodes", job->nodes);

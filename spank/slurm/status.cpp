@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "status.hpp"
 
+#include "common/published_places.hpp"
 #include "common/slurm/memory.hpp"
 #include "common/slurm/note.hpp"
 #include "common/text.hpp"
@@ -144,6 +145,10 @@ std::string in_full(const Job &job, std::time_t now) {
                                        : fmt::format(", went on {}", ago(row.note.number("resumed"), now))));
     line("checkpoints", fmt::format("{}, the last {}", row.note.number("checkpoints").value_or(0),
                                     ago(row.note.number("saved"), now)));
+    if (job.running)
+        for (const auto &one : places_in(row.note.get(std::string(kPublishedKey)), job.restarts))
+            line("published", fmt::format("{}:{} is port {} of {} in step {}", one.host, one.at, one.port,
+                                          one.node, one.step));
     if (const auto memory = memory_line(row.note, job))
         line("memory", *memory);
     if (!row.note.get("unsavable").empty())

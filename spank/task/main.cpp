@@ -89,6 +89,7 @@ int run(int argc, char **argv) {
     unsetenv(task::kPlacesVariable);
     unsetenv(task::kEveryVariable);
     unsetenv(task::kStoreVariable);
+    unsetenv(task::kPublishVariable);
     for (const char *name :
          {task::kImageVariable, task::kMountsVariable, task::kWorkdirVariable, task::kRootVariable})
         unsetenv(name);

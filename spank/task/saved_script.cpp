@@ -145,7 +145,7 @@ Expected<int> run_saved_script(const std::filesystem::path &socket, std::uint32_
     const auto restarts = request->join.restarts;
     if (auto seen = see_to_outputs(restarts); !seen)
         std::cerr << "singularity-task: " << seen.error().message() << '\n';
-    for (const auto *const name : {kEveryVariable, kStoreVariable, kHostsVariable})
+    for (const auto *const name : {kEveryVariable, kStoreVariable, kPublishVariable, kHostsVariable})
         unsetenv(name);
     setenv(kOfScriptVariable, kSavedScript, 1);
     ScriptSteps steps{.restarts = restarts, .store = request->join.store, .hosts = request->join.hosts};

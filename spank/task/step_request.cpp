@@ -6,6 +6,7 @@
 #include "environment.hpp"
 #include "image_options.hpp"
 #include "node/image.hpp"
+#include "publish_option.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -97,6 +98,12 @@ Expected<void> add_job(StepRequest &out, const std::vector<std::string> &environ
         out.join.cluster = *cluster;
     if (const auto store = value_of(environment, kStoreVariable))
         out.join.store = *store;
+    if (const auto text = value_of(environment, kPublishVariable)) {
+        auto ports = spank::parse_published_ports(*text);
+        if (!ports)
+            return propagate(ports);
+        out.join.publish = *std::move(ports);
+    }
     if (const auto identity = value_of(environment, kIdentityVariable)) {
         if (!is_identity(*identity))
             return refuse(

@@ -17,6 +17,8 @@ inline constexpr const char *kImageVariable = "SINGULARITY_STEP_IMAGE";
 inline constexpr const char *kMountsVariable = "SINGULARITY_STEP_MOUNTS";
 inline constexpr const char *kWorkdirVariable = "SINGULARITY_STEP_WORKDIR";
 inline constexpr const char *kRootVariable = "SINGULARITY_STEP_ROOT";
+// As --singularity-publish has it; not set: it was not given.
+inline constexpr const char *kPublishVariable = "SINGULARITY_STEP_PUBLISH";
 // A batch script has begun the step, and what becomes of that script when its job runs again. It comes by way
 // of srun, which takes away what is not SLURM_* where --export=NONE says so.
 inline constexpr const char *kOfScriptVariable = "SLURM_SINGULARITY_OF_SCRIPT";

@@ -57,6 +57,7 @@ def test_a_port_is_reached_at_one_of_its_hosts(wiring, world, outside):
             # From anywhere that reaches the host, and the program sees from where.
             for client in (stranger, one, two):
                 assert asks(client, host.address, port) == client.address
+    assert ("No route to host" if outside == () else "ConnectionRefused") in why_not(nodes[1], stranger.address, 4000)
     for server in servers:
         end(server)
 

@@ -307,7 +307,8 @@ def join_again():
     """A task of a step of one host that says it runs already: where it is believed to be in a step, the agent names that."""
     return (struct.pack("=I", 1) + text("host") + struct.pack("=IIIII", 0, 1, 1, 0, 0) + text("") + struct.pack("=I", 0) + text("")
             + struct.pack("=I?", 0, False) + task(["true"], stdio=KEPT) + struct.pack("=?", True) + text("")
-            + struct.pack("=I", 0) + text("") + text("") + struct.pack("=I", 0) + text("") + struct.pack("=II", 0, 0) + numbers([]))
+            + struct.pack("=I", 0) + text("") + text("") + struct.pack("=I", 0) + text("") + struct.pack("=II", 0, 0) + numbers([])
+            + struct.pack("=I", 0))  # ports that are published
 
 
 def answer_from(agent, directory, uid, ask=lambda connection: connection.ask(JOIN_STEP, join_again())):

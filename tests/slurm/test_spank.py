@@ -173,7 +173,7 @@ def test_the_node_checks_the_store(ours):
 
 @pytest.mark.parametrize("options, variable, words", [
     (["-wn1", "-n1"], "SINGULARITY_STEP_STORE=/home/alice", "cannot use the checkpoint store /home/alice: this cluster has: /shared/store (store.directory and"),
-    (["-wn1", "-n2"], "SINGULARITY_STEP_STORE=$([ $SLURM_PROCID = 0 ] || echo /shared/store)", "says something else of its hosts, ranks, GPUs, image, store or job"),
+    (["-wn1", "-n2"], "SINGULARITY_STEP_STORE=$([ $SLURM_PROCID = 0 ] || echo /shared/store)", "says something else of its hosts, ranks, GPUs, image, published ports, store or job"),
     (["-N2", "-n2"], "SINGULARITY_STEP_STORE=$([ $SLURM_PROCID = 0 ] || echo /shared/store)", "say that it is saved in '/shared/store', and others in ''"),
 ])
 def test_the_agent_checks_the_store(ours, options, variable, words):

@@ -373,6 +373,10 @@ void tasks_must_agree(void **) {
     auto differs = plan(2);
     differs.devices = 1;
     expect_contains(other.join(differs, {}, more.wrapper()).error().message(), "says something else");
+    auto published = plan(2);
+    published.publish = {6006};
+    expect_contains(other.join(published, {}, more.wrapper()).error().message(),
+                    "image, published ports, store");
     auto in_image = plan(2);
     in_image.image.directory = "/image";
     expect_contains(other.join(in_image, {}, more.wrapper()).error().message(), "says something else");

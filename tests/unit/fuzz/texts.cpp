@@ -5,6 +5,7 @@
 #include "checkpoint_every.hpp"
 #include "common/config.hpp"
 #include "common/proc.hpp"
+#include "common/published_places.hpp"
 #include "common/slurm/gres.hpp"
 #include "common/slurm/note.hpp"
 #include "common/slurm/placement.hpp"
@@ -15,6 +16,7 @@
 #include "elastic_range.hpp"
 #include "planner/speeds.hpp"
 #include "planner/subject.hpp"
+#include "publish_option.hpp"
 #include "table.hpp"
 #include "task/allocation.hpp"
 #include "task/step_request.hpp"
@@ -152,6 +154,24 @@ bool reads_checkpoint_every(std::string_view bytes) {
     return true;
 }
 
+bool reads_published_ports(std::string_view bytes) {
+    const auto ports = spank::parse_published_ports(bytes);
+    if (!ports)
+        return false;
+    expect(!ports->empty() && ports->size() <= spank::kMostPublished,
+           "published ports are inside of their limits");
+    return true;
+}
+
+// As agents tell them, and as they are kept.
+bool reads_published_places(std::string_view bytes) {
+    const auto kept = with_places(bytes, 2, fmt::format("{}=+{}", kPublishedKey, bytes));
+    expect(kept.size() <= kMostPlacesText && !kept.contains(' ') && !kept.contains('\n'),
+           "places are one short word of a note");
+    expect(with_places(kept, 2, "published=-") == kept, "places are read as they were written");
+    return !kept.empty();
+}
+
 bool reads_configuration(std::string_view bytes) {
     const auto read = config::parse(bytes, "singularity.yaml");
     if (!read) {
@@ -252,6 +272,10 @@ std::vector<Parser> parsers() {
         {.name = "checkpoint-every",
          .reads = &reads_checkpoint_every,
          .good = {"30", "1-02:03:04", "0:10", "off"}},
+        {.name = "published-ports", .reads = &reads_published_ports, .good = {"6006,8888", "1"}},
+        {.name = "published-places",
+         .reads = &reads_published_places,
+         .good = {"2:0/6006/n1/n4:20417,batch/8888/n1/n4:20418", "0/6006/n1/n4:20417"}},
         {.name = "configuration",
          .reads = &reads_configuration,
          .good = {config::to_yaml(Config()), "elastic:\n  max_gpus: 8\nstore:\n  quota_gib: 1 # GiB\n"}},
