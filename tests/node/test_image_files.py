@@ -71,6 +71,7 @@ def test_modes_hold(agent, place):
 
 def test_who_serves(agent, place):
     """A process of the user's, outside of the node, that can get no rights, and that ends with the node."""
+    wait_for(lambda: not servers(), "the servers of earlier nodes to end")
     with node_of(agent, f"{place}/small.sqsh") as node:
         (pid, status), = servers().items()
         assert status["Uid"].split() == [str(ALICE)] * 4 and status["Gid"].split() == [str(ALICE)] * 4
