@@ -317,12 +317,10 @@ Expected<int> run_rank(const std::filesystem::path &socket, agent::JoinStep requ
         return propagate(client);
     Rank rank(socket, std::move(*client), std::move(request), std::move(*signals), beside);
     auto other = rank.start(pipes.given());
-    if (!other) {
-        // It may have run all the same, and nobody has said so.
-        if (auto delivered = pipes.deliver_what_there_is(); !delivered)
-            std::cerr << "singularity-task: " << delivered.error().message() << '\n';
+    // It may have run for a moment, as when others of its job could not be restored. That is undone, and what
+    // it has written will come again.
+    if (!other)
         return rank.ended_by() != 0 ? Expected<int>(rank.ended_by()) : propagate(other);
-    }
     pipes.have_been_given();
     beside.runs();
     std::optional<spank::RawTerminal> raw;
