@@ -3,8 +3,10 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 
 #include <sys/personality.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 namespace singularity::proxyd {
@@ -16,8 +18,11 @@ Expected<void> want_same_addresses(char **argv) {
     const int now = personality(kAsk);
     if (now < 0)
         return std::unexpected(errno_error("ask for", "the process's personality"));
-    if ((static_cast<unsigned>(now) & ADDR_NO_RANDOMIZE) != 0)
+    if ((static_cast<unsigned>(now) & ADDR_NO_RANDOMIZE) != 0) {
+        // Of a process that has started itself again the kernel says that it is "exe".
+        prctl(PR_SET_NAME, std::filesystem::path(argv[0]).filename().c_str());
         return {};
+    }
     const auto wanted = static_cast<unsigned>(now) | ADDR_NO_RANDOMIZE;
     // A kernel or a filter that refuses it must not make this loop: it is looked at before the exec.
     if (personality(wanted) < 0)
