@@ -640,9 +640,18 @@ void Member::destroy_nodes() {
 }
 
 void Member::look_at_end() {
-    if (!ending_ || ending_nodes_ != 0 || gone_)
+    if (!ending_ || ending_nodes_ != 0 || std::exchange(ends_network_, true))
         return;
-    network_.end();
+    // Whoever takes its place here makes one of the same name.
+    network_.ask<network::Done>(network::EndRequest{},
+                                [self = shared_from_this()](const Expected<network::Done> &ended) {
+                                    if (!ended && !self->network_.lost())
+                                        kLog.error("{}", ended.error().message());
+                                    self->has_ended();
+                                });
+}
+
+void Member::has_ended() {
     gone_ = true;
     const auto removed = remove_job_directory(directory());
     if (!removed)

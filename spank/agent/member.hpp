@@ -167,6 +167,7 @@ class Member : public std::enable_shared_from_this<Member> {
     [[nodiscard]] peers::wire::NewsOfJob news(const peers::wire::FollowJob &request);
     void look_at_following();
     void look_at_end();
+    void has_ended();
     void destroy_nodes();
 
     NodeKeeper *nodes_;
@@ -192,6 +193,7 @@ class Member : public std::enable_shared_from_this<Member> {
     bool ends_saved_ = false;    // with that checkpoint
     std::set<std::string> told_; // notices of checkpoints
     bool ending_ = false;
+    bool ends_network_ = false;
     bool gone_ = false;
     std::size_t ending_nodes_ = 0;
     std::vector<Answer> enders_;

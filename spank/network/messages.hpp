@@ -19,7 +19,7 @@ enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the
     done,
     state,
     failed,
-    end,     // -> nothing: the process ends
+    end,     // -> done: the network is gone, and the process ends
     release, // -> done: its nodes are about to end; who they were connected to outside is told
     publish, // -> published_ports: of a node that is attached
     published_ports,

@@ -27,9 +27,13 @@ Failed failed(const Error &error) {
 
 Expected<void> Service::serve() {
     for (;;) {
-        look_at_nodes();
-        if (ended_ || (had_nodes_ && inits_.empty()))
+        if (ended_)
             return {};
+        look_at_nodes();
+        if (had_nodes_ && inits_.empty()) {
+            network_.reset(); // before clients see that this has ended
+            return {};
+        }
         if (!inits_.empty() || !clients_.empty())
             lonely_.reset();
         else if (!lonely_)
@@ -128,7 +132,8 @@ std::optional<std::string> Service::answer(node::Packet &packet) {
     }
     if (node::decode<EndRequest>(packet.bytes)) {
         ended_ = true;
-        return std::nullopt;
+        network_.reset();
+        return node::encode(Done{}, token);
     }
     if (node::decode<StatusRequest>(packet.bytes))
         return node::encode(State{.prepared = network_.has_value(),

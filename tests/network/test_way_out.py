@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from test_network import ALICE, CHECK, CONNECTS, COUNT, LISTEN, STREAM, end, reaches, run, serve
-from wiring import AGENTS, CUT, EVERYTHING, OPEN, PORT, RELEASE, inner, start
+from wiring import AGENTS, CUT, END, EVERYTHING, OPEN, PORT, RELEASE, inner, start
 from virtualnode import PATIENCE, wait_for  # after wiring, which says where it is
 
 SERVE = "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); print('up', flush=True)\n"
@@ -69,6 +69,16 @@ def test_connections_leave_with_the_hosts_address(wiring, world):
     server = serve(nodes[1], COUNT)
     assert reaches(nodes[2], nodes[1].address)
     end(server)
+
+
+def test_a_network_that_has_ended_leaves_its_name_to_the_next(wiring, world):
+    """Who hears that it has may make one at once: nothing of the host's is of that name any more."""
+    one = world[0]
+    for _ in range(5):
+        _, networks = wiring.job(11, {1: one}, EVERYTHING)
+        assert "singularity_" in run("nft", "list", "tables", pid=one.pid).stdout
+        networks[one].ask(END)
+        assert "singularity_" not in run("nft", "list", "tables", pid=one.pid).stdout
 
 
 def test_what_stays_out_of_reach(wiring, world):

@@ -13,7 +13,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "node"))
 from virtualnode import BUILD, PATIENCE, Fields, Refused  # noqa: E402
 
-PREPARE, CONNECT, ATTACH, CUT, OPEN, STATUS, PREPARED, DONE, STATE, FAILED, _END, RELEASE, PUBLISH = range(128, 141)
+PREPARE, CONNECT, ATTACH, CUT, OPEN, STATUS, PREPARED, DONE, STATE, FAILED, END, RELEASE, PUBLISH = range(128, 141)
 PORT = 8475
 AGENTS = 8474
 EVERYTHING = "everything"
