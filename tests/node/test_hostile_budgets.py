@@ -151,6 +151,9 @@ def test_tasks(make):
             assert bob.run(other, ["/bin/echo", "served"]) == (0, "served\n")
         alice.wait(node, tasks[0], forget=True)
         assert alice.run(node, ["/bin/echo", "again"]) == (0, "again\n")
+        # Init answers in order: with this answer it has forgotten the two that were waited for.
+        with pytest.raises(Refused, match="No such file"):
+            alice.start(node, ["/nowhere"], stdio=KEPT)
         # An agent that comes again finds what there is, and counts it.
         agent.kill()
         agent.start()
