@@ -15,6 +15,10 @@ using namespace std::chrono_literals;
 using Clock = Deadline::Clock;
 
 constexpr auto kEndPatience = 10s; // for the agent to do what takes it no time
+// Attempts that fail at once are cheap, and a program that starts and ends processes all the time is in the
+// way of many: at least so many, and then as long as they have not taken so much time.
+constexpr int kAttempts = 3;
+constexpr auto kAttemptsTime = 5s;
 
 class Alone {
   public:
@@ -106,13 +110,13 @@ Expected<store::Writer> Alone::begin_checkpoint() {
 
 // A process that begins to use a device, or ends, just then is an obstacle that is gone at the next attempt.
 Expected<void> Alone::cut_in_time(agent::ImageReport &report) {
-    constexpr int kAttempts = 3;
+    const auto time = Deadline::after(kAttemptsTime);
     for (int attempt = 1;; ++attempt) {
         if (auto prepared = saving_.prepare(); !prepared)
             return prepared;
         auto done = cut(report);
-        if (done || saving_.lost() || !saving_.has_devices() || attempt == kAttempts ||
-            !agent_.still_wanted())
+        if (done || saving_.lost() || !saving_.has_devices() || !agent_.still_wanted() ||
+            (attempt >= kAttempts && time.expired()))
             return done;
         kLog.info("{}: {}; once more", job_.record.spec.name, done.error().message());
         if (auto resumed = saving_.resume(); !resumed)
