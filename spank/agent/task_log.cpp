@@ -29,6 +29,24 @@ Expected<void> empty_file(const std::filesystem::path &path) {
     return {};
 }
 
+// To its last bytes. fd: for reading and appending. How many those are.
+Expected<std::uint64_t> shorten(int fd, std::uint64_t size, const std::filesystem::path &path) {
+    std::string end(kLeastOfFile, '\0');
+    const ssize_t got = pread(fd, end.data(), end.size(), static_cast<off_t>(size - end.size()));
+    if (got < 0)
+        return std::unexpected(errno_error("read", path.native()));
+    end.resize(static_cast<std::size_t>(got));
+    if (ftruncate(fd, 0) != 0)
+        return std::unexpected(errno_error("empty", path.native()));
+    for (std::string_view left = end; !left.empty();) {
+        const ssize_t written = write(fd, left.data(), left.size());
+        if (written < 0 && errno != EINTR)
+            return std::unexpected(errno_error("write", path.native()));
+        left.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
+    }
+    return end.size();
+}
+
 } // namespace
 
 Expected<TaskLog> TaskLog::open(std::filesystem::path path, UniqueFd pipe, Keep keep, std::uint32_t uid) {
@@ -82,14 +100,12 @@ Expected<void> TaskLog::shrink() {
         return dropped;
     if (size_ <= kLeastOfFile)
         return {};
-    std::string end(kLeastOfFile, '\0');
-    const ssize_t got = pread(file_.get(), end.data(), end.size(), static_cast<off_t>(size_ - end.size()));
-    if (got < 0)
-        return std::unexpected(errno_error("read", path_.native()));
-    if (ftruncate(file_.get(), 0) != 0)
-        return std::unexpected(errno_error("empty", path_.native()));
-    size_ = 0;
-    return write_all(std::string_view(end).substr(0, static_cast<std::size_t>(got)));
+    auto shortened = shorten(file_.get(), size_, path_);
+    if (!shortened)
+        return propagate(shortened);
+    size_ = *shortened;
+    set_kept();
+    return {};
 }
 
 std::uint64_t TaskLog::room(const Spool &spool) const {
@@ -138,9 +154,10 @@ Expected<void> TaskLog::keep(std::string_view text) {
     if (begins)
         if (auto begun = begin_file(); !begun)
             return begun;
-    if (kept_.room() < text.size())
-        if (auto dropped = drop_older(); !dropped)
-            return dropped;
+    for (const auto make_room : {&TaskLog::shorten_older, &TaskLog::drop_older})
+        if (kept_.room() < text.size())
+            if (auto made = (this->*make_room)(); !made)
+                return made;
     if (kept_.room() < text.size())
         return {};
     if (begins && scarce && limit_ > kLeastOfFile && !std::exchange(told_, true))
@@ -151,6 +168,21 @@ Expected<void> TaskLog::keep(std::string_view text) {
             !said)
             return said;
     return write_all(text);
+}
+
+// To its end.
+Expected<void> TaskLog::shorten_older() {
+    if (older_size_ <= kLeastOfFile)
+        return {};
+    auto file = open_file(older(path_), O_RDWR | O_APPEND | O_NOFOLLOW);
+    if (!file)
+        return propagate(file);
+    auto shortened = shorten(file->get(), older_size_, older(path_));
+    if (!shortened)
+        return propagate(shortened);
+    older_size_ = *shortened;
+    set_kept();
+    return {};
 }
 
 Expected<void> TaskLog::drop_older() {

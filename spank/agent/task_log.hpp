@@ -51,6 +51,7 @@ class TaskLog {
     [[nodiscard]] Expected<void> shrink();
     [[nodiscard]] Expected<void> keep(std::string_view text);
     [[nodiscard]] Expected<void> begin_file();
+    [[nodiscard]] Expected<void> shorten_older();
     [[nodiscard]] Expected<void> drop_older();
     [[nodiscard]] Expected<void> write_all(std::string_view text);
     void set_kept() { kept_.set(older_size_ + size_); }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What root's agent holds for users has a limit for each of them (per_user in singularity.yaml): it is said, counted, and others go on."""
 
+import contextlib
 import errno
 import os
 import re
@@ -68,7 +69,12 @@ def test_environments(limited):
 def files_of(agent, node):
     """name -> size, of the output of its tasks."""
     directory = os.path.join(agent.state, node)
-    return {name: os.stat(os.path.join(directory, name)).st_size for name in os.listdir(directory) if name.startswith("log.")}
+    sizes = {}
+    for name in os.listdir(directory):
+        if name.startswith("log."):
+            with contextlib.suppress(FileNotFoundError):  # it is just being removed, or begun anew
+                sizes[name] = os.stat(os.path.join(directory, name)).st_size
+    return sizes
 
 
 def write(connection, node, count):

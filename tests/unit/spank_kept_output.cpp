@@ -156,6 +156,21 @@ void a_log_has_the_newest(void ** /*state*/) {
     assert_int_equal(KeptOutput(kAlice).left(), kMost);
 }
 
+// However little comes when there is no room any more.
+void the_end_of_a_log_stays(void ** /*state*/) {
+    const Scratch scratch;
+    Written one(scratch.log(), TaskLog::Keep::newest, kAlice);
+    KeptOutput others(kAlice);
+    assert_true(one.say(std::string(kMost / 4, 'a')));
+    others.set(kMost);
+    assert_true(one.say("end\n"));
+    assert_true(both(scratch.log()) <= kLeast + 1000);
+    assert_true(both(scratch.log()) >= kLeast / 2);
+    assert_int_equal(others.left(), 0);
+    assert_true(content(TaskLog::older(scratch.log())).ends_with("aaa"));
+    assert_true(content(scratch.log()).ends_with("end\n"));
+}
+
 void a_log_says_why_it_is_short(void ** /*state*/) {
     const Scratch scratch;
     KeptOutput others(kAlice);
@@ -257,6 +272,7 @@ int main() {
         cmocka_unit_test(a_user_has_a_share),
         cmocka_unit_test(what_each_may_have_does_not_add_up),
         cmocka_unit_test(a_log_has_the_newest),
+        cmocka_unit_test(the_end_of_a_log_stays),
         cmocka_unit_test(a_log_says_why_it_is_short),
         cmocka_unit_test(a_log_that_is_found_is_cut),
         cmocka_unit_test(the_memory_of_what_was_lent_comes_back),
