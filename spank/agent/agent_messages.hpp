@@ -64,6 +64,8 @@ enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the
     input_read, // -> done: by the task of this connection, which has ended
     save_steps, // -> saved_steps: of a script that is saved and runs on
     saved_steps,
+    watch_standstill, // -> stands_still: each one says as well that what the last has told is done
+    stands_still,
 };
 
 struct Create {
@@ -353,8 +355,9 @@ struct Joined {
     static constexpr auto kType = Message::joined;
     std::string node; // empty: no rank is there for it; it ends with the step
     std::uint32_t task = 0;
-    std::string note; // what its user must know
-    static void fields(auto &self, auto &visit) { visit(self.node, self.task, self.note); }
+    std::string note;       // what its user must know
+    std::string checkpoint; // it has been restored from; or empty
+    static void fields(auto &self, auto &visit) { visit(self.node, self.task, self.note, self.checkpoint); }
 };
 struct WaitRank {
     static constexpr auto kType = Message::wait_rank;
@@ -410,6 +413,17 @@ struct SaveBegins {
     bool ends = false;  // the step, with this save, as all that it has begun
     bool saves = false; // else it is only looked whether it could be saved
     static void fields(auto &self, auto &visit) { visit(self.ends, self.saves); }
+};
+struct WatchStandstill {
+    static constexpr auto kType = Message::watch_standstill;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
+// The sender's step stands still for this checkpoint, which is made as soon as the sender asks again.
+struct StandsStill {
+    static constexpr auto kType = Message::stands_still;
+    std::string checkpoint;
+    bool ends = false; // the step, with it
+    static void fields(auto &self, auto &visit) { visit(self.checkpoint, self.ends); }
 };
 // Steps of the sender's script, as peers' SaveSteps. lose: one of them cannot be begun again where it was
 // saved, so the job is run again, from its last checkpoint.

@@ -157,6 +157,7 @@ class Member : public std::enable_shared_from_this<Member> {
     void save(const peers::wire::SaveJob &request, const Answer &answer);
     void rest_and_hold(const peers::wire::SaveJob &request, const Answer &answer);
     void cut_and_save(const peers::wire::SaveJob &request, const Answer &answer);
+    [[nodiscard]] Answer held(const Answer &answer);
     void look_at_saving();
     [[nodiscard]] Expected<void> no_rank_has_failed() const;
     void save_nodes(const peers::wire::SaveJob &request, const Answer &answer);
@@ -191,6 +192,7 @@ class Member : public std::enable_shared_from_this<Member> {
     bool told_to_end_ = false;   // tasks here, and the coordinator knows
     bool saving_ = false;        // for which Slurm's commands rest
     bool ends_saved_ = false;    // with that checkpoint
+    std::string checkpoint_;     // that checkpoint's id
     std::set<std::string> told_; // notices of checkpoints
     bool ending_ = false;
     bool ends_network_ = false;

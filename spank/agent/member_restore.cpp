@@ -20,6 +20,8 @@ namespace wire = peers::wire;
 void Member::restore(const wire::JobNode &one, std::function<void(Expected<void>)> then) {
     const auto &connect = record_.connect();
     coming_[one.name()].then = std::move(then);
+    if (step_)
+        step_->goes_on_from(connect.checkpoint());
     nodes_->restore_node(
         {.checkpoint = connect.checkpoint(),
          .store = connect.store(),

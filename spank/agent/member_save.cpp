@@ -88,8 +88,10 @@ Expected<void> Member::no_rank_has_failed() const {
 void Member::save(const wire::SaveJob &request, const Answer &answer) {
     const auto step = request.step();
     // Who fails later is missed by the worker that saves its node.
-    if (step == wire::SaveJob::BEGIN)
+    if (step == wire::SaveJob::BEGIN) {
         ends_saved_ = !request.go_on();
+        checkpoint_ = request.checkpoint();
+    }
     if (step == wire::SaveJob::BEGIN)
         if (auto good = no_rank_has_failed(); !good)
             return answer(fault(good.error()));
@@ -104,12 +106,25 @@ void Member::save(const wire::SaveJob &request, const Answer &answer) {
 }
 
 void Member::cut_and_save(const wire::SaveJob &request, const Answer &answer) {
-    set_cut(request.step() == wire::SaveJob::HOLD,
-            [self = shared_from_this(), request, answer](const Expected<void> &cut) {
-                if (!cut)
-                    return answer(fault(cut.error()));
-                self->save_nodes(request, answer);
-            });
+    set_cut(request.step() == wire::SaveJob::HOLD, [self = shared_from_this(), request,
+                                                    answer](const Expected<void> &cut) {
+        if (!cut)
+            return answer(fault(cut.error()));
+        self->save_nodes(request, request.step() == wire::SaveJob::HOLD ? self->held(answer) : answer);
+    });
+}
+
+// The nodes stand still. What their tasks' wrappers have to see to then belongs to the same moment.
+Member::Answer Member::held(const Answer &answer) {
+    if (!step_)
+        return answer;
+    return [self = shared_from_this(), answer](const wire::Envelope &reply) {
+        if (reply.has_fault())
+            return answer(reply);
+        self->step_->standstill().tell(self->step_->name(),
+                                       {.checkpoint = self->checkpoint_, .ends = self->ends_saved_},
+                                       [answer, reply] { answer(reply); });
+    };
 }
 
 // What runs outside of the nodes for their programs is not in an image. It comes to rest when all ranks stand

@@ -145,6 +145,7 @@ int Server::poll_timeout() const {
     for (const auto &[key, step] : steps_) {
         consider(step->patience());
         consider(step->doors().until());
+        consider(step->standstill().until());
     }
     consider(reruns_.next_deadline());
     consider(local_trees_.next_deadline());

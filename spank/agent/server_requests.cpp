@@ -121,6 +121,7 @@ bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet)
     case Message::join_step:
     case Message::wait_rank:
     case Message::signal_rank:
+    case Message::watch_standstill:
         return handle_step(client, packet, static_cast<Message>(header->type), asker);
     case Message::begin_script:
     case Message::hold_script:

@@ -325,6 +325,15 @@ bool Server::handle_step(const std::shared_ptr<Client> &client, node::Packet &pa
         client->step->wait(client->rank, asker);
         return true;
     }
+    if (type == Message::watch_standstill) {
+        if (!node::decode<WatchStandstill>(packet.bytes))
+            return false;
+        client->step->standstill().watch(asker, [other = std::weak_ptr(client)] {
+            const auto there = other.lock();
+            return !there || there->gone;
+        });
+        return true;
+    }
     const auto body = node::decode<SignalRank>(packet.bytes);
     if (!body)
         return false;
@@ -349,6 +358,7 @@ void Server::look_at_steps() {
             begin_step(step);
     for (const auto &[key, step] : steps_) {
         step->doors().look();
+        step->standstill().look();
         step->look_at_wrappers([this, &name = step->name()](const Step::Place &place) {
             kLog.info("{}: a task of step {} has left: its rank is killed", place.node, name);
             if (LiveNode *const node = find_node(place.node); node != nullptr)

@@ -122,7 +122,8 @@ void Step::tell(Task &task) const {
     const bool is_first = &task == &tasks_.begin()->second;
     task.wrapper->asker.tell(Joined{.node = first ? first->node : std::string(),
                                     .task = first ? first->task : 0,
-                                    .note = is_first ? note_ : std::string()});
+                                    .note = is_first ? note_ : std::string(),
+                                    .checkpoint = goes_on_from_});
 }
 
 std::optional<std::int32_t> Step::status_of(const Task &task) const {
@@ -366,7 +367,7 @@ void Step::tell_all(const StepFinish &how) {
             task.wrapper->asker.refuse(
                 {"run", fmt::format("task {} of step {}", number, name_), trouble_, ECHILD});
         else
-            task.wrapper->asker.tell(Joined{.node = {}, .task = 0, .note = {}});
+            task.wrapper->asker.tell(Joined{.node = {}, .task = 0, .note = {}, .checkpoint = {}});
     }
     tell_waiters();
 }

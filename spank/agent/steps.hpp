@@ -11,6 +11,7 @@
 #include "doors.hpp"
 #include "live_node.hpp"
 #include "program_memory.hpp"
+#include "standstill.hpp"
 
 #include <chrono>
 #include <compare>
@@ -108,6 +109,9 @@ class Step {
     [[nodiscard]] Expected<void> join_again(std::uint32_t task, Wrapper wrapper);
     void wait(std::uint32_t task, const Asker &asker);
     [[nodiscard]] Doors &doors() { return doors_; }
+    [[nodiscard]] Standstill &standstill() { return standstill_; }
+    // Its ranks are restored from this checkpoint.
+    void goes_on_from(std::string checkpoint) { goes_on_from_ = std::move(checkpoint); }
     // A line for the step's user: the first of its tasks here that is there says it on standard error.
     void say(std::string line);
     // Where the ranks that a task stands for run.
@@ -196,6 +200,8 @@ class Step {
     int looks_ = 0;
     std::vector<std::string> news_; // lines that no task has said yet
     Doors doors_;
+    Standstill standstill_;
+    std::string goes_on_from_;
 };
 
 } // namespace singularity::agent

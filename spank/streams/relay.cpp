@@ -44,6 +44,15 @@ void Pump::read_no_more_than_there_is() {
         left_to_read_ = static_cast<std::size_t>(bytes);
 }
 
+void Pump::pass_on_what_there_is() {
+    int bytes = 0;
+    if (done() || ioctl(from_.get(), FIONREAD, &bytes) != 0 || bytes < 0)
+        return;
+    // Each turn reads, and most of them as much as can be read at a time.
+    for (auto turns = static_cast<std::size_t>(bytes) / kReadSize + 2; turns > 0 && !idle(); --turns)
+        work();
+}
+
 void Pump::work() {
     if (done())
         return;

@@ -28,6 +28,8 @@ class Pump {
     // Does what can be done without waiting. At the end of input the output is closed, and the other way
     // round.
     void work();
+    // Of what there is by now all that can be passed on without waiting; into a regular file, all of it.
+    void pass_on_what_there_is();
     // From now on nothing is read but what is there by now, however much still comes.
     void read_no_more_than_there_is();
     // Gives up, with what has not been written.

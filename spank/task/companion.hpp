@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <poll.h>
@@ -27,6 +28,12 @@ class Companion {
     virtual void runs() = 0;
     // Slurm has told the task to end.
     virtual void told_to_end() = 0;
+    // The rank is there, and nothing that it writes has been passed on yet. checkpoint: it goes on from; or
+    // empty: it has begun.
+    virtual void has_come(const std::string & /*checkpoint*/) {}
+    // The rank stands still: all that it has written by now is to be passed on. Asked after each work().
+    [[nodiscard]] virtual bool wants_all_output() const { return false; }
+    virtual void has_all_output() {}
 };
 
 } // namespace singularity::task

@@ -5,6 +5,7 @@
 
 #include "common/error.hpp"
 
+#include <cstdint>
 #include <string>
 
 namespace singularity::task {
@@ -14,5 +15,21 @@ namespace singularity::task {
 // slurmctld may forget that the job has run before. Nothing else than a regular file that is open for
 // appending is changed.
 [[nodiscard]] Expected<bool> begin_output(int fd, const std::string &job);
+
+// A moment of the job's script: in which run of the job (SLURM_RESTART_COUNT), and whether that ends with it.
+struct Moment {
+    std::string checkpoint;
+    std::uint32_t run = 0;
+    bool ends = false;
+};
+
+// All that the script had written by then is in the file, and nothing else yet: the file's size becomes a
+// part of its extended attribute user.singularity.checkpoints. Only of a file that this job has begun.
+[[nodiscard]] Expected<void> note_output(int fd, const std::string &job, const Moment &moment);
+
+// The script goes on from that checkpoint, in this run, and writes again what it wrote after it, which is cut
+// off. Lines of slurmstepd's and our own stay. Nothing happens where the file does not say how large it was,
+// and in the run that follows on one that ended with the checkpoint: nothing comes again then.
+[[nodiscard]] Expected<void> cut_output(int fd, const std::string &job, const Moment &moment);
 
 } // namespace singularity::task

@@ -8,6 +8,7 @@
 #include "common/text.hpp"
 #include "companion.hpp"
 #include "environment.hpp"
+#include "output.hpp"
 #include "script.hpp"
 #include "step_request.hpp"
 #include "variables.hpp"
@@ -51,6 +52,10 @@ class ScriptSide : public Companion {
 
     void connected(std::shared_ptr<agent::Client> client) override {
         line_.connect(client);
+        stands_still_in_.reset();
+        watching_.reset();
+        if (runs_)
+            watching_ = line_.ask(agent::WatchStandstill{});
         begun_ = line_.ask(agent::BeginScript{.restarts = restarts_});
         holding_.reset();
         doubting_.reset();
@@ -59,7 +64,22 @@ class ScriptSide : public Companion {
         commands_.connected(std::move(client));
     }
 
-    void runs() override { commands_.runs(); }
+    void runs() override {
+        runs_ = true;
+        watching_ = line_.ask(agent::WatchStandstill{});
+        commands_.runs();
+    }
+
+    void has_come(const std::string &checkpoint) override {
+        if (!checkpoint.empty())
+            to_outputs(cut_output, {.checkpoint = checkpoint, .run = restarts_, .ends = false});
+    }
+    [[nodiscard]] bool wants_all_output() const override { return stands_still_in_.has_value(); }
+    void has_all_output() override {
+        if (const auto moment = std::exchange(stands_still_in_, std::nullopt))
+            to_outputs(note_output, *moment);
+        watching_ = line_.ask(agent::WatchStandstill{});
+    }
 
     // Its steps end now, and the script must not see that: it is saved as it is, or ends as well.
     void told_to_end() override {
@@ -77,6 +97,14 @@ class ScriptSide : public Companion {
     }
 
   private:
+    // One file or two. It is not the script's fault, and it runs on.
+    void to_outputs(Expected<void> (*how)(int, const std::string &, const Moment &),
+                    const Moment &moment) const {
+        for (const int fd : {STDOUT_FILENO, STDERR_FILENO})
+            if (auto done = mark_ ? how(fd, *mark_, moment) : Expected<void>(); !done)
+                std::cerr << "singularity-task: " << done.error().message() << '\n';
+    }
+
     void hold() {
         if (!holding_ && !doubting_)
             holding_ = line_.ask(agent::HoldScript{});
@@ -102,6 +130,10 @@ class ScriptSide : public Companion {
     }
 
     void hear() {
+        if (auto stands = line_.take<agent::StandsStill>(watching_); stands && *stands)
+            stands_still_in_ = {.checkpoint = std::move((*stands)->reply.checkpoint),
+                                .run = restarts_,
+                                .ends = (*stands)->reply.ends};
         const auto stop = line_.take<agent::ScriptFate>(begun_);
         if (!stop)
             std::cerr << "singularity-task: " << stop.error().message() << '\n';
@@ -123,11 +155,15 @@ class ScriptSide : public Companion {
     }
 
     std::uint32_t restarts_;
+    std::optional<std::string> mark_ = mark_of_outputs();
     CommandSide commands_;
     AgentLine line_;
     Asked begun_;
     Asked holding_;
     Asked doubting_;
+    Asked watching_;
+    std::optional<Moment> stands_still_in_; // its output is to be noted
+    bool runs_ = false;
     bool told_to_end_ = false;
     bool runs_again_ = false;
 };

@@ -212,13 +212,12 @@ constexpr const char *kOpenMode = "SLURM_OPEN_MODE"; // of srun's output files (
 
 // In the first run: what the output files have by then is of another job. Whether they were begun anew.
 Expected<bool> begin_outputs(std::uint32_t restarts) {
-    const char *const identity = std::getenv(kIdentityVariable);
-    const char *const job = std::getenv("SLURM_JOB_ID"); // tasks of an array have one identity
+    const auto mark = mark_of_outputs();
     bool begun = false;
-    if (restarts != 0 || identity == nullptr || job == nullptr)
+    if (restarts != 0 || !mark)
         return begun;
     for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
-        auto anew = begin_output(fd, fmt::format("{} {}", identity, job));
+        auto anew = begin_output(fd, *mark);
         if (!anew)
             return anew;
         begun = begun || *anew;
@@ -227,6 +226,14 @@ Expected<bool> begin_outputs(std::uint32_t restarts) {
 }
 
 } // namespace
+
+std::optional<std::string> mark_of_outputs() {
+    const char *const identity = std::getenv(kIdentityVariable);
+    const char *const job = std::getenv("SLURM_JOB_ID"); // tasks of an array have one identity
+    if (identity == nullptr || job == nullptr)
+        return std::nullopt;
+    return fmt::format("{} {}", identity, job);
+}
 
 // Of a job that has said nothing, which the job_submit plugin lets append. The files that the script's sruns
 // write (-o) begin anew with the script's own, and go on with it.

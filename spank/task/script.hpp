@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,5 +20,8 @@ namespace singularity::task {
 
 // In the first run of a job that has not said what becomes of its output files, they begin anew.
 [[nodiscard]] Expected<void> see_to_outputs(std::uint32_t restarts);
+
+// Of the job whose script runs here: what says so in its output files (output.hpp). Nothing: none is known.
+[[nodiscard]] std::optional<std::string> mark_of_outputs();
 
 } // namespace singularity::task

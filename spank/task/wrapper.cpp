@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -71,6 +72,7 @@ class Rank {
         if (!joined)
             return propagate(joined);
         request_.program = {};
+        beside_.has_come(joined->checkpoint);
         if (!joined->note.empty())
             std::cerr << "singularity-task: " << joined->note << '\n';
         if (!terminal || joined->node.empty())
@@ -99,6 +101,11 @@ class Rank {
             forward(terminal);
             heard_ = client_->received();
             beside_.work();
+            if (beside_.wants_all_output()) {
+                for (auto &pump : pumps | std::views::drop(1)) // input
+                    pump.pass_on_what_there_is();
+                beside_.has_all_output();
+            }
             auto ended = client_->take<agent::RankEnded>(*waited);
             if (!ended) {
                 waited = propagate(ended);

@@ -51,6 +51,12 @@ def lose_node(cluster, job):
     wait_for(lambda: cluster.job(job)["Restarts"] == "1" and cluster.job(job)["JobState"] == "RUNNING", PATIENCE, "the job to be run again")
 
 
+def wait_more(cluster, job):
+    """Until the script has written more into the job's output file, which comes again if its node dies now."""
+    before = output(cluster, job).count("\nown 0 ")
+    wait_for(lambda: output(cluster, job).count("\nown 0 ") > before + 1, PATIENCE, "more of the script's own lines")
+
+
 def once(text, name, numbers=NUMBERS, ranks=1):
     assert sorted(text.splitlines()) == counted(name, ranks=ranks, numbers=numbers), text
 
@@ -78,18 +84,21 @@ with open(own, "a") as log, open(own + "-place", "w+b") as place:
 
 
 def test_a_script_whose_node_dies_goes_on_with_its_steps(cluster):
-    """Sruns beside each other, of which one writes into a pipe and one into files of its own, and another after them: all of one cut."""
+    """Sruns beside each other, of which one writes into a pipe, one into files of its own and one, with the script, into the job's output
+    file, and another after them: all of one cut."""
     cluster.controller.run(["sh", "-c", "printf %s \"$1\" > /shared/files.py", "sh", FILES])
     job = submit(cluster, *LONG, f"({count('piped', '--exact --mem=100 -n1')} | tee tee >/dev/null) &", f"{count('filed', '--exact --mem=100 -n1')} > file &", f"srun --overlap --mem=100 -n2 python3 /shared/files.py {NUMBERS} &",
+                 f"{count('shown', '--overlap --mem=100 -n1')} &", f"for number in $(seq 0 {NUMBERS - 1}); do echo own 0 $number; sleep 0.25; done &",
                  "wait", "echo after >&7", count("last", "-n1", 5) + " > last", "echo over", options=("-N1", "-n2", EVERY))
     for name, text in (("tee", " 0 20\n"), ("file", " 0 20\n"), ("own-1", "20\n")):
         wait_for(lambda name=name, text=text: has(cluster, job, name, text), PATIENCE, f"{name}:\n{output(cluster, job)}")
     first = until_saved(cluster, job)
     until_saved(cluster, job, first)
+    wait_more(cluster, job)
     lose_node(cluster, job)
     cluster.wait_job(job, seconds=2 * PATIENCE)
     assert "begins anew" not in output(cluster, job), output(cluster, job)
-    assert lines(cluster, job) == ["over"], output(cluster, job)
+    assert sorted(lines(cluster, job)) == sorted([*counted("shown", numbers=NUMBERS), *counted("own", numbers=NUMBERS), "over"]), output(cluster, job)
     once(shared(cluster, job, "tee"), "piped")
     once(shared(cluster, job, "file"), "filed")
     once(shared(cluster, job, "last"), "last", 5)
