@@ -197,8 +197,8 @@ Expected<std::shared_ptr<Member>> Member::adopt(NodeKeeper &nodes, const MemberS
     const auto &prepare = out->record_.prepare();
     out->memory_ = ProgramMemory::count(prepare.user().uid(), memory_of(out->record_.start().program()));
     if (out->record_.published_size() != 0)
-        out->published_.push_back(PublishedPorts::count(
-            prepare.user().uid(), static_cast<std::size_t>(out->record_.published_size())));
+        out->published_.emplace_back(Budget::ports, prepare.user().uid(),
+                                     static_cast<std::uint64_t>(out->record_.published_size()));
     if (!prepare.step().empty())
         out->step_ = nodes.adopt_step({.uid = prepare.user().uid(), .step = prepare.step()}, job);
     for (const auto &task : out->record_.tasks())

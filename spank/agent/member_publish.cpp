@@ -4,6 +4,7 @@
 #include "common/port_range.hpp"
 #include "log.hpp"
 #include "member.hpp"
+#include "share.hpp"
 
 #include <cerrno>
 #include <memory>
@@ -34,13 +35,13 @@ void Member::publish(const wire::JobNode &one, std::function<void(Expected<void>
         tell({"publish", "ports", "this host publishes none (network.publish in singularity.yaml)", EPERM});
         return then({});
     }
-    auto share = PublishedPorts::take(record_.prepare().user().uid(), ports.size());
-    if (!share) {
-        tell(share.error());
+    const auto uid = record_.prepare().user().uid();
+    if (auto why = no_room_for(Budget::ports, uid, ports.size())) {
+        tell({"publish", "ports", *std::move(why), EDQUOT});
         return then({});
     }
     // Given back where nothing is published.
-    auto held = std::make_shared<PublishedPorts>(std::move(*share));
+    auto held = std::make_shared<Share>(Budget::ports, uid, ports.size());
     network_.ask<network::PublishedPorts>(
         network::PublishRequest{.plan = {.node = place_of(one), .ports = ports, .range = setting_->publish}},
         [self = shared_from_this(), &one, tell, held = std::move(held),

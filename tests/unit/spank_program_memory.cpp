@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// How much of the agent's memory the programs of one user may take, and how many of the host's ports.
+// How much of the agent's memory the programs of one user may take.
 #include "agent/job_plan.hpp"
 #include "agent/program_memory.hpp"
-#include "agent/published_ports.hpp"
 #include "cmocka.hpp"
 #include "node/packet.hpp"
 
@@ -49,26 +48,6 @@ void a_user_has_a_share(void **) {
     assert_false(ProgramMemory::take(kBob, kMost + 1).has_value());
 }
 
-void a_user_has_a_share_of_the_ports(void **) {
-    constexpr std::size_t kMostPorts = 64; // per_user.ports
-    std::optional<PublishedPorts> found(PublishedPorts::count(kAlice, kMostPorts - 16));
-    auto one = PublishedPorts::take(kAlice, 16);
-    assert_true(one.has_value());
-    const auto refused = PublishedPorts::take(kAlice, 1);
-    assert_false(refused.has_value());
-    assert_int_equal(refused.error().code, EDQUOT);
-    expect_contains(refused.error().message(),
-                    "cannot publish 1 port: uid 1001 has 64 ports that lead to virtual nodes already, and "
-                    "per_user.ports in singularity.yaml allows 64: end a job");
-    assert_true(PublishedPorts::take(kBob, kMostPorts).has_value());
-    std::optional<PublishedPorts> moved(std::move(*one));
-    assert_false(PublishedPorts::take(kAlice, 1).has_value());
-    moved.reset();
-    assert_true(PublishedPorts::take(kAlice, 16).has_value());
-    found.reset();
-    assert_true(PublishedPorts::take(kAlice, kMostPorts).has_value());
-}
-
 // fs/exec.c: six mebibytes, of strings with their zeros and pointers.
 void what_linux_never_starts_is_refused(void **) {
     node::Program program;
@@ -104,7 +83,6 @@ void whatever_linux_starts_fits_into_a_packet(void **) {
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(a_user_has_a_share),
-        cmocka_unit_test(a_user_has_a_share_of_the_ports),
         cmocka_unit_test(what_linux_never_starts_is_refused),
         cmocka_unit_test(whatever_linux_starts_fits_into_a_packet),
     };
