@@ -5,32 +5,17 @@ import errno
 import signal
 
 import pytest
-from test_network import ALICE, CONNECTS, COUNT, end, reaches, run, serve
-from test_way_out import ASK, WAITS, WHO, forward, serve_on
+from test_network import ALICE, COUNT, end, reaches, run, serve
+from test_way_out import ASK, WAITS, WHO, serve_on, why_not
 from wiring import AGENTS, EVERYTHING, PUBLISHED, RELEASE, inner, start
 from virtualnode import PATIENCE, Refused, wait_for  # after wiring, which says where it is
 
 TAKES = "import socket, sys\nfor port in range(int(sys.argv[1]), int(sys.argv[2]) + 1):\n    s = socket.socket(); s.bind(('', port)); s.close()\n    print(port)"
 
 
-@pytest.fixture(name="world")
-def make_world(wiring):
-    """Two hosts of the cluster that forward, and one outside."""
-    hosts = [wiring.host(number) for number in (1, 2, 3)]
-    for host in hosts[:2]:
-        forward(host)
-    return hosts
-
-
 def asks(place, address, port):
     """Whom the server has seen."""
     return run("python3", "-c", ASK, address, str(port), pid=place.pid, user=ALICE).stdout.strip()
-
-
-def why_not(place, address, port):
-    """None, or the error of a connection."""
-    tried = run("python3", "-c", CONNECTS, address, str(port), "2", pid=place.pid, user=ALICE, check=False)
-    return None if tried.returncode == 0 else tried.stderr.strip().splitlines()[-1]
 
 
 def serve_in(node, port):

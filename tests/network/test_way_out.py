@@ -3,7 +3,6 @@
 
 import signal
 
-import pytest
 from test_network import ALICE, CHECK, CONNECTS, COUNT, LISTEN, STREAM, end, reaches, run, serve
 from wiring import AGENTS, CUT, END, EVERYTHING, OPEN, PORT, RELEASE, inner, start
 from virtualnode import PATIENCE, wait_for  # after wiring, which says where it is
@@ -27,24 +26,10 @@ def serve_on(host, *argv):
     return server
 
 
-def forward(host):
-    """As the agent does."""
-    run("sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward", pid=host.pid)
-
-
 def why_not(node, address, port):
     """None, or the error of a connection."""
     tried = run("python3", "-c", CONNECTS, address, str(port), "2", pid=node.pid, user=ALICE, check=False)
     return None if tried.returncode == 0 else tried.stderr.strip().splitlines()[-1]
-
-
-@pytest.fixture(name="world")
-def make_world(wiring):
-    """Two hosts of the cluster that forward, and one outside."""
-    hosts = [wiring.host(number) for number in (1, 2, 3)]
-    for host in hosts[:2]:
-        forward(host)
-    return hosts
 
 
 def test_connections_leave_with_the_hosts_address(wiring, world):
