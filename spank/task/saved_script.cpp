@@ -130,10 +130,10 @@ class ScriptSide : public Companion {
     }
 
     void hear() {
-        if (auto stands = line_.take<agent::StandsStill>(watching_); stands && *stands)
-            stands_still_in_ = {.checkpoint = std::move((*stands)->reply.checkpoint),
-                                .run = restarts_,
-                                .ends = (*stands)->reply.ends};
+        if (const auto stands = line_.take<agent::StandsStill>(watching_))
+            if (const auto &known = *stands)
+                stands_still_in_ = {
+                    .checkpoint = known->reply.checkpoint, .run = restarts_, .ends = known->reply.ends};
         const auto stop = line_.take<agent::ScriptFate>(begun_);
         if (!stop)
             std::cerr << "singularity-task: " << stop.error().message() << '\n';
