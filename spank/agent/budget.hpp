@@ -34,9 +34,8 @@ enum class Budget : std::uint8_t {
 };
 inline constexpr std::size_t kBudgets = 14;
 // Those that shares count (share.hpp).
-inline constexpr std::array kShared{Budget::workers, Budget::questions, Budget::notes,
-                                    Budget::closing, Budget::ranks,     Budget::tasks,
-                                    Budget::ports};
+inline constexpr std::array kShared{Budget::workers, Budget::questions, Budget::notes, Budget::closing,
+                                    Budget::ranks,   Budget::tasks,     Budget::ports};
 
 // Its word in singularity.yaml, below per_user.
 [[nodiscard]] std::string_view name_of(Budget what);
