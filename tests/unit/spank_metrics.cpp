@@ -107,9 +107,9 @@ void what_is_counted(void ** /*state*/) {
     for (const std::string_view line :
          {"singularity_held_for_users{budget=\"workers\"} 5\n",
           "singularity_held_for_users{budget=\"notes\"} 0\n",
-          "singularity_held_for_users{budget=\"tasks\"} 3\n",
+          "singularity_held_for_users{budget=\"ports\"} 3\n",
           "singularity_held_for_one_user{budget=\"workers\"} 4\n",
-          "singularity_held_for_one_user{budget=\"tasks\"} 2\n",
+          "singularity_held_for_one_user{budget=\"ports\"} 2\n",
           "singularity_checkpoints_total{kind=\"asked\",outcome=\"committed\"} 0\n",
           "singularity_checkpoints_total{kind=\"asked\",outcome=\"failed\"} 1\n",
           "singularity_checkpoints_total{kind=\"periodic\",outcome=\"committed\"} 2\n",
