@@ -68,8 +68,9 @@ const std::array<Read, api::kApiCount> &driver_calls() {
         set(ApiId::kEventRecord, &records<&api::decode_EventRecordRequest>);
         set(ApiId::kEventRecordWithFlags, &records<&api::decode_EventRecordWithFlagsRequest>);
         set(ApiId::kStreamWaitEvent, &after_event);
-        for (const auto id : {ApiId::kEventQuery, ApiId::kEventElapsedTime, ApiId::kEventSynchronize,
-                              ApiId::kStreamQuery, ApiId::kStreamSynchronize, ApiId::kCtxSynchronize})
+        for (const auto id : {ApiId::kEventQuery, ApiId::kEventElapsedTime, ApiId::kEventElapsedTimeV2,
+                              ApiId::kEventSynchronize, ApiId::kStreamQuery, ApiId::kStreamSynchronize,
+                              ApiId::kCtxSynchronize})
             set(id, &after_streams);
         for (const auto id : {ApiId::kEventCreate, ApiId::kStreamIsCapturing, ApiId::kFuncGetAttribute,
                               ApiId::kFuncSetAttribute, ApiId::kModuleGetFunction, ApiId::kLibraryGetKernel,

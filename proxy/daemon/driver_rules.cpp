@@ -176,6 +176,27 @@ void remember_managed(Session &session, const api::LibraryGetManagedRequest &req
     session.journal().seen({.owner = request.library, .managed = true, .name = name});
 }
 
+// The time between two events, one of which is from before a restore.
+template <auto Decode, auto DecodeReply>
+void correct_time(Session &session, Bytes message, std::span<std::byte> bytes) {
+    if (!session.event_times().any())
+        return;
+    const auto request = Decode(message);
+    if (!request)
+        return;
+    const auto reply = DecodeReply(*request, bytes);
+    const auto start = session.objects().real(api::kHandleEvent, request->hStart);
+    const auto end = session.objects().real(api::kHandleEvent, request->hEnd);
+    float milliseconds = 0;
+    if (!reply || !start || !end || reply->pMilliseconds.bytes.size() != sizeof(milliseconds))
+        return;
+    const auto at = static_cast<std::size_t>(reply->pMilliseconds.bytes.data() - bytes.data());
+    std::memcpy(&milliseconds, bytes.data() + at, sizeof(milliseconds));
+    milliseconds = session.event_times().answer(session.driver(), {.handle = request->hStart, .real = *start},
+                                                {.handle = request->hEnd, .real = *end}, milliseconds);
+    std::memcpy(bytes.data() + at, &milliseconds, sizeof(milliseconds));
+}
+
 constexpr auto begin_capture = [](Session &session, const auto &request) {
     session.capture_began(request.hStream);
 };
@@ -197,6 +218,11 @@ const Rules &rules() {
 
         set(ApiId::kStreamSynchronize, {.waits = true, .idle = &stream_idle, .relays_output = true});
         set(ApiId::kEventSynchronize, {.waits = true, .idle = &event_done, .relays_output = true});
+        set(ApiId::kEventElapsedTime,
+            {.corrects =
+                 &correct_time<&api::decode_EventElapsedTimeRequest, &api::decode_EventElapsedTimeReply>});
+        set(ApiId::kEventElapsedTimeV2, {.corrects = &correct_time<&api::decode_EventElapsedTimeV2Request,
+                                                                   &api::decode_EventElapsedTimeV2Reply>});
         set(ApiId::kCtxSynchronize, {.waits = true, .idle = &context_idle, .relays_output = true});
         set(ApiId::kCtxSynchronizeV2, {.waits = true, .relays_output = true});
         set(ApiId::kModuleUnload, {.waits = true, .relays_output = true, .done = [](Session &session, Bytes) {

@@ -33,6 +33,9 @@ struct DriverRule {
     bool (*allowed)(Session &session, std::span<const std::byte> message) = nullptr;
     // After the driver has done it.
     void (*done)(Session &session, std::span<const std::byte> message) = nullptr;
+    // Changes the reply of a call that the driver has done.
+    void (*corrects)(Session &session, std::span<const std::byte> message,
+                     std::span<std::byte> reply) = nullptr;
     // After the driver has been asked, whatever it has said.
     void (*tried)(Session &session) = nullptr;
 };

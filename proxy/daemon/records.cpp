@@ -166,6 +166,8 @@ Expected<void> Session::process_driver_call(const channel::RecordHeader &header,
     log_refusal(info.symbol, *result);
     if (*result == CUDA_SUCCESS && rule.done != nullptr)
         rule.done(*this, message);
+    if (*result == CUDA_SUCCESS && rule.corrects != nullptr)
+        rule.corrects(*this, message, out);
     if (rule.tried != nullptr)
         rule.tried(*this);
     if (active_trace != nullptr)

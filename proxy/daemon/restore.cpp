@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -400,17 +401,29 @@ Expected<void> Restore::access(const Record &record) {
     return {};
 }
 
+// It is recorded when the program goes on: see EventTimes.
 Expected<void> Restore::event(const Record &record) {
-    const auto fixed = image::fixed_of<image::EventRecord>(record);
+    std::span<const std::byte> tail;
+    const auto fixed = image::fixed_of<image::EventRecord>(record, &tail);
     if (!fixed)
         return std::unexpected(fixed.error());
     const auto real = session_.objects().real(driver_api::kHandleEvent, fixed->event);
     if (!real || *real == 0 || driver_.cuEventRecord == nullptr)
         return record.wrong(fmt::format("{:#x} is no event", fixed->event));
-    session_.make_current_for(fixed->context);
-    if (const auto result = driver_.cuEventRecord(std::bit_cast<CUevent>(*real), nullptr);
-        result != CUDA_SUCCESS)
-        return driver_says(record, fmt::format("event {:#x}", fixed->event), result);
+    if (fixed->later > EventTimes::kNeighbours || tail.size() != fixed->later * sizeof(float))
+        return record.wrong("its times are not as many as it says");
+    EventTimes::SavedTime time{.event = fixed->event,
+                               .context = session_.objects().context_of(fixed->event),
+                               .before = fixed->before,
+                               .later = {}};
+    time.later.resize(fixed->later);
+    if (!tail.empty())
+        std::memcpy(time.later.data(), tail.data(), tail.size());
+    if (!std::isfinite(time.before) || time.before < 0 ||
+        !std::ranges::all_of(time.later, [](float one) { return std::isfinite(one); }))
+        return record.wrong(fmt::format("a time of event {:#x} is none", fixed->event));
+    if (!session_.event_times().expect(std::move(time)))
+        return record.wrong(fmt::format("event {:#x} is in the image already", fixed->event));
     return {};
 }
 

@@ -399,18 +399,12 @@ Expected<void> Save::managed_variables() {
 // An event of which the driver can tell the time has been recorded; whether one without a time was makes no
 // difference once everything is done.
 Expected<void> Save::events() {
-    if (driver_.cuEventElapsedTime == nullptr)
-        return {};
-    for (const auto &[handle, real] : session_.objects().handles(driver_api::kHandleEvent)) {
-        const auto context = session_.objects().context_of(handle);
-        session_.make_current_for(context);
-        const auto event = std::bit_cast<CUevent>(real);
-        float none = 0;
-        if (driver_.cuEventElapsedTime(&none, event, event) != CUDA_SUCCESS)
-            continue;
-        if (auto done =
-                writer_.put(RecordType::event, image::EventRecord{.event = handle, .context = context});
-            !done)
+    const auto times = session_.event_times().saved(
+        driver_, session_.events(), [this](std::uint64_t context) { session_.make_current_for(context); });
+    for (const auto &time : times) {
+        const image::EventRecord record{
+            .event = time.event, .context = time.context, .before = time.before, .later = time.later.size()};
+        if (auto done = writer_.put(RecordType::event, record, std::span(time.later)); !done)
             return done;
     }
     return {};
@@ -502,6 +496,10 @@ Expected<void> drain(Session &session, const Deadline &deadline) {
                            fmt::format("its context has failed: {}", result_name(driver, result)), EIO);
     }
     session.relay_output();
+    if (const auto result = session.event_times().stop(
+            driver, session.events(), [&](std::uint64_t context) { session.make_current_for(context); });
+        result != CUDA_SUCCESS)
+        return cannot(session.who() + "'s time", driver, result);
     return {};
 }
 

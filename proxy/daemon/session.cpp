@@ -198,6 +198,7 @@ void Session::give_back() {
     communicators_.abort_all("has ended");
     communicators_.forget_words();
     const auto &driver = back_end_.driver();
+    event_times_.forget(driver, {});
     const auto check = [&](CUresult result, std::string_view what) {
         if (result != CUDA_SUCCESS)
             kLog.warning("{}: {} at its end: {}", who(), what, result_name(driver, result));

@@ -15,6 +15,7 @@
 #include "common/error.hpp"
 #include "communicators.hpp"
 #include "device_output.hpp"
+#include "event_times.hpp"
 #include "journal.hpp"
 #include "link_states.hpp"
 #include "mailbox.hpp"
@@ -178,6 +179,9 @@ class Session final : public Tenant, public std::enable_shared_from_this<Session
     // What the ring's thread is just carrying out is for this context; only on that thread.
     [[nodiscard]] std::uint64_t current_context() const { return current_; }
     [[nodiscard]] Journal &journal() { return journal_; }
+    [[nodiscard]] EventTimes &event_times() { return event_times_; }
+    // As it looks at them.
+    [[nodiscard]] std::vector<EventTimes::Event> events();
 
     // --- for device images (save.cpp, restore.cpp)
     // A descriptor or a farewell of the client's that has arrived: see Pause.
@@ -328,6 +332,7 @@ class Session final : public Tenant, public std::enable_shared_from_this<Session
     std::map<std::uint64_t, MappingOf> mappings_;        // of the program: cuMemMap
     std::map<std::uint64_t, std::uint64_t> allocations_; // of the program: cuMemCreate
     Journal journal_;
+    EventTimes event_times_;
     Pause pause_;
     Reports reports_;
     std::vector<JournalCall> late_;

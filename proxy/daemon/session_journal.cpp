@@ -172,6 +172,13 @@ Expected<void> Session::repeat(const JournalCall &call) {
     return {};
 }
 
+std::vector<EventTimes::Event> Session::events() {
+    std::vector<EventTimes::Event> out;
+    for (const auto &[handle, real] : objects_.handles(driver_api::kHandleEvent))
+        out.push_back({.handle = handle, .real = real, .context = objects_.context_of(handle)});
+    return out;
+}
+
 CUresult Session::finish_restore() {
     const auto calls = std::exchange(late_, {});
     const Tracing own(nullptr);
@@ -181,8 +188,12 @@ CUresult Session::finish_restore() {
             return CUDA_ERROR_INVALID_SOURCE;
         }
     unread_.reset();
+    // The last thing: from here on the program's time goes on.
+    const auto result = event_times_.begin(
+        driver(), [this](std::uint64_t event) { return objects_.real(driver_api::kHandleEvent, event); },
+        [this](std::uint64_t context) { make_current_for(context); });
     contexts_changed();
-    return CUDA_SUCCESS;
+    return result;
 }
 
 } // namespace singularity::proxyd

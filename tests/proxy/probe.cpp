@@ -191,6 +191,62 @@ void steady() {
     }
 }
 
+double milliseconds(CUevent start, CUevent end) {
+    float time = 0;
+    CHECK(cuEventElapsedTime(&time, start, end));
+    return double{time};
+}
+
+// Times between events, to the bit; for each line that it reads again, then with one that is recorded anew.
+void events() {
+    const Device device;
+    constexpr std::size_t kEvents = 200; // more than are kept pair by pair
+    std::vector<CUevent> all(kEvents);
+    CUevent never = nullptr;
+    CUevent timeless = nullptr;
+    CUevent by_graph = nullptr;
+    CUevent now = nullptr;
+    CUevent soon = nullptr;
+    CHECK(cuEventCreate(&never, 0));
+    CHECK(cuEventCreate(&timeless, CU_EVENT_DISABLE_TIMING));
+    CHECK(cuEventRecord(timeless, nullptr));
+    for (auto *event : {&by_graph, &now, &soon})
+        CHECK(cuEventCreate(event, 0));
+    CUgraph graph = nullptr;
+    CUgraphNode node = nullptr;
+    CUgraphExec launched = nullptr;
+    CHECK(cuGraphCreate(&graph, 0));
+    CHECK(cuGraphAddEventRecordNode(&node, graph, nullptr, 0, by_graph));
+    CHECK(cuGraphInstantiate(&launched, graph, 0));
+    CHECK(cuEventRecord(by_graph, nullptr));
+    auto *const nothing = device.function("nothing");
+    for (auto &event : all) {
+        CHECK(cuEventCreate(&event, 0));
+        CHECK(cuEventRecord(event, nullptr));
+        CHECK(Device::launch(nothing));
+    }
+    CHECK(cuCtxSynchronize());
+    ready();
+    while (std::getchar() != EOF) {
+        CHECK(cuEventRecord(now, nullptr));
+        CHECK(cuEventSynchronize(now));
+        float time = 0;
+        std::printf("never %s timeless %s first %a last %a back %a near",
+                    name_of(cuEventElapsedTime(&time, all[0], never)),
+                    name_of(cuEventElapsedTime(&time, all[0], timeless)), milliseconds(all[0], all[1]),
+                    milliseconds(all[kEvents - 2], all[kEvents - 1]), milliseconds(all[3], all[0]));
+        for (std::size_t at = 1; at <= 60; ++at)
+            std::printf(" %a", milliseconds(all[at], all[at + 60]));
+        std::printf(" far %f since %f until %f none %f", milliseconds(all[0], all[kEvents - 1]),
+                    milliseconds(all[0], now), milliseconds(now, all[0]), milliseconds(now, now));
+        CHECK(cuEventRecord(soon, nullptr));
+        CHECK(cuGraphLaunch(launched, nullptr));
+        CHECK(cuCtxSynchronize());
+        std::printf(" soon %f graph %f\n", milliseconds(now, soon), milliseconds(now, by_graph));
+        std::fflush(stdout);
+    }
+}
+
 // Contexts that come and go, with host memory that they share, until its standard input ends.
 void contexts() {
     CHECK(cuInit(0));
@@ -333,11 +389,13 @@ struct Mode {
     std::string_view name;
     void (*run)();
 };
-constexpr Mode kModes[] = {{"free", free_memory}, {"endless", endless},         {"launches", launches},
-                           {"calls", calls},      {"copies", copies},           {"bad-store", bad_store},
-                           {"exhaust", exhaust},  {"steady", steady},           {"captures", captures},
-                           {"peers", peers},      {"conditional", conditional}, {"identities", identities},
-                           {"contexts", contexts}};
+constexpr Mode kModes[] = {{"free", free_memory},        {"endless", endless},
+                           {"launches", launches},       {"calls", calls},
+                           {"copies", copies},           {"bad-store", bad_store},
+                           {"exhaust", exhaust},         {"steady", steady},
+                           {"captures", captures},       {"peers", peers},
+                           {"conditional", conditional}, {"identities", identities},
+                           {"contexts", contexts},       {"events", events}};
 
 } // namespace
 

@@ -226,6 +226,47 @@ def test_a_kernel_without_an_end_is_refused(place):
         client.communicate()
 
 
+def test_times_between_events(place):
+    """Of events from before a save to the bit; to one from after the restore without the time in which the program stood still."""
+    still = 1.5  # seconds, each time
+    client = subprocess.Popen([proxied.program("proxy", PROBE), "events"], env=place.environment(), stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1)
+
+    def look():
+        client.stdin.write("\n")
+        client.stdin.flush()
+        line = client.stdout.readline()
+        assert line, client.stderr.read()
+        exact, rest = line.split(" far ")
+        words = rest.split()
+        return exact, dict(zip(words[1::2], map(float, words[2::2])), far=float(words[0]))
+
+    try:
+        begin = time.monotonic()
+        assert client.stdout.readline().split() == ["ready", "1"]
+        exact, first = look()
+        assert "never CUDA_ERROR_INVALID_HANDLE timeless CUDA_ERROR_INVALID_HANDLE" in exact
+        last = first
+        for number in range(3):
+            place.save(str(number), "--detach")
+            place.kill()
+            time.sleep(still)
+            place.start()
+            place.restore(str(number))
+            place.awaited()
+            again, times = look()
+            assert again == exact
+            assert times["far"] == pytest.approx(first["far"], rel=1e-5)
+            ran = (time.monotonic() - begin - (number + 1) * still) * 1000
+            assert last["since"] < times["since"] < ran, (last, times, ran)
+            assert times["until"] == -times["since"] and times["none"] == 0
+            assert 0 <= times["soon"] <= times["graph"] < times["since"], times
+            last = times
+    finally:
+        client.kill()
+        client.communicate()
+
+
 def test_contexts_that_come_and_go(place):
     """Also between the end of one and the beginning of the next there is a state that another proxy can take."""
     rng = random.Random(SEED)

@@ -61,6 +61,7 @@ CUresult handle(Call &call, const Request<protocol::DestroyContext> &request,
         static_cast<void>(call.driver().cuCtxSynchronize());
     session.slabs().keep(handle, true);
     const auto asked = session.no_questions(handle);
+    session.event_times().forget(call.driver(), handle);
     const auto result = call.driver().cuCtxDestroy_v2(*context);
     if (result != CUDA_SUCCESS) {
         session.slabs().keep(handle, false);

@@ -127,7 +127,8 @@ std::optional<std::vector<Part>> saved_after(const std::vector<Part> &taken) {
     image::Writer writer(file.get(), Deadline::after(std::chrono::seconds(60)), go_on);
     // As the client says: some of its slab is in use.
     const proxyd::PausedClient client{.said = {}, .ranges = {{.address = kFuzzWindow, .size = 3 * 4096}}};
-    const bool saved = writer.put(RecordType::stream, image::StreamRecord{.clients = 1}) &&
+    const bool saved = drain(fuzzed->session(), Deadline::after(std::chrono::seconds(60))) &&
+                       writer.put(RecordType::stream, image::StreamRecord{.clients = 1}) &&
                        save_session(fuzzed->session(), client, writer) &&
                        writer.put(RecordType::end, image::EndRecord{.records = writer.records() + 1}) &&
                        writer.flush();

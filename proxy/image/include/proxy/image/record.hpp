@@ -26,7 +26,7 @@
 namespace singularity::image {
 
 inline constexpr std::array<char, 8> kMagic{'S', 'G', 'D', 'E', 'V', 'I', 'M', 'G'};
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::size_t kMostPayload = (std::size_t{1} << 20) + (std::size_t{64} << 10);
 // Content and code travel in pieces of this many bytes.
 inline constexpr std::size_t kPiece = std::size_t{1} << 20;
@@ -147,9 +147,12 @@ struct AccessRecord { // of a mapping of the program's
     std::uint64_t flags = 0; // CUmemAccess_flags
 };
 
-struct EventRecord { // that has been recorded
+// An event that has been recorded. A context's are in the order in which they were.
+struct EventRecord { // then `later` floats: milliseconds from it to each of the next ones
     std::uint64_t event = 0;
     std::uint64_t context = 0;
+    double before = 0; // the save, in milliseconds
+    std::uint64_t later = 0;
 };
 
 struct BlobRecord { // blob_data records follow, `held` bytes in all
