@@ -2,6 +2,7 @@
 #include "context.hpp"
 
 #include "common/thread_owned.hpp"
+#include "graph_memory.hpp"
 #include "memory.hpp"
 #include "proxy/client/forward.hpp"
 #include "proxy/protocol/memory.hpp"
@@ -104,6 +105,7 @@ void Context::ended() {
     alive = false;
     unshare_host_memory(*this);
     forget_freed(*this);
+    forget_graph_memory(*this);
     forget_device_memory(*this);
     memory.forget();
     slabs.forget();

@@ -22,7 +22,16 @@ struct StagedBox {
     ResolvedEnd program;
     protocol::Box box;
     bool to_program = false;
+    // From and to the program's own: the host node is the whole copy, and `source` what `program` gets.
+    bool alone = false;
+    ResolvedEnd source;
 };
+
+// Of a copy that graphs will make: nothing is staged if both ends are places. Else the end that is the
+// program's has become one, unless it stands alone.
+[[nodiscard]] CUresult stage(const Route &route, const protocol::Box &box, ResolvedEnd &destination,
+                             ResolvedEnd &source, std::unique_ptr<StagedBox> &staged);
+void run_staged(void *data); // a CUhostFn: a StagedBox
 
 struct NodeObject : Object {
     // What the program is told where the node is not what it looks like; -1: ask the daemon.
@@ -34,6 +43,7 @@ struct NodeObject : Object {
     std::uint64_t partner = 0;
     std::uint64_t shown_as = 0; // the partner's own: which node the program knows
     bool to_program = false;
+    bool alone = false; // see StagedBox
     // What ...GetParams has pointed the program to.
     std::vector<std::byte> parameters;
     std::vector<void *> pointers;
@@ -87,5 +97,8 @@ struct Dependencies {
 // wanted: what type the node must have.
 [[nodiscard]] CUresult get_node(CUgraphNode node, protocol::NodeType wanted, NodeContent &content);
 [[nodiscard]] NodeObject *node_object(CUgraphNode node);
+
+// The graph that the stream's capture adds to; 0: there is none.
+[[nodiscard]] std::uint64_t captured_graph(CUstream stream);
 
 } // namespace singularity::client

@@ -4,6 +4,7 @@
 #include "common/thread_owned.hpp"
 #include "copy.hpp"
 #include "graph.hpp"
+#include "graph_memory.hpp"
 #include "proxy/libcuda/entry.hpp"
 
 #include <algorithm>
@@ -24,6 +25,8 @@ struct CaptureLists {
     std::vector<CUgraphEdgeData> edges;
 };
 
+constexpr std::size_t kMostNodes = 12000; // 192 KiB with their edges
+
 CaptureLists &capture_lists() { return ThreadOwned<CaptureLists>::mine(); }
 
 struct CaptureOutputs {
@@ -42,7 +45,6 @@ CUresult capture_info(CUstream stream, const CaptureOutputs &out) {
         return bad;
     if (out.status == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    constexpr std::size_t kMostNodes = 12000; // 192 KiB with their edges
     auto &lists = capture_lists();
     bool lossy = false;
     const auto result =
@@ -76,19 +78,16 @@ CUresult capture_info(CUstream stream, const CaptureOutputs &out) {
     return result == CUDA_SUCCESS && lossy ? CUDA_ERROR_LOSSY_QUERY : result;
 }
 
-// The graph that the stream's capture adds to; 0: there is none.
-std::uint64_t captured_graph(CUstream stream) {
-    auto status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUgraph graph = nullptr;
-    const CUgraphNode *nodes = nullptr;
-    const CaptureOutputs out{.status = &status,
-                             .id = nullptr,
-                             .graph = &graph,
-                             .nodes = &nodes,
-                             .edges = nullptr,
-                             .count = nullptr};
-    const auto result = capture_info(stream, out);
-    return result == CUDA_SUCCESS || result == CUDA_ERROR_LOSSY_QUERY ? word_of(graph) : 0;
+// In a capture nothing is launched yet.
+CUresult launch_memory(CUgraphExec executable, CUstream stream) {
+    std::uint64_t wire = 0;
+    Route route;
+    if (const auto bad = stream_route(stream, wire, route); bad != CUDA_SUCCESS)
+        return bad;
+    bool capturing = false;
+    if (const auto bad = is_capturing(route, wire, capturing); bad != CUDA_SUCCESS)
+        return bad;
+    return capturing ? CUDA_SUCCESS : launch_graph_memory(word_of(executable));
 }
 
 template <class Request, class Decode>
@@ -186,6 +185,21 @@ CUresult list_nodes(CUgraphNode *out, size_t *count, Ask ask_daemon) {
 } // namespace
 
 namespace singularity::client {
+
+// What the program was told of the capture stays as it is.
+std::uint64_t captured_graph(CUstream stream) {
+    std::uint64_t wire = 0;
+    std::uint64_t graph = 0;
+    Route route;
+    if (stream_route(stream, wire, route) != CUDA_SUCCESS)
+        return 0;
+    const auto result = ask(route, protocol::Message<protocol::CaptureInfo>{.fixed = {.stream = wire}},
+                            kMostNodes * 16, [&](CUresult, const auto &reply) {
+                                if (reply.fixed.status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+                                    graph = reply.fixed.graph;
+                            });
+    return result == CUDA_SUCCESS ? graph : 0;
+}
 
 // A graph or executable graph has ended.
 void release_user_objects(std::uint64_t graph) {
@@ -372,6 +386,7 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
     object->context = route.context;
     table.add(handle, std::move(object));
     share_user_objects(word_of(hGraph), handle);
+    share_graph_memory(word_of(hGraph), handle, instantiateParams->flags);
     *phGraphExec = std::bit_cast<CUgraphExec>(handle);
     return CUDA_SUCCESS;
 }
@@ -383,14 +398,32 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
         return bad;
     if (resultInfo == nullptr || find_object(driver_api::kHandleGraphExec, word_of(hGraphExec)) == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    return ask(route,
-               protocol::Message<protocol::UpdateGraphExec>{
-                   .fixed = {.exec = word_of(hGraphExec), .graph = word_of(hGraph)}},
-               0, [&](CUresult, const auto &reply) {
-                   resultInfo->result = static_cast<CUgraphExecUpdateResult>(reply.fixed.outcome);
-                   resultInfo->errorNode = std::bit_cast<CUgraphNode>(reply.fixed.error_node);
-                   resultInfo->errorFromNode = std::bit_cast<CUgraphNode>(reply.fixed.error_from_node);
-               });
+    const auto result =
+        ask(route,
+            protocol::Message<protocol::UpdateGraphExec>{
+                .fixed = {.exec = word_of(hGraphExec), .graph = word_of(hGraph)}},
+            0, [&](CUresult, const auto &reply) {
+                resultInfo->result = static_cast<CUgraphExecUpdateResult>(reply.fixed.outcome);
+                resultInfo->errorNode = std::bit_cast<CUgraphNode>(reply.fixed.error_node);
+                resultInfo->errorFromNode = std::bit_cast<CUgraphNode>(reply.fixed.error_from_node);
+            });
+    if (result == CUDA_SUCCESS)
+        update_graph_memory(word_of(hGraph), word_of(hGraphExec));
+    return result;
+}
+
+CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
+    auto request = driver_api::GraphLaunchCall::request(ApiId::kGraphLaunch, hGraphExec, hStream);
+    if (!request)
+        return refused(request.error());
+    if (any_graph_memory()) [[unlikely]]
+        if (const auto bad = launch_memory(hGraphExec, hStream); bad != CUDA_SUCCESS)
+            return bad;
+    if (const auto bad = check_handle(driver_api::kHandleGraphExec, request->hGraph); bad != CUDA_SUCCESS)
+        return bad;
+    if (const auto bad = check_handle(driver_api::kHandleStream, request->hStream); bad != CUDA_SUCCESS)
+        return bad;
+    return send_async(*request);
 }
 
 CUresult cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // cuGraph*Node*: adding, changing and asking nodes.
 #include "graph.hpp"
+#include "graph_memory.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -195,6 +196,7 @@ CUresult add_allocation(CUgraphNode *out, CUgraph graph, const Dependencies &dep
         static_cast<void>(release_device(address));
         return result;
     }
+    graph_allocates(std::bit_cast<std::uint64_t>(graph), *route.context, address);
     node.dptr = address;
     auto &kept = node_object(*out)->allocation;
     kept = {};
@@ -209,11 +211,13 @@ CUresult add_free(CUgraphNode *out, CUgraph graph, const Dependencies &dependenc
     if (const auto bad = graph_route(graph, route); bad != CUDA_SUCCESS)
         return bad;
     const auto allocation = find_device(address);
-    if (!allocation || allocation->range.address != address)
+    if (!allocation || allocation->range.address != address || !graph_memory_at(address))
         return CUDA_ERROR_INVALID_VALUE;
     const auto result = add_empty(out, graph, route, dependencies, CU_GRAPH_NODE_TYPE_MEM_FREE);
-    if (result == CUDA_SUCCESS)
-        node_object(*out)->freed = address;
+    if (result != CUDA_SUCCESS)
+        return result;
+    node_object(*out)->freed = address;
+    graph_frees(std::bit_cast<std::uint64_t>(graph), address);
     return result;
 }
 

@@ -2,6 +2,7 @@
 // cuMem*: device memory, pinned and managed host memory.
 #include "capture_modes.hpp"
 #include "copy.hpp"
+#include "graph_memory.hpp"
 #include "memory.hpp"
 #include "proxy/protocol/memory.hpp"
 #include "stream_memory.hpp"
@@ -20,9 +21,14 @@ CUresult free_device(CUdeviceptr address) {
     const Route route{.session = allocation->context->session, .context = allocation->context};
     // What still uses it must be over before it is used again. An error of that work is told, and the memory
     // freed.
+    const auto of_graph = graph_memory_at(address);
+    if (of_graph && !*of_graph)
+        return CUDA_ERROR_INVALID_VALUE;
     const auto result = synchronize_context(route);
     if (result == CUDA_SUCCESS)
         stream_is_done(*route.context, 0);
+    if (of_graph)
+        return end_graph_memory(address) || result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     if (!release_device(address))
         return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
     return result;

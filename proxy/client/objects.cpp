@@ -3,6 +3,7 @@
 
 #include "blob.hpp"
 #include "graph.hpp"
+#include "graph_memory.hpp"
 #include "proxy/protocol/code.hpp"
 
 #include <algorithm>
@@ -39,6 +40,17 @@ std::string text_of(const driver_api::View &view) {
 }
 
 std::uint64_t device_bit(const Session &session) { return std::uint64_t{1} << session.ordinal(); }
+
+// A copy of a graph.
+void share(std::uint64_t graph, const Object &copy, std::uint64_t flags) {
+    share_user_objects(graph, copy.handle);
+    share_graph_memory(graph, copy.handle, flags);
+}
+
+void forget_copy(std::uint64_t graph) {
+    release_user_objects(graph);
+    forget_graph(graph);
+}
 
 // What the request says about the object that it made.
 void note(Object &object, unsigned kind, ApiId by, const void *request) {
@@ -77,21 +89,19 @@ void note(Object &object, unsigned kind, ApiId by, const void *request) {
         return;
     }
     case ApiId::kGraphClone:
-        share_user_objects(static_cast<const driver_api::GraphCloneRequest *>(request)->originalGraph,
-                           object.handle);
+        share(static_cast<const driver_api::GraphCloneRequest *>(request)->originalGraph, object, 0);
         return;
     case ApiId::kGraphInstantiate:
-        share_user_objects(static_cast<const driver_api::GraphInstantiateRequest *>(request)->hGraph,
-                           object.handle);
+        share(static_cast<const driver_api::GraphInstantiateRequest *>(request)->hGraph, object, 0);
         return;
     case ApiId::kGraphInstantiateV2:
-        share_user_objects(static_cast<const driver_api::GraphInstantiateV2Request *>(request)->hGraph,
-                           object.handle);
+        share(static_cast<const driver_api::GraphInstantiateV2Request *>(request)->hGraph, object, 0);
         return;
-    case ApiId::kGraphInstantiateWithFlags:
-        share_user_objects(static_cast<const driver_api::GraphInstantiateWithFlagsRequest *>(request)->hGraph,
-                           object.handle);
+    case ApiId::kGraphInstantiateWithFlags: {
+        const auto &made = *static_cast<const driver_api::GraphInstantiateWithFlagsRequest *>(request);
+        share(made.hGraph, object, made.flags);
         return;
+    }
     default:
         static_cast<void>(kind);
     }
@@ -166,7 +176,7 @@ void made(unsigned kind, std::uint64_t value, ApiId by, const void *request) {
 void gone(unsigned kind, std::uint64_t value) {
     static_cast<void>(process().table(kind).remove(value));
     if (kind == driver_api::kHandleGraph || kind == driver_api::kHandleGraphExec)
-        release_user_objects(value);
+        forget_copy(value);
     const auto orphan = [value](const Object &object) { return object.owner == value; };
     if (kind == driver_api::kHandleModule)
         static_cast<void>(process().table(driver_api::kHandleFunction).remove_if(orphan));

@@ -2,6 +2,8 @@
 #include "stream_memory.hpp"
 
 #include "copy.hpp"
+#include "graph.hpp"
+#include "graph_memory.hpp"
 #include "pool.hpp"
 
 #include <algorithm>
@@ -112,6 +114,11 @@ CUresult allocate_in_stream(const Route &route, std::uint64_t stream, std::uint6
             return CUDA_SUCCESS;
         }
     const auto result = allocate_device(context, size, pool, address);
+    if (capturing && result == CUDA_SUCCESS) {
+        const OnContext scope(context);
+        if (const auto graph = captured_graph(std::bit_cast<CUstream>(stream)); graph != 0)
+            graph_allocates(graph, context, address);
+    }
     if (result != CUDA_ERROR_OUT_OF_MEMORY || capturing)
         return result;
     if (const auto bad = synchronize_context(route); bad != CUDA_SUCCESS)
@@ -130,8 +137,15 @@ CUresult free_in_stream(const Route &route, std::uint64_t stream, std::uint64_t 
     if (const auto bad = is_capturing(route, stream, capturing); bad != CUDA_SUCCESS)
         return bad;
     // The graph may run at any time: its memory stays until the context ends.
-    if (capturing)
+    if (capturing) {
+        const OnContext scope(*route.context);
+        if (graph_memory_at(address))
+            if (const auto graph = captured_graph(std::bit_cast<CUstream>(stream)); graph != 0)
+                graph_frees(graph, address);
         return CUDA_SUCCESS;
+    }
+    if (graph_memory_at(address))
+        return end_graph_memory(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     if (allocation->context != route.context) {
         if (const auto bad = synchronize_stream(route, stream); bad != CUDA_SUCCESS)
             return bad;

@@ -226,9 +226,19 @@ std::vector<std::size_t> flatten_into(const Graph &graph, const std::vector<std:
 }
 
 // Addresses that were given to allocation nodes.
+struct GraphArea {
+    std::weak_ptr<Mapping> mapping;
+    GraphMemory memory;
+};
 struct GraphAreas {
     std::mutex mutex;
-    std::map<std::uint64_t, std::weak_ptr<Mapping>> all;
+    std::map<std::uint64_t, GraphArea> all;
+
+    // With the lock held.
+    [[nodiscard]] GraphArea *at(std::uint64_t address) {
+        const auto found = all.find(address);
+        return found == all.end() || found->second.mapping.expired() ? nullptr : &found->second;
+    }
 };
 
 GraphAreas &graph_areas() {
@@ -292,8 +302,8 @@ Result<AllocationOperation> make_graph_allocation(CUDA_MEM_ALLOC_NODE_PARAMS &pa
     operation.description.accessDescCount = 0;
     operation.mapping = *std::move(mapping);
     const std::scoped_lock lock(graph_areas().mutex);
-    std::erase_if(graph_areas().all, [](const auto &entry) { return entry.second.expired(); });
-    graph_areas().all[operation.address] = operation.mapping;
+    std::erase_if(graph_areas().all, [](const auto &entry) { return entry.second.mapping.expired(); });
+    graph_areas().all[operation.address] = {.mapping = operation.mapping, .memory = {}};
     return operation;
 }
 
@@ -302,7 +312,7 @@ bool is_graph_memory(std::uint64_t address) {
     const auto after = graph_areas().all.upper_bound(address);
     if (after == graph_areas().all.begin())
         return false;
-    const auto mapping = std::prev(after)->second.lock();
+    const auto mapping = std::prev(after)->second.mapping.lock();
     return mapping != nullptr && address - mapping->address() < mapping->size();
 }
 
@@ -310,7 +320,9 @@ CUresult allocate_for_graph(Context &context, const AllocationOperation &operati
     const auto device = platform().device(operation.description.poolProps.location.id);
     if (!device)
         return device.error();
-    free_of_graph(operation.address); // of a launch before, with automatic freeing
+    // By the launch itself, or by one before whose memory is freed automatically.
+    if (memory_map().at(operation.address))
+        return CUDA_SUCCESS;
     const std::uint64_t size = operation.mapping->size();
     if (!(*device)->memory().take(size))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -334,6 +346,57 @@ CUresult allocate_for_graph(Context &context, const AllocationOperation &operati
     return CUDA_SUCCESS;
 }
 
-void free_of_graph(std::uint64_t address) { memory_map().remove(address); }
+void free_of_graph(std::uint64_t address) {
+    auto &areas = graph_areas();
+    const std::scoped_lock lock(areas.mutex);
+    if (const auto *const area = areas.at(address); area == nullptr || !area->memory.allocated)
+        memory_map().remove(address);
+}
+
+CUresult launch_memory(Context &context, const std::vector<ExecutableNode> &nodes, bool again) {
+    auto &areas = graph_areas();
+    const std::scoped_lock lock(areas.mutex);
+    std::vector<const AllocationOperation *> allocations;
+    for (const ExecutableNode &node : nodes)
+        if (const auto *const allocation = std::get_if<AllocationOperation>(&node.operation)) {
+            const auto *const area = areas.at(allocation->address);
+            if (!again && area != nullptr && area->memory.allocated)
+                return CUDA_ERROR_INVALID_VALUE;
+            allocations.push_back(allocation);
+        }
+    const auto freed_here = [&](std::uint64_t address) {
+        return std::ranges::any_of(nodes, [&](const ExecutableNode &node) {
+            const auto *const free = std::get_if<FreeOperation>(&node.operation);
+            return free != nullptr && free->address == address;
+        });
+    };
+    // What outlives the launch is there at once: calls may name it before the graph has run.
+    for (const auto *const allocation : allocations)
+        if (!freed_here(allocation->address))
+            if (const CUresult result = allocate_for_graph(context, *allocation); result != CUDA_SUCCESS)
+                return result;
+    for (const auto *const allocation : allocations)
+        if (auto *const area = areas.at(allocation->address); area != nullptr)
+            area->memory = {.allocated = true, .context = context.handle()};
+    for (const ExecutableNode &node : nodes)
+        if (const auto *const free = std::get_if<FreeOperation>(&node.operation))
+            if (auto *const area = areas.at(free->address); area != nullptr)
+                area->memory.allocated = false;
+    return CUDA_SUCCESS;
+}
+
+std::optional<GraphMemory> graph_memory_at(std::uint64_t address) {
+    auto &areas = graph_areas();
+    const std::scoped_lock lock(areas.mutex);
+    const auto *const area = areas.at(address);
+    return area == nullptr ? std::nullopt : std::optional(area->memory);
+}
+
+bool end_graph_memory(std::uint64_t address) {
+    auto &areas = graph_areas();
+    const std::scoped_lock lock(areas.mutex);
+    auto *const area = areas.at(address);
+    return area != nullptr && std::exchange(area->memory.allocated, false);
+}
 
 } // namespace singularity::softgpu::driver

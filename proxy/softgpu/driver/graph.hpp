@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace singularity::softgpu::driver {
@@ -119,10 +120,23 @@ class GraphExecutable {
 nodes_of(const Graph &graph, const CUgraphNode *handles, std::size_t count);
 [[nodiscard]] std::vector<ExecutableNode> flatten(const Graph &graph);
 
-// Memory of graphs.
+// Memory of graphs. For calls it is allocated by the launch of a graph with its allocation node, and free
+// when the free of it, or the launch of a graph with one, was called; for the device, when that runs.
 [[nodiscard]] Result<AllocationOperation> make_graph_allocation(CUDA_MEM_ALLOC_NODE_PARAMS &parameters);
 [[nodiscard]] CUresult allocate_for_graph(Context &context, const AllocationOperation &allocation);
+// In stream order: unless it was allocated again by a later launch.
 void free_of_graph(std::uint64_t address);
+// Before a launch: what its nodes do to memory, in their order. Without `again`: memory that is still
+// allocated is an error.
+[[nodiscard]] CUresult launch_memory(Context &context, const std::vector<ExecutableNode> &nodes, bool again);
+struct GraphMemory {
+    bool allocated = false;
+    CUcontext context = nullptr; // of the last launch
+};
+// Memory of a graph that begins at the address.
+[[nodiscard]] std::optional<GraphMemory> graph_memory_at(std::uint64_t address);
+// A call frees it; false: it is not allocated.
+[[nodiscard]] bool end_graph_memory(std::uint64_t address);
 // Whether the address lies in memory that a node of some graph is going to allocate.
 [[nodiscard]] bool is_graph_memory(std::uint64_t address);
 

@@ -179,6 +179,79 @@ void memory_of_graphs(void ** /*state*/) {
     expect_result(cuMemsetD8_v2(inner, 0, 1), CUDA_ERROR_INVALID_VALUE); // freed
 }
 
+// A graph of one node that allocates, and what else it has.
+struct Allocating {
+    explicit Allocating(std::size_t bytes) {
+        ok(cuGraphCreate(&graph, 0));
+        CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
+        parameters.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+        parameters.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+        parameters.bytesize = bytes;
+        ok(cuGraphAddMemAllocNode(&node, graph, nullptr, 0, &parameters));
+        address = parameters.dptr;
+    }
+    [[nodiscard]] CUgraphExec instantiate(unsigned long long flags = 0) const {
+        CUgraphExec executable = nullptr;
+        ok(cuGraphInstantiateWithFlags(&executable, graph, flags));
+        return executable;
+    }
+    CUgraph graph = nullptr;
+    CUgraphNode node = nullptr;
+    CUdeviceptr address = 0;
+};
+
+// The calls come before the graph has run, most of the time.
+void memory_that_outlives_its_graph(void ** /*state*/) {
+    const Scope scope;
+    const Code code;
+    const Streams s;
+    const Allocating one(std::size_t{1} << 20);
+    CUgraphExec executable = one.instantiate();
+    expect_result(cuMemFreeAsync(one.address, s.first), CUDA_ERROR_INVALID_VALUE); // not yet
+    expect_result(cuMemFree_v2(one.address), CUDA_ERROR_INVALID_VALUE);
+    for (int round = 0; round < 200; ++round) {
+        ok(cuGraphLaunch(executable, s.first));
+        expect_result(cuGraphLaunch(executable, s.first), CUDA_ERROR_INVALID_VALUE);
+        ok(cuMemsetD32Async(one.address, static_cast<unsigned>(round), 4, s.first));
+        ok(code.launch_add(one.address, 1, 4, s.first));
+        if (round % 3 == 0) {
+            ok(cuStreamSynchronize(s.first));
+            assert_int_equal(read_int(one.address), round + 1);
+        }
+        if (round % 2 == 0)
+            ok(cuMemFreeAsync(one.address, s.first));
+        else
+            ok(cuMemFree_v2(one.address));
+        expect_result(cuMemFreeAsync(one.address, s.first), CUDA_ERROR_INVALID_VALUE);
+    }
+    ok(cuStreamSynchronize(s.first));
+    expect_result(cuMemsetD8_v2(one.address, 0, 1), CUDA_ERROR_INVALID_VALUE);
+    // Another graph frees it; then the first may be launched again.
+    CUgraph freeing = nullptr;
+    CUgraphNode node = nullptr;
+    CUgraphExec frees = nullptr;
+    ok(cuGraphCreate(&freeing, 0));
+    ok(cuGraphAddMemFreeNode(&node, freeing, nullptr, 0, one.address));
+    ok(cuGraphInstantiateWithFlags(&frees, freeing, 0));
+    for (int round = 0; round < 200; ++round) {
+        ok(cuGraphLaunch(executable, s.first));
+        ok(code.launch_add(one.address, 1, 4, s.first));
+        ok(cuMemsetD32Async(one.address, 9, 4, s.first));
+        ok(cuGraphLaunch(frees, s.first));
+        expect_result(cuMemFree_v2(one.address), CUDA_ERROR_INVALID_VALUE);
+    }
+    // Freed by each launch, or by the program.
+    CUgraphExec automatic = one.instantiate(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+    for (int round = 0; round < 20; ++round) {
+        ok(cuGraphLaunch(automatic, s.first));
+        ok(cuMemsetD32Async(one.address, 5, 4, s.first));
+    }
+    ok(cuMemFreeAsync(one.address, s.first));
+    ok(cuGraphLaunch(automatic, s.first));
+    ok(cuMemFree_v2(one.address));
+    ok(cuCtxSynchronize());
+}
+
 } // namespace
 
 int main() {
@@ -187,6 +260,7 @@ int main() {
         cmocka_unit_test(what_captures_forbid),
         cmocka_unit_test(by_hand),
         cmocka_unit_test(memory_of_graphs),
+        cmocka_unit_test(memory_that_outlives_its_graph),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -91,14 +91,6 @@ std::shared_ptr<const OperationList> list_of(GraphExecutable &executable) {
     return executable.list;
 }
 
-// Memory that the last launch allocated and nobody has freed.
-bool has_memory(const GraphExecutable &executable) {
-    return std::ranges::any_of(executable.nodes, [](const ExecutableNode &node) {
-        const auto *const allocation = std::get_if<AllocationOperation>(&node.operation);
-        return allocation != nullptr && memory_map().at(allocation->address);
-    });
-}
-
 // A launch into a captured stream: the graph becomes a child of the one that is made.
 std::optional<CUresult> capture_launch(Stream &stream, const GraphExecutable &executable) {
     const std::scoped_lock lock(graph_mutex());
@@ -136,8 +128,9 @@ CUresult launch(Context &context, Stream &stream, CUgraphExec handle) {
     if (const auto captured = capture(context, stream, EmptyOperation{}, true))
         return *captured; // the legacy stream while another one is captured
     const std::scoped_lock lock(graph_mutex());
-    if ((executable->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) == 0 && has_memory(*executable))
-        return CUDA_ERROR_INVALID_VALUE;
+    const bool again = (executable->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
+    if (const CUresult memory = launch_memory(context, executable->nodes, again); memory != CUDA_SUCCESS)
+        return memory;
     Submission how;
     if (executable->last_launch != nullptr)
         how.after.push_back(executable->last_launch);

@@ -3,6 +3,7 @@
 #include "driver/api/entry.hpp"
 #include "driver/capture.hpp"
 #include "driver/copy.hpp"
+#include "driver/graph.hpp"
 #include "driver/memory_map.hpp"
 #include "driver/pool.hpp"
 
@@ -85,11 +86,26 @@ CUresult allocate_managed(Context &context, CUdeviceptr *out, std::size_t size, 
     return CUDA_SUCCESS;
 }
 
+CUresult free_graph_memory(CUdeviceptr address, const GraphMemory &memory) {
+    if (!memory.allocated)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (const auto owner = contexts().find(memory.context); owner != nullptr && owner->active)
+        if (const CUresult failed = owner->synchronize(); failed != CUDA_SUCCESS)
+            return failed;
+    if (!end_graph_memory(address))
+        return CUDA_ERROR_INVALID_VALUE; // another thread was faster
+    free_of_graph(address);
+    drop_everywhere();
+    return CUDA_SUCCESS;
+}
+
 CUresult free(CUdeviceptr address) {
     if (address == 0)
         return CUDA_SUCCESS;
     if (const CUresult unsafe = unsafe_while_capturing(); unsafe != CUDA_SUCCESS)
         return unsafe;
+    if (const auto memory = graph_memory_at(address))
+        return free_graph_memory(address, *memory);
     const auto found = memory_map().at(address);
     const auto freeable = [](const Allocation &one) {
         return !one.internal && (one.kind == MemoryKind::device || one.kind == MemoryKind::managed ||

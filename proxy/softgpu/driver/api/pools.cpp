@@ -110,13 +110,19 @@ CUresult free(Context &context, Stream &stream, CUdeviceptr address) {
     operation.address = address;
     if (const auto captured = capture(context, stream, operation, true))
         return *captured;
+    if (graph_memory_at(address)) {
+        if (!end_graph_memory(address))
+            return CUDA_ERROR_INVALID_VALUE;
+        submit(stream, std::move(operation));
+        return CUDA_SUCCESS;
+    }
     const auto found = memory_map().at(address);
     if (!found || found->internal)
         return CUDA_ERROR_INVALID_VALUE;
     if (found->kind == MemoryKind::pool) {
         if (const auto pool = pools().find(found->pool))
             return pool->free(stream, *found);
-        submit(stream, std::move(operation)); // of a graph, or of a pool that is destroyed
+        submit(stream, std::move(operation)); // of a pool that is destroyed
         return CUDA_SUCCESS;
     }
     if (found->kind != MemoryKind::device)
