@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "box_copy.hpp"
 
+#include "graph.hpp"
 #include "log.hpp"
 
 #include <algorithm>
@@ -167,6 +168,40 @@ CUresult copy_between(const ResolvedEnd &destination, const ResolvedEnd &source,
     return synchronize_stream(to, protocol::kLegacyStream);
 }
 
+CUresult copy_box_in_daemon(const Route &route, std::uint64_t stream, const protocol::Box &box,
+                            const ResolvedEnd &destination, const ResolvedEnd &source) {
+    return post(route, protocol::Message<protocol::CopyBox>{.fixed = {.destination = destination.place,
+                                                                      .source = source.place,
+                                                                      .box = box,
+                                                                      .stream = stream}});
+}
+
+// From or to the program's memory, for a graph.
+CUresult capture_box(const Route &route, std::uint64_t stream, const protocol::Box &box,
+                     ResolvedEnd destination, ResolvedEnd source) {
+    const auto foreign = [&](const ResolvedEnd &end) {
+        return end.session != nullptr && end.session != route.session;
+    };
+    if (foreign(destination) || foreign(source)) {
+        kLog.warning("a graph cannot copy between devices");
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    std::unique_ptr<StagedBox> made;
+    if (const auto bad = stage(route, box, destination, source, made); bad != CUDA_SUCCESS)
+        return bad;
+    auto *const staged = made.release(); // see StagedBox
+    if (staged->alone)
+        return launch_host_function(route, stream, run_staged, staged);
+    if (staged->to_program) {
+        if (const auto bad = copy_box_in_daemon(route, stream, box, destination, source); bad != CUDA_SUCCESS)
+            return bad;
+        return launch_host_function(route, stream, run_staged, staged);
+    }
+    if (const auto bad = launch_host_function(route, stream, run_staged, staged); bad != CUDA_SUCCESS)
+        return bad;
+    return copy_box_in_daemon(route, stream, box, destination, source);
+}
+
 } // namespace
 
 BoxCopy box_of(const CUDA_MEMCPY2D &copy) { return planar(copy); }
@@ -230,6 +265,13 @@ CUresult copy_box(const Route &route, std::uint64_t stream, const BoxCopy &copy,
         return bad;
     if (const auto bad = resolve(copy.source, box, source); bad != CUDA_SUCCESS)
         return bad;
+    if (destination.memory != nullptr || source.memory != nullptr) {
+        bool capturing = false;
+        if (const auto bad = is_capturing(route, stream, capturing); bad != CUDA_SUCCESS)
+            return bad;
+        if (capturing)
+            return capture_box(route, stream, box, destination, source);
+    }
     if (destination.memory != nullptr && source.memory != nullptr) {
         if (const auto bad = synchronize_stream(route, stream); bad != CUDA_SUCCESS)
             return bad;
@@ -252,26 +294,13 @@ CUresult copy_box(const Route &route, std::uint64_t stream, const BoxCopy &copy,
             return bad;
         return copy_box(there, protocol::kLegacyStream, copy, Wait::yes);
     }
-    if (destination.memory != nullptr || source.memory != nullptr) {
-        bool capturing = false;
-        if (const auto bad = is_capturing(route, stream, capturing); bad != CUDA_SUCCESS)
-            return bad;
-        if (capturing) {
-            kLog.warning(
-                "a 2D or 3D copy from or to memory that is not pinned cannot be captured into a graph");
-            return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        }
-    }
     if (destination.memory != nullptr)
         return read_box(route, stream, destination, source.place, box);
     auto result = CUDA_SUCCESS;
     if (source.memory != nullptr) {
         result = write_box(route, stream, destination.place, source, box);
     } else {
-        result = post(route, protocol::Message<protocol::CopyBox>{.fixed = {.destination = destination.place,
-                                                                            .source = source.place,
-                                                                            .box = box,
-                                                                            .stream = stream}});
+        result = copy_box_in_daemon(route, stream, box, destination, source);
         if (destination.session != nullptr && source.session != nullptr)
             return result; // inside a device nothing waits
     }

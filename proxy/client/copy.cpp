@@ -181,16 +181,17 @@ CUresult copy_between_devices(const Location &destination, const Location &sourc
     return synchronize_stream(to, protocol::kLegacyStream);
 }
 
-CUresult launch_host_function(const Route &route, std::uint64_t stream, CUhostFn function, void *data) {
-    return post(route,
-                protocol::Message<protocol::LaunchHostFunction>{
-                    .fixed = {.stream = stream,
-                              .function = std::bit_cast<std::uint64_t>(function),
-                              .data = std::bit_cast<std::uint64_t>(data),
-                              .kind = static_cast<std::uint32_t>(channel::CallbackKind::host_function)}});
+// A captured copy from and to the program's own memory.
+struct ProgramCopy {
+    void *destination;
+    const void *source;
+    std::uint64_t size;
+};
+void run_program_copy(void *data) {
+    const auto &copy = *static_cast<const ProgramCopy *>(data);
+    std::memmove(copy.destination, copy.source, copy.size);
 }
 
-// In a graph the program's memory is read or written when the graph runs.
 CUresult copy_captured(const Route &route, std::uint64_t stream, const Location &destination,
                        const Location &source, std::uint64_t size) {
     const bool to_program = destination.where == Where::pageable;
@@ -215,6 +216,16 @@ bool reachable_from(const Location &location, const Session &session) {
 
 } // namespace
 
+CUresult launch_host_function(const Route &route, std::uint64_t stream, CUhostFn function, void *data) {
+    return post(route,
+                protocol::Message<protocol::LaunchHostFunction>{
+                    .fixed = {.stream = stream,
+                              .function = std::bit_cast<std::uint64_t>(function),
+                              .data = std::bit_cast<std::uint64_t>(data),
+                              .kind = static_cast<std::uint32_t>(channel::CallbackKind::host_function)}});
+}
+
+// In a graph the program's memory is read or written when the graph runs.
 CUresult stream_route(CUstream stream, std::uint64_t &wire, Route &route) {
     wire = std::bit_cast<std::uint64_t>(stream);
     if (const auto bad = check_handle(driver_api::kHandleStream, wire); bad != CUDA_SUCCESS)
@@ -313,6 +324,16 @@ CUresult copy_range(const Route &route, std::uint64_t stream, const Location &de
     }
     CUresult result = CUDA_SUCCESS;
     if (from_program && to_program) {
+        bool capturing = false;
+        if (wait == Wait::no)
+            if (const auto bad = is_capturing(route, stream, capturing); bad != CUDA_SUCCESS)
+                return bad;
+        if (capturing) // as long as the process: a graph may run at any time
+            return launch_host_function(
+                route, stream, run_program_copy,
+                std::make_unique<ProgramCopy>(
+                    ProgramCopy{std::bit_cast<void *>(destination.wire), bytes_at(source.wire), size})
+                    .release());
         result = synchronize_stream(route, stream);
         if (result == CUDA_SUCCESS)
             std::memmove(std::bit_cast<void *>(destination.wire), bytes_at(source.wire), size);

@@ -27,6 +27,10 @@ enum class Wait : bool { no, yes };
 [[nodiscard]] CUresult read_range(const Route &route, std::uint64_t stream, void *destination,
                                   std::uint64_t source, std::uint64_t size);
 
+// In the stream's order.
+[[nodiscard]] CUresult launch_host_function(const Route &route, std::uint64_t stream, CUhostFn function,
+                                            void *data);
+
 // For copies that a graph will make again and again: `size` bytes of pinned memory that stand for the
 // program's memory, and a host function on the stream that fills them from it or empties them into it. Both
 // stay as long as the process: a graph may run at any time.

@@ -29,15 +29,13 @@ void for_rows(const StagedBox &staged, Row row) {
             row(packed, staged.program.memory + y * staged.program.pitch + z * staged.program.slice);
 }
 
-// A CUhostFn.
-void run_staged(void *data) {
-    const auto &staged = *static_cast<const StagedBox *>(data);
-    for_rows(staged, [&](std::byte *packed, std::byte *program) {
-        if (staged.to_program)
-            std::memcpy(program, packed, staged.box.width);
-        else
-            std::memcpy(packed, program, staged.box.width);
-    });
+void copy_alone(const StagedBox &staged) {
+    const auto &to = staged.program;
+    const auto &from = staged.source;
+    for (std::uint64_t z = 0; z < staged.box.depth; ++z)
+        for (std::uint64_t y = 0; y < staged.box.height; ++y)
+            std::memmove(to.memory + y * to.pitch + z * to.slice,
+                         from.memory + y * from.pitch + z * from.slice, staged.box.width);
 }
 
 void set_host(NodeContent &content, CUhostFn function, void *data) {
@@ -51,6 +49,50 @@ driver_api::View view_of(const std::vector<std::byte> &bytes, bool present = tru
 }
 
 } // namespace
+
+void run_staged(void *data) {
+    const auto &staged = *static_cast<const StagedBox *>(data);
+    if (staged.alone) {
+        copy_alone(staged);
+        return;
+    }
+    for_rows(staged, [&](std::byte *packed, std::byte *program) {
+        if (staged.to_program)
+            std::memcpy(program, packed, staged.box.width);
+        else
+            std::memcpy(packed, program, staged.box.width);
+    });
+}
+
+CUresult stage(const Route &route, const protocol::Box &box, ResolvedEnd &destination, ResolvedEnd &source,
+               std::unique_ptr<StagedBox> &staged) {
+    const bool to_program = destination.memory != nullptr;
+    const bool from_program = source.memory != nullptr;
+    if (!to_program && !from_program)
+        return CUDA_SUCCESS;
+    auto made = std::make_unique<StagedBox>();
+    made->program = to_program ? destination : source;
+    made->box = box;
+    made->to_program = !from_program;
+    made->alone = to_program && from_program;
+    if (made->alone) {
+        made->source = source;
+    } else {
+        if (route.context == nullptr)
+            return CUDA_ERROR_INVALID_CONTEXT;
+        if (const auto bad =
+                allocate_host(protocol::packed_size(box), HostKind::pinned, 0, *route.context, made->shared);
+            bad != CUDA_SUCCESS)
+            return bad;
+        (to_program ? destination : source).place = {
+            .kind = static_cast<std::uint32_t>(protocol::PlaceKind::shared_host),
+            .base = std::bit_cast<std::uint64_t>(made->shared),
+            .pitch = box.width,
+            .height = box.height};
+    }
+    staged = std::move(made);
+    return CUDA_SUCCESS;
+}
 
 CUresult graph_route(CUgraph graph, Route &route) {
     if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
@@ -111,28 +153,10 @@ CUresult content_of(const CUDA_MEMCPY3D &node, CUcontext context, const Route &r
         kLog.warning("a graph cannot copy between devices");
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    const bool to_program = destination.memory != nullptr;
-    if (to_program && source.memory != nullptr) {
-        kLog.warning("a graph cannot copy from and to memory that is not pinned");
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    if (to_program || source.memory != nullptr) {
-        if (route.context == nullptr)
-            return CUDA_ERROR_INVALID_CONTEXT;
-        staged = std::make_unique<StagedBox>();
-        staged->program = to_program ? destination : source;
-        staged->box = copy.box;
-        staged->to_program = to_program;
-        if (const auto bad = allocate_host(protocol::packed_size(copy.box), HostKind::pinned, 0,
-                                           *route.context, staged->shared);
-            bad != CUDA_SUCCESS)
-            return bad;
-        (to_program ? destination : source).place = {
-            .kind = static_cast<std::uint32_t>(protocol::PlaceKind::shared_host),
-            .base = std::bit_cast<std::uint64_t>(staged->shared),
-            .pitch = copy.box.width,
-            .height = copy.box.height};
-    }
+    if (const auto bad = stage(route, copy.box, destination, source, staged); bad != CUDA_SUCCESS)
+        return bad;
+    if (staged != nullptr && staged->alone)
+        return CUDA_SUCCESS;
     content.set(protocol::NodeType::memcpy, protocol::MemcpyBody{.destination = destination.place,
                                                                  .source = source.place,
                                                                  .box = copy.box,
@@ -206,8 +230,16 @@ CUresult add_copy_node(CUgraphNode *out, CUgraph graph, const Route &route, cons
     if (staged == nullptr)
         return add_node(out, graph, route, dependencies, content);
     const bool to_program = staged->to_program;
+    const bool alone = staged->alone;
     NodeContent host;
     set_host(host, run_staged, staged.release()); // see StagedBox
+    if (alone) {
+        if (const auto bad = add_node(out, graph, route, dependencies, host); bad != CUDA_SUCCESS)
+            return bad;
+        node_object(*out)->shown_type = CU_GRAPH_NODE_TYPE_MEMCPY;
+        node_object(*out)->alone = true;
+        return CUDA_SUCCESS;
+    }
     CUgraphNode first = nullptr;
     if (const auto bad = add_node(&first, graph, route, dependencies, to_program ? content : host);
         bad != CUDA_SUCCESS)
@@ -246,8 +278,8 @@ CUresult set_copy_node(std::uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D
     std::unique_ptr<StagedBox> staged;
     if (const auto bad = content_of(copy, context, route, content, staged); bad != CUDA_SUCCESS)
         return bad;
-    const bool was_staged = object->partner != 0;
-    if (was_staged != (staged != nullptr) ||
+    const bool was_staged = object->partner != 0 || object->alone;
+    if (was_staged != (staged != nullptr) || (staged != nullptr && staged->alone != object->alone) ||
         (staged != nullptr && staged->to_program != object->to_program)) {
         kLog.warning(
             "a copy node cannot change between pinned memory and memory that is not, nor its direction");
@@ -258,6 +290,8 @@ CUresult set_copy_node(std::uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D
     NodeContent host;
     const bool to_program = staged->to_program;
     set_host(host, run_staged, staged.release()); // see StagedBox
+    if (object->alone)
+        return set_node(exec, node, host);
     auto *const partner = std::bit_cast<CUgraphNode>(object->partner);
     if (const auto bad = set_node(exec, partner, to_program ? content : host); bad != CUDA_SUCCESS)
         return bad;

@@ -266,11 +266,84 @@ void named(workload::Report &report, int launches) {
 void named(workload::Report & /*report*/, int /*launches*/) {}
 #endif
 
+// Copies from and to memory that is not pinned, as they are when the graph runs: rows by a node, all of it in
+// a capture, in front of what goes to the device.
+void of_the_program(workload::Report &report, int launches) {
+    constexpr std::size_t row = 16;
+    constexpr std::size_t rows = words / row / 2;
+    std::vector<std::uint32_t> first(words);
+    std::vector<std::uint32_t> second(words);
+    std::vector<std::uint32_t> third(words);
+    std::vector<std::uint32_t> found(words);
+    workload::Buffer<std::uint32_t> values(words);
+    cudaStream_t stream = nullptr;
+    CHECK(cudaStreamCreate(&stream));
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CHECK(cudaMemcpyAsync(second.data(), first.data(), words * sizeof(std::uint32_t), cudaMemcpyHostToHost,
+                          stream));
+    CHECK(cudaMemcpyAsync(values.data(), second.data(), words * sizeof(std::uint32_t), cudaMemcpyHostToDevice,
+                          stream));
+    multiply_add<<<words / threads, threads, 0, stream>>>(values.data(), 2, 1);
+    CHECK_LAUNCH();
+    // The second half comes first.
+    constexpr std::size_t half = words / 2 * sizeof(std::uint32_t);
+    CHECK(cudaMemcpy2DAsync(found.data() + words / 2, half, values.data(), half, half, 1,
+                            cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaMemcpy2DAsync(found.data(), half, values.data() + words / 2, half, half, 1,
+                            cudaMemcpyDeviceToHost, stream));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    cudaGraphExec_t captured = nullptr;
+    CHECK(cudaGraphInstantiate(&captured, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+
+    // Every second row of the first becomes the begin of the third.
+    cudaMemcpy3DParms parameters{};
+    parameters.srcPtr =
+        make_cudaPitchedPtr(first.data(), 2 * row * sizeof(std::uint32_t), row * sizeof(std::uint32_t), rows);
+    parameters.dstPtr =
+        make_cudaPitchedPtr(third.data(), row * sizeof(std::uint32_t), row * sizeof(std::uint32_t), rows);
+    parameters.extent = make_cudaExtent(row * sizeof(std::uint32_t), rows, 1);
+    parameters.kind = cudaMemcpyHostToHost;
+    cudaGraphNode_t node = nullptr;
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphAddMemcpyNode(&node, graph, nullptr, 0, &parameters));
+    cudaGraphNodeType type = cudaGraphNodeTypeCount;
+    CHECK(cudaGraphNodeGetType(node, &type));
+    report.expect(type == cudaGraphNodeTypeMemcpy, "it is a copy");
+    cudaGraphExec_t built = nullptr;
+    CHECK(cudaGraphInstantiate(&built, graph, 0));
+    bool right = true;
+    for (int launch = 0; launch < launches; ++launch) {
+        for (unsigned i = 0; i < words; ++i)
+            first[i] = i * 3 + static_cast<unsigned>(launch);
+        CHECK(cudaGraphLaunch(captured, stream));
+        CHECK(cudaGraphLaunch(built, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        for (unsigned i = 0; i < words; ++i) {
+            right = right && second[i] == first[i] && found[(i + words / 2) % words] == first[i] * 2 + 1;
+            right = right && third[i] == (i < rows * row ? first[i / row * 2 * row + i % row] : 0);
+        }
+    }
+    report.expect(right, "from and to memory that is not pinned");
+    // The same in the executable: now the odd rows.
+    parameters.srcPtr.ptr = first.data() + row;
+    CHECK(cudaGraphExecMemcpyNodeSetParams(built, node, &parameters));
+    CHECK(cudaGraphLaunch(built, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    report.expect(third[0] == first[row] && third[row] == first[3 * row], "changed in the executable");
+    for (auto *const one : {captured, built})
+        CHECK(cudaGraphExecDestroy(one));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
+}
+
 int main(int argc, char **argv) {
     const int launches = static_cast<int>(workload::size_argument(argc, argv, 10, 1000000));
     workload::Report report;
     captured(report, launches);
     built(report);
     named(report, launches);
+    of_the_program(report, launches);
     return report.finish();
 }
