@@ -9,7 +9,7 @@ singularity_unit_tests(proxy_softgpu SOURCES ${softgpu_tests}/parser.cpp ${softg
 target_include_directories(proxy_softgpu_tests PRIVATE ${PROJECT_SOURCE_DIR}/proxy/softgpu)
 
 if(TARGET singularity_engine)
-    set(sources floats halves integers matrices wmma)
+    set(sources floats halves integers matrices textures wmma)
     if(TARGET singularity_softgpu_compiler)
         list(APPEND sources native)
     endif()

@@ -2,6 +2,7 @@
 #include "driver/context.hpp"
 
 #include "common/thread_owned.hpp"
+#include "driver/array.hpp"
 #include "driver/event.hpp"
 #include "driver/graph.hpp"
 #include "driver/module.hpp"
@@ -253,6 +254,9 @@ void Context::end() {
         driver::streams().take(stream->handle);
     (void)take_all(events(), *this);
     (void)take_all(functions(), *this);
+    textures_.clear();
+    (void)take_all(mipmapped_arrays(), *this);
+    (void)take_all(arrays(), *this);
     for (const auto &module : take_all(modules(), *this))
         module->unload();
     forget_in_libraries(*this);

@@ -11,6 +11,7 @@
 #include "driver/memory_map.hpp"
 #include "driver/operation.hpp"
 #include "driver/stream.hpp"
+#include "driver/texture.hpp"
 
 #include <array>
 #include <atomic>
@@ -72,6 +73,7 @@ class Context : public std::enable_shared_from_this<Context> {
     // False: it was (was not) so already.
     bool add_peer(std::uint64_t context);
     bool remove_peer(std::uint64_t context);
+    [[nodiscard]] TextureTable &textures() { return textures_; }
     // malloc() of kernels.
     [[nodiscard]] std::uint64_t kernel_malloc(std::uint64_t size);
     void kernel_free(std::uint64_t address);
@@ -106,6 +108,8 @@ class Context : public std::enable_shared_from_this<Context> {
     std::uint64_t ranges_generation_ = 0;
     mutable std::shared_mutex peers_mutex_;
     std::set<std::uint64_t> peers_;
+
+    TextureTable textures_;
 
     std::mutex print_mutex_;
     std::string printed_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "driver/copy.hpp"
 
+#include "driver/array.hpp"
 #include "driver/capture.hpp"
-#include "driver/log.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -24,6 +24,7 @@ std::byte *bytes(std::uint64_t address) { return std::bit_cast<std::byte *>(addr
 // One end of a copy as the program gives it.
 struct End {
     CUmemorytype type;
+    CUarray array;
     std::uint64_t host;
     std::uint64_t device;
     std::uint64_t x;
@@ -41,7 +42,29 @@ struct Place {
     bool host = false;
 };
 
+// Arrays are asked for whole texels that they have.
+Result<Place> place_in_array(const End &end, const CUDA_MEMCPY3D &shape, Holds &holds) {
+    const auto array = arrays().get(end.array);
+    if (!array)
+        return refused(array);
+    const TexelImage &image = (*array)->image();
+    const auto within = [](std::uint64_t first, std::uint64_t count, std::uint64_t size) {
+        return first <= size && count <= size - first;
+    };
+    if (end.x % image.form.size() != 0 || shape.WidthInBytes % image.form.size() != 0 ||
+        !within(end.x, shape.WidthInBytes, image.row) ||
+        !within(end.y, std::max<std::uint64_t>(shape.Height, 1), image.height) ||
+        !within(end.z, std::max<std::uint64_t>(shape.Depth, 1), image.depth))
+        return refused(CUDA_ERROR_INVALID_VALUE);
+    holds.push_back(*array);
+    return Place{.start = address_of(image.texels) + (end.z * image.slice) + (end.y * image.row) + end.x,
+                 .pitch = image.row,
+                 .slice = image.slice};
+}
+
 Result<Place> place(const End &end, const CUDA_MEMCPY3D &shape, Holds &holds) {
+    if (end.type == CU_MEMORYTYPE_ARRAY)
+        return place_in_array(end, shape, holds);
     Place out;
     std::uint64_t base = end.device;
     switch (end.type) {
@@ -51,9 +74,6 @@ Result<Place> place(const End &end, const CUDA_MEMCPY3D &shape, Holds &holds) {
     case CU_MEMORYTYPE_DEVICE:
     case CU_MEMORYTYPE_UNIFIED:
         break;
-    case CU_MEMORYTYPE_ARRAY:
-        kLog.error("copies from or to CUDA arrays are not supported");
-        return refused(CUDA_ERROR_NOT_SUPPORTED);
     default:
         return refused(CUDA_ERROR_INVALID_VALUE);
     }
@@ -109,14 +129,16 @@ bool hold(std::uint64_t address, std::uint64_t size, Holds &holds) {
 
 Result<CopyEnds> resolve(CopyOperation &copy) {
     const CUDA_MEMCPY3D &shape = copy.description;
-    const auto source = place({shape.srcMemoryType, address_of(shape.srcHost), shape.srcDevice,
-                               shape.srcXInBytes, shape.srcY, shape.srcZ, shape.srcPitch, shape.srcHeight},
-                              shape, copy.holds);
+    const auto source =
+        place({shape.srcMemoryType, shape.srcArray, address_of(shape.srcHost), shape.srcDevice,
+               shape.srcXInBytes, shape.srcY, shape.srcZ, shape.srcPitch, shape.srcHeight},
+              shape, copy.holds);
     if (!source)
         return refused(source.error());
-    const auto target = place({shape.dstMemoryType, address_of(shape.dstHost), shape.dstDevice,
-                               shape.dstXInBytes, shape.dstY, shape.dstZ, shape.dstPitch, shape.dstHeight},
-                              shape, copy.holds);
+    const auto target =
+        place({shape.dstMemoryType, shape.dstArray, address_of(shape.dstHost), shape.dstDevice,
+               shape.dstXInBytes, shape.dstY, shape.dstZ, shape.dstPitch, shape.dstHeight},
+              shape, copy.holds);
     if (!target)
         return refused(target.error());
     copy.source = source->start;

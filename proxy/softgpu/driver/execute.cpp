@@ -132,6 +132,7 @@ class Executor {
             launch.device_free = [this](std::uint64_t address) { context_.kernel_free(address); };
         }
         launch.memory = context_.ranges();
+        launch.textures = kernel.textures != nullptr ? kernel.textures : context_.textures().objects();
         launch.print = [this](std::string_view text) { context_.print(text); };
         launch.cancel = &context_.cancelled;
         const auto ran = softgpu::run(launch, platform().workers());

@@ -32,6 +32,8 @@ enum class HandleKind : std::uint8_t {
     allocation,
     user_object,
     link,
+    array,
+    mipmapped_array,
 };
 
 inline constexpr std::uint64_t kHandleBase = 0x0D00'0000'0000;

@@ -179,6 +179,7 @@ CUresult launch(Context &context, CUfunction function, const CUlaunchConfig &con
     Operation operation(*std::move(kernel));
     if (const auto captured = capture(context, **stream, operation, true))
         return *captured;
+    std::get<KernelOperation>(operation).textures = context.textures().objects();
     submit(**stream, std::move(operation));
     return CUDA_SUCCESS;
 }

@@ -30,6 +30,8 @@ struct KernelOperation {
     std::vector<std::byte> parameters;
     bool cooperative = false;
     int priority = 0;
+    // As it was when the kernel was launched; of graphs, whose launches come later: nullptr.
+    std::shared_ptr<const TextureObjects> textures;
     std::vector<CUlaunchAttribute> attributes; // as the program gave them
 };
 

@@ -237,6 +237,15 @@ void FunctionCompiler::body(const Instruction &instruction, const ptx::Block &bl
     case Opcode::mbarrier:
         asynchronous(instruction);
         return;
+    case Opcode::tex:
+    case Opcode::tld4:
+    case Opcode::txq:
+    case Opcode::suq:
+    case Opcode::suld:
+    case Opcode::sust:
+    case Opcode::sured:
+        texture(instruction);
+        return;
     case Opcode::cvta:
         convert_address(instruction);
         return;
@@ -312,6 +321,7 @@ std::string spell(const Instruction &instruction) {
             word(ptx::Field::flag, flag);
     word(ptx::Field::vector, instruction.vector);
     word(ptx::Field::shape, instruction.shape);
+    word(ptx::Field::geometry, instruction.geometry);
     for (const Type type : instruction.types)
         word(ptx::Field::type, type);
     return text;

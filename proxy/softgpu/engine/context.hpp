@@ -57,6 +57,7 @@ struct Context {
     std::uint64_t parameters_size = 0;
     std::array<const Range *, kRangeCache> ranges{};
     const Ranges *memory = nullptr;
+    const TextureObjects *textures = nullptr;
     Group *group = nullptr;
     Frame *frame = nullptr;
     const Code *code = nullptr;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "common/error.hpp"
+#include "engine/texture.hpp"
 #include "ptx/ir.hpp"
 
 #include <array>
@@ -165,7 +166,8 @@ struct Launch {
     std::uint64_t dynamic_shared = 0;
     std::vector<std::byte> parameters; // the parameter buffer, parameter_size bytes
     std::shared_ptr<const Ranges> memory;
-    bool cooperative = false; // all blocks are resident together; grid barriers work
+    std::shared_ptr<const TextureObjects> textures; // nullptr: there are none
+    bool cooperative = false;                       // all blocks are resident together; grid barriers work
     // Limits of the device and context.
     std::uint32_t warp_limit_threads = 1024; // threads of a block
     std::uint64_t shared_limit = 227 * 1024;

@@ -110,6 +110,9 @@ class FunctionCompiler {
     // cp.async and mbarrier.
     void asynchronous(const Instruction &instruction);
     void stack(const Instruction &instruction);
+    // compile_textures.cpp
+    void texture(const Instruction &instruction);
+    void add_elements(const Operand &operand, std::vector<Ref> &rows);
     void convert_address(const Instruction &instruction);
 
     // compile_values.cpp

@@ -76,6 +76,7 @@ struct TupleForm {
     unsigned width = 0;
 };
 [[nodiscard]] std::array<TupleForm, 4> matrix_tuples(const ptx::Instruction &instruction);
+[[nodiscard]] Handler select_texture(const ptx::Instruction &instruction);
 [[nodiscard]] Handler select_asynchronous(const ptx::Instruction &instruction);
 
 } // namespace singularity::softgpu::engine

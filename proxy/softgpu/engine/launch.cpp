@@ -137,6 +137,7 @@ class Runner {
         context.parameters = parameters_.bytes.get();
         context.parameters_size = parameters_.size;
         context.memory = run_.memory;
+        context.textures = launch_.textures.get();
         return context;
     }
 

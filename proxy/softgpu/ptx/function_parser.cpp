@@ -107,6 +107,7 @@ void set_modifiers(Instruction &instruction, const DecodedForm &form) {
     instruction.hint = field<Hint>(form, Field::hint);
     instruction.vector = field<Vector>(form, Field::vector);
     instruction.shape = field<Shape>(form, Field::shape);
+    instruction.geometry = field<Geometry>(form, Field::geometry);
 }
 
 std::uint32_t size_of(const auto &list) { return static_cast<std::uint32_t>(list.size()); }
@@ -452,6 +453,8 @@ FunctionParser::Raw FunctionParser::parse_address() {
         raw.operand.value = tokens_.integer("an address");
         raw.constant.bits = raw.operand.value;
     }
+    if (tokens_.accept(","))
+        raw.inside.push_back(parse_operand());
     tokens_.expect("]");
     raw.operand.memory = true;
     return raw;
@@ -495,6 +498,8 @@ std::vector<FunctionParser::Raw> FunctionParser::parse_operands() {
     for (;;) {
         raws.push_back(parse_operand());
         raws.back().after_bar = after_bar;
+        if (!raws.back().inside.empty())
+            raws.push_back(Raw(std::move(raws.back().inside.front())));
         after_bar = tokens_.accept("|");
         if (after_bar)
             continue;
@@ -522,8 +527,8 @@ bool FunctionParser::fits(const OperandForm &form, const Raw &raw, const Decoded
 
     const std::uint32_t length = vector_length(field<Vector>(decoded, Field::vector));
     if (operand.kind == Kind::vector) {
-        if (!form.vector || (decoded.opcode != Opcode::mov && !spreads_matrices(decoded.opcode) &&
-                             raw.elements.size() != length))
+        if (!form.vector || (raw.elements.size() != length && !form.coordinates &&
+                             decoded.opcode != Opcode::mov && !spreads_matrices(decoded.opcode)))
             return false;
         OperandForm element = form;
         element.vector = false;
@@ -531,7 +536,7 @@ bool FunctionParser::fits(const OperandForm &form, const Raw &raw, const Decoded
             return part.operand.kind != Kind::vector && fits(element, part, DecodedForm{});
         });
     }
-    if (length > 1 && form.vector)
+    if (length > 1 && form.vector && !form.coordinates)
         return false;
     const bool predicate = operand.kind == Kind::reg && function_.registers[operand.index] == Type::pred;
     if (operand.kind == Kind::reg && predicate != (form.type == Type::pred))
@@ -561,11 +566,15 @@ void FunctionParser::store(const OperandForm &form, const Raw &raw, const Decode
         OperandForm element = form;
         if (decoded.opcode == Opcode::mov)
             element.type = part_of(form.type, raw.elements.size());
+        const bool layered =
+            word_text(Field::geometry, decoded.fields[std::to_underlying(Field::geometry)]).starts_with('a');
         function_.operands.resize(function_.operands.size() + raw.elements.size());
         for (std::uint32_t i = 0; i < operand.count; ++i) {
             const Operand &part = raw.elements[i].operand;
             if (spreads_matrices(decoded.opcode) && part.kind == Operand::Kind::reg)
                 element.type = function_.registers[part.index];
+            if (form.coordinates) // the layer's number comes first
+                element.type = i == 0 && layered ? Type::u32 : form.type;
             store(element, raw.elements[i], decoded, operand.index + i);
         }
     }

@@ -58,6 +58,7 @@ class FunctionParser {
         std::string_view unresolved;
         bool after_bar = false;
         std::vector<Raw> elements;
+        std::vector<Raw> inside; // behind the address, in its brackets
     };
 
     void parse_statement();

@@ -20,9 +20,10 @@ namespace {
 // kFieldOrder, unless the brackets say which: {comparison:eq|lo}.
 //
 // Operands: separated by commas; a letter for the role, then what it is read as.
-//   d destination, D destination or {tuple}, s source, S source or {tuple}, a [address], l label or table
-//   0 1 2 3 the instruction's first, second ... type; w twice as wide as the first; u u32; x b64; h b16; f
-//   f32; p predicate
+//   d destination, D destination or {tuple}, s source, S source or {tuple}, a [address], l label or table,
+//   c {coordinates}: inside of the brackets, behind the texture or surface; of a layer the first is its
+//   number 0 1 2 3 the instruction's first, second ... type; w twice as wide as the first; u u32; x b64; h
+//   b16; f f32; p predicate
 //   `|p` a predicate destination after the one before it, may be missing; `?` may be missing
 constexpr InstructionForm kForms[] = {
     // integer
@@ -257,6 +258,18 @@ constexpr InstructionForm kForms[] = {
      "dp,a,sx,su?"},
     {"mbarrier", "{pending_count}{b64}", "du,s0"},
 
+    // textures and surfaces
+    {"tex", "[base]{$geometry}{v4}{u32|s32|f32}{s32|f32}", "D0,a,c1"},
+    {"tex", "{level}{$geometry}{v4}{u32|s32|f32}{s32|f32}", "D0,a,c1,s1"},
+    {"tex", "{grad}{$geometry}{v4}{u32|s32|f32}{f32}", "D0,a,c1,c1,c1"},
+    {"tld4", "{flag:r|g|b|a}{2d|a2d|cube|acube}{v4}{u32|s32|f32}{f32}", "D0,a,c1"},
+    {"txq", "{width|height|depth|array_size|num_mipmap_levels|normalized_coords}{b32}", "du,a"},
+    {"suq", "{width|height|depth|array_size}{b32}", "du,a"},
+    {"suld", "{flag:b}{$flat_geometry}[ca|cg|cs|cv][v2|v4]{b8|b16|b32|b64}{trap|clamp|zero}", "D0,a,cu"},
+    {"sust", "{flag:b}{$flat_geometry}[wb|cg|cs|wt][v2|v4]{b8|b16|b32|b64}{trap|clamp|zero}", "a,cu,S0"},
+    {"sured", "{flag:b}{$flat_geometry}{add|min|max|and|or}{u32|u64|s32|s64|b32|b64}{trap|clamp|zero}",
+     "a,cu,S0"},
+
     // matrices
     {"ldmatrix", "{sync}{aligned}{m8n8|m16n16}{x1|x2|x4}[trans][shared|shared::cta]{b16|b8}", "Du,a"},
     {"stmatrix", "{sync}{aligned}{m8n8}{x1|x2|x4}[trans][shared|shared::cta]{b16}", "a,Su"},
@@ -328,14 +341,16 @@ constexpr WordList kLists[] = {
     {"mma", "m8n8k16|m8n8k32|m16n8k4|m16n8k8|m16n8k16|m16n8k32|m16n8k64"},
     {"wmma", "m16n16k16|m8n32k16|m32n8k16"},
     {"wmma_space", "global|shared|shared::cta"},
+    {"geometry", "1d|2d|3d|a1d|a2d|cube|acube"},
+    {"flat_geometry", "1d|2d|3d|a1d|a2d"},
     {"multiplied", "f16|bf16|tf32|e4m3|e5m2|u8|s8|u4|s4"},
 };
 
 // Where a word is looked for when the row does not say.
-constexpr Field kFieldOrder[] = {Field::type,      Field::rounding, Field::operation, Field::space,
-                                 Field::semantics, Field::vector,   Field::shape,     Field::cache,
-                                 Field::hint,      Field::mode,     Field::scope,     Field::flag,
-                                 Field::comparison};
+constexpr Field kFieldOrder[] = {Field::type,       Field::rounding, Field::operation, Field::space,
+                                 Field::semantics,  Field::vector,   Field::shape,     Field::cache,
+                                 Field::hint,       Field::mode,     Field::scope,     Field::flag,
+                                 Field::comparison, Field::geometry};
 
 constexpr std::pair<std::string_view, Field> kFieldNames[] = {
     {"comparison", Field::comparison}, {"flag", Field::flag}, {"mode", Field::mode}, {"scope", Field::scope}};
@@ -483,14 +498,16 @@ void decode_operand(std::string_view text, DecodedForm &form) {
                    : role == 'a'              ? OperandForm::Role::address
                    : role == 'l'              ? OperandForm::Role::label
                                               : OperandForm::Role::source;
-    operand.vector = role == 'D' || role == 'S';
+    operand.coordinates = role == 'c';
+    operand.vector = role == 'D' || role == 'S' || operand.coordinates;
     operand.optional = text.ends_with('?');
     if (operand.role == OperandForm::Role::address)
         operand.type = Type::b64;
     else if (operand.role != OperandForm::Role::label)
         operand.type = operand_type(text[1], form.types);
     if (text.ends_with("|p"))
-        form.operands[form.operand_count++] = {OperandForm::Role::destination, true, false, true, Type::pred};
+        form.operands[form.operand_count++] = {
+            OperandForm::Role::destination, true, false, false, true, Type::pred};
 }
 
 void set(DecodedForm &form, const Meaning &meaning, std::size_t &types, std::size_t &spaces) {

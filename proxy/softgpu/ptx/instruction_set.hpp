@@ -29,8 +29,8 @@
     X(prefetchu, "prefetchu") X(prmt, "prmt") X(rcp, "rcp") X(red, "red") X(redux, "redux") X(rem, "rem") \
     X(ret, "ret") X(rsqrt, "rsqrt") X(sad, "sad") X(selp, "selp") X(set, "set") X(setp, "setp") \
     X(shf, "shf") X(shfl, "shfl") X(shl, "shl") X(shr, "shr") X(sin, "sin") X(slct, "slct") \
-    X(sqrt, "sqrt") X(st, "st") X(stackrestore, "stackrestore") X(stacksave, "stacksave") \
-    X(stmatrix, "stmatrix") X(sub, "sub") X(subc, "subc") X(szext, "szext") X(tanh, "tanh") \
+    X(sqrt, "sqrt") X(st, "st") X(suld, "suld") X(sured, "sured") X(suq, "suq") X(sust, "sust") X(stackrestore, "stackrestore") X(stacksave, "stacksave") \
+    X(stmatrix, "stmatrix") X(sub, "sub") X(subc, "subc") X(szext, "szext") X(tanh, "tanh") X(tex, "tex") X(tld4, "tld4") X(txq, "txq") \
     X(testp, "testp") X(trap, "trap") X(vabsdiff, "vabsdiff") X(vadd, "vadd") X(vmad, "vmad") X(vmax, "vmax") X(vmin, "vmin") X(vset, "vset") X(vset2, "vset2") X(vset4, "vset4") X(vshl, "vshl") X(vshr, "vshr") X(vsub, "vsub") X(vabsdiff2, "vabsdiff2") X(vabsdiff4, "vabsdiff4") \
     X(vadd2, "vadd2") X(vadd4, "vadd4") X(vavrg2, "vavrg2") X(vavrg4, "vavrg4") X(vmax2, "vmax2") \
     X(vmax4, "vmax4") X(vmin2, "vmin2") X(vmin4, "vmin4") X(vote, "vote") X(vsub2, "vsub2") \
@@ -65,6 +65,7 @@ struct OperandForm {
     Role role = Role::source;
     bool optional = false;
     bool vector = false;         // may be a {tuple}
+    bool coordinates = false;    // a tuple of any length, the place in a texture or surface
     bool predicate_pair = false; // written after the one before it, with `|`
     Type type = Type::none;
 };
@@ -77,7 +78,7 @@ struct DecodedForm {
     std::uint64_t flags = 0;
     std::array<Type, 4> types{};
     std::array<Space, 2> spaces{};
-    std::array<std::uint8_t, 13> fields{}; // by Field; `type`, `space` and `flag` are above
+    std::array<std::uint8_t, 14> fields{}; // by Field; `type`, `space` and `flag` are above
     std::array<OperandForm, kMaxOperands> operands{};
     std::uint8_t operand_count = 0;
 };

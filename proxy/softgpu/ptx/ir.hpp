@@ -72,6 +72,7 @@ struct Instruction {
     Hint hint = Hint::none;
     Vector vector = Vector::none;
     Shape shape = Shape::none;
+    Geometry geometry = Geometry::none;
     bool guard_negated = false;
     std::uint8_t operand_count = 0;
     std::uint32_t guard = kNone; // register slot of the predicate

@@ -24,13 +24,14 @@ SINGULARITY_PTX_LIST(kCaches, SINGULARITY_PTX_CACHES);
 SINGULARITY_PTX_LIST(kHints, SINGULARITY_PTX_HINTS);
 SINGULARITY_PTX_LIST(kVectors, SINGULARITY_PTX_VECTORS);
 SINGULARITY_PTX_LIST(kShapes, SINGULARITY_PTX_SHAPES);
+SINGULARITY_PTX_LIST(kGeometries, SINGULARITY_PTX_GEOMETRIES);
 SINGULARITY_PTX_LIST(kFlags, SINGULARITY_PTX_FLAGS);
 static_assert(kFlags.size() - 1 <= kMostFlags, "flags are bits of a word");
 
 // In the order of Field.
-constexpr std::array<std::span<const std::string_view>, 13> kFieldWords = {
-    kTypes,  kRoundings, kComparisons, kOperations, kModes,  kSpaces, kSemantics,
-    kScopes, kCaches,    kHints,       kVectors,    kShapes, kFlags};
+constexpr std::array<std::span<const std::string_view>, 14> kFieldWords = {
+    kTypes,  kRoundings, kComparisons, kOperations, kModes,  kSpaces,     kSemantics,
+    kScopes, kCaches,    kHints,       kVectors,    kShapes, kGeometries, kFlags};
 static_assert(kFieldWords.size() == static_cast<std::size_t>(Field::flag) + 1);
 
 struct TypeTraits {

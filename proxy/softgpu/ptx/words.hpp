@@ -43,7 +43,10 @@
     X(commit_group, "commit_group") X(wait_group, "wait_group") X(wait_all, "wait_all") X(wait, "wait") \
     X(launch_dependents, "launch_dependents") X(proxy, "proxy") X(mbarrier_init, "mbarrier_init") \
     X(l1, "L1") X(l2, "L2") X(warp, "warp") X(mbarrier, "mbarrier") X(fractional, "fractional") \
-    X(range, "range") X(cvt, "cvt") X(load, "load") X(store, "store") X(multiply, "mma") X(shr7, "shr7") X(shr15, "shr15")
+    X(range, "range") X(cvt, "cvt") X(load, "load") X(store, "store") X(multiply, "mma") X(shr7, "shr7") X(shr15, "shr15") \
+    X(base, "base") X(level, "level") X(grad, "grad") X(trap, "trap") X(zero, "zero") X(width, "width") \
+    X(height, "height") X(depth, "depth") X(array_size, "array_size") \
+    X(mipmap_levels, "num_mipmap_levels") X(normalized, "normalized_coords")
 
 #define SINGULARITY_PTX_SPACES(X) \
     X(global, "global") X(shared, "shared") X(local, "local") X(constant, "const") X(param, "param") \
@@ -78,6 +81,10 @@
     X(m16n8k256, "m16n8k256") X(m16n16k16, "m16n16k16") X(m32n8k16, "m32n8k16") X(m8n32k16, "m8n32k16") \
     X(m16n16k8, "m16n16k8") X(m16n16, "m16n16")
 
+// Of textures and surfaces: how many dimensions, layers (a), faces.
+#define SINGULARITY_PTX_GEOMETRIES(X) \
+    X(line, "1d") X(plane, "2d") X(volume, "3d") X(lines, "a1d") X(planes, "a2d") X(cube, "cube") X(cubes, "acube")
+
 // Yes-or-no words: any number of them, one bit each. Of a product's two layouts, the second is `second_`.
 #define SINGULARITY_PTX_FLAGS(X) \
     X(ftz, "ftz") X(sat, "sat") X(satfinite, "satfinite") X(relu, "relu") X(oob, "oob") X(nan, "NaN") \
@@ -87,7 +94,8 @@
     X(second_row, "row") X(second_column, "col") \
     X(parity, "parity") X(no_complete, "noComplete") X(alias, "alias") X(cta_barrier, "cta") \
     X(accumulate, "add") X(cache_hint, "L2::cache_hint") X(popcount, "popc") X(expects, "expect_tx") \
-    X(mask, "mask") X(left, "l") X(right, "r") X(matrix_a, "a") X(matrix_b, "b") X(matrix_c, "c") X(matrix_d, "d") X(plus_one, "po")
+    X(mask, "mask") X(left, "l") X(right, "r") X(matrix_a, "a") X(matrix_b, "b") X(matrix_c, "c") X(matrix_d, "d") X(plus_one, "po") \
+    X(green, "g") X(formatted, "p")
 // clang-format on
 
 namespace singularity::ptx {
@@ -108,6 +116,7 @@ SINGULARITY_PTX_ENUM(Cache, SINGULARITY_PTX_CACHES);
 SINGULARITY_PTX_ENUM(Hint, SINGULARITY_PTX_HINTS);
 SINGULARITY_PTX_ENUM(Vector, SINGULARITY_PTX_VECTORS);
 SINGULARITY_PTX_ENUM(Shape, SINGULARITY_PTX_SHAPES);
+SINGULARITY_PTX_ENUM(Geometry, SINGULARITY_PTX_GEOMETRIES);
 SINGULARITY_PTX_ENUM(Flag, SINGULARITY_PTX_FLAGS);
 #undef SINGULARITY_PTX_ENUM
 
@@ -125,6 +134,7 @@ enum class Field : std::uint8_t {
     hint,
     vector,
     shape,
+    geometry,
     flag,
 };
 

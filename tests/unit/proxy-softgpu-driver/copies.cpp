@@ -129,7 +129,7 @@ void three_dimensions(void ** /*state*/) {
     ok(cuMemcpyDtoH_v2(out.data(), memory + (std::size_t{5} * 160) + (std::size_t{3} * 16) + 2, 4));
     assert_memory_equal(out.data(), in.data() + (std::size_t{5} * 20) + 8, 4);
     copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-    expect_result(cuMemcpy3D_v2(&copy), CUDA_ERROR_NOT_SUPPORTED);
+    expect_result(cuMemcpy3D_v2(&copy), CUDA_ERROR_INVALID_HANDLE);
 }
 
 void between_devices(void ** /*state*/) {
