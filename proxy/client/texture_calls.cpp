@@ -24,8 +24,8 @@ struct Made {
     std::optional<CUDA_RESOURCE_VIEW_DESC> view;
 };
 
-// By device and the driver's number.
-using Numbered = std::map<std::pair<int, std::uint64_t>, Made>;
+// By context and the driver's number: a driver may number those of each context by themselves.
+using Numbered = std::map<std::pair<std::uint64_t, std::uint64_t>, Made>;
 
 struct All {
     std::mutex lock;
@@ -85,18 +85,18 @@ CUresult create(const protocol::Message<Fixed> &message, Context &context, Made 
     made.context = &context;
     made.context_id = context.id;
     const std::scoped_lock lock(all().lock);
-    (all().*kept)[{context.session->ordinal(), value}] = made;
+    (all().*kept)[{context.id.load(), value}] = made;
     out = value;
     return CUDA_SUCCESS;
 }
 
-// Of the current context's device.
+// Of the current context.
 CUresult find(Numbered All::*kept, std::uint64_t value, Made &made) {
     Context *context = nullptr;
     if (const auto bad = need_context(context); bad != CUDA_SUCCESS)
         return bad;
     const std::scoped_lock lock(all().lock);
-    const auto found = (all().*kept).find({context->session->ordinal(), value});
+    const auto found = (all().*kept).find({context->id.load(), value});
     if (found == (all().*kept).end() || found->second.context_id != found->second.context->id)
         return CUDA_ERROR_INVALID_VALUE;
     made = found->second;
@@ -105,7 +105,7 @@ CUresult find(Numbered All::*kept, std::uint64_t value, Made &made) {
 
 void forget(Numbered All::*kept, const Made &made, std::uint64_t value) {
     const std::scoped_lock lock(all().lock);
-    (all().*kept).erase({made.context->session->ordinal(), value});
+    (all().*kept).erase({made.context_id, value});
 }
 
 // The generated message with our handle in place of the driver's number.

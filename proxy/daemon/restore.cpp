@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "restore.hpp"
 
+#include "array_copier.hpp"
 #include "device_copier.hpp"
 #include "proxy/protocol/all.hpp"
+#include "wanted_number.hpp"
 #include "window_area.hpp"
 
 #include <algorithm>
@@ -59,6 +61,7 @@ class Restore {
     [[nodiscard]] Expected<void> content(const Record &record);
     [[nodiscard]] Expected<void> access(const Record &record);
     [[nodiscard]] Expected<void> event(const Record &record);
+    [[nodiscard]] Expected<void> object_number(const Record &record);
     [[nodiscard]] Expected<void> blob(const Record &record);
     [[nodiscard]] Expected<void> communicator(const Record &record);
 
@@ -67,6 +70,7 @@ class Restore {
     variable_place(const Record &record, const image::PlaceRecord &place, std::string_view name);
     [[nodiscard]] Expected<std::uint64_t> allocation_place(const Record &record,
                                                            const image::PlaceRecord &place);
+    [[nodiscard]] Expected<void> array_place(const Record &record, const image::PlaceRecord &place);
     [[nodiscard]] CUresult allow(std::uint64_t address, std::uint64_t size, unsigned long long flags);
     // What of a place is not in the image is zero.
     [[nodiscard]] Expected<void> clear(const Record &record, const image::PlaceRecord &place,
@@ -104,7 +108,13 @@ class Restore {
         std::uint64_t size = 0;
     };
     std::optional<Place> place_;
-    Place mapped_allocation_; // for the current place
+    struct ArrayPlace {
+        CUarray array = nullptr;
+        ArrayShape shape;
+    };
+    std::optional<ArrayPlace> array_;    // the current place is one
+    image::ObjectNumberRecord numbered_; // of the next call
+    Place mapped_allocation_;            // for the current place
 };
 
 Restore::Part Restore::part_of(RecordType type) {
@@ -121,6 +131,8 @@ Restore::Part Restore::part_of(RecordType type) {
         return &Restore::content;
     case RecordType::access:
         return &Restore::access;
+    case RecordType::object_number:
+        return &Restore::object_number;
     case RecordType::event:
         return &Restore::event;
     case RecordType::blob:
@@ -212,8 +224,18 @@ Expected<void> Restore::call(const Record &record) {
         late_.push_back(std::move(call));
         return {};
     }
+    const auto numbered = std::exchange(numbered_, {});
+    const WantedNumber wanted(numbered.number);
     if (auto done = session_.repeat(call); !done)
         return record.wrong(done.error().message());
+    if (numbered.object == 0)
+        return {};
+    // Whatever the driver has done: no program must use another object than it means.
+    const auto real = session_.objects().real(kind_of(numbered.object), numbered.object);
+    if (real != numbered.number)
+        return record.wrong(fmt::format(
+            "the program knows {} {:#x} as {:#x}, and this driver does not give it that number again",
+            driver_api::handle_kind_name(kind_of(numbered.object)), numbered.object, numbered.number));
     return {};
 }
 
@@ -333,6 +355,32 @@ Expected<std::uint64_t> Restore::allocation_place(const Record &record, const im
     return address;
 }
 
+Expected<void> Restore::array_place(const Record &record, const image::PlaceRecord &place) {
+    const bool level = place.kind == std::to_underlying(image::PlaceKind::mipmap_level);
+    const auto real =
+        session_.objects().real(level ? driver_api::kHandleMipmap : driver_api::kHandleArray, place.owner);
+    if (!real || *real == 0 || (level && driver_.cuMipmappedArrayGetLevel == nullptr))
+        return record.wrong(fmt::format("{:#x} is no array", place.owner));
+    auto array = std::bit_cast<CUarray>(*real);
+    if (level) {
+        if (place.address > UINT32_MAX)
+            return record.wrong(fmt::format("there is no level {}", place.address));
+        if (const auto result = driver_.cuMipmappedArrayGetLevel(
+                &array, std::bit_cast<CUmipmappedArray>(*real), static_cast<unsigned>(place.address));
+            result != CUDA_SUCCESS)
+            return driver_says(record, fmt::format("level {} of {:#x}", place.address, place.owner), result);
+    }
+    const auto shape = ArrayCopier(driver_, array).shape();
+    if (!shape)
+        return record.wrong(shape.error().message());
+    if (shape->size() != place.size)
+        return record.wrong(
+            fmt::format("array {:#x} has {} bytes here and had {}", place.owner, shape->size(), place.size));
+    array_ = ArrayPlace{.array = array, .shape = *shape};
+    place_ = Place{.to = 0, .size = place.size};
+    return {};
+}
+
 void Restore::unmap_allocation() {
     const auto mapped = std::exchange(mapped_allocation_, {});
     if (mapped.size == 0)
@@ -355,6 +403,10 @@ Expected<void> Restore::place(const Record &record) {
     ++counts_.places;
     unmap_allocation();
     session_.make_current_for(fixed->context);
+    array_.reset();
+    if (fixed->kind == std::to_underlying(image::PlaceKind::array) ||
+        fixed->kind == std::to_underlying(image::PlaceKind::mipmap_level))
+        return array_place(record, *fixed);
     const auto to = [&] {
         switch (static_cast<image::PlaceKind>(fixed->kind)) {
         case image::PlaceKind::variable:
@@ -380,6 +432,11 @@ Expected<void> Restore::content(const Record &record) {
         bytes.size() > place_->size - fixed->offset)
         return record.wrong("it lies outside of the last place");
     counts_.content_bytes += bytes.size();
+    if (array_) {
+        if (auto done = ArrayCopier(driver_, array_->array).write(array_->shape, fixed->offset, bytes); !done)
+            return record.wrong(done.error().message());
+        return {};
+    }
     if (auto done = copier_.write(place_->to + fixed->offset, bytes); !done)
         return record.wrong(done.error().message());
     return {};
@@ -398,6 +455,17 @@ Expected<void> Restore::access(const Record &record) {
         return record.wrong(fmt::format("there is no access {:#x}", fixed->flags));
     if (const auto result = allow(fixed->address, fixed->size, fixed->flags); result != CUDA_SUCCESS)
         return driver_says(record, fmt::format("the mapping at {:#x}", fixed->address), result);
+    return {};
+}
+
+Expected<void> Restore::object_number(const Record &record) {
+    const auto fixed = image::fixed_of<image::ObjectNumberRecord>(record);
+    if (!fixed)
+        return std::unexpected(fixed.error());
+    const auto kind = kind_of(fixed->object);
+    if ((kind != driver_api::kHandleTexture && kind != driver_api::kHandleSurface) || fixed->number == 0)
+        return record.wrong(fmt::format("{:#x} is no texture and no surface", fixed->object));
+    numbered_ = *fixed;
     return {};
 }
 

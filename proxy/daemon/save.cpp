@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "save.hpp"
 
+#include "array_copier.hpp"
 #include "device_copier.hpp"
+#include "image_objects.hpp"
 #include "module_variables.hpp"
 #include "proxy/protocol/all.hpp"
 
@@ -50,6 +52,10 @@ class Save {
     [[nodiscard]] Expected<void> memory();
     [[nodiscard]] Expected<void> mappings();
     [[nodiscard]] Expected<void> unmapped_allocations();
+    [[nodiscard]] Expected<void> arrays();
+    [[nodiscard]] Expected<void> array(image::PlaceRecord place, CUarray array);
+    [[nodiscard]] Expected<void> levels(std::uint64_t mipmap, std::uint64_t real);
+    [[nodiscard]] Expected<void> textures();
     [[nodiscard]] Expected<void> variables();
     [[nodiscard]] Expected<void> variables_of(std::uint64_t owner, std::uint64_t real, std::uint64_t context,
                                               const std::vector<std::string> &names);
@@ -77,11 +83,10 @@ Expected<Saved> Save::run() {
     contexts_ = session_.objects().handles(driver_api::kHandleContext);
     session_.make_current_for(any_context());
     using Part = Expected<void> (Save::*)();
-    constexpr std::array<Part, 11> kParts{&Save::client,       &Save::calls,
-                                          &Save::slabs,        &Save::memory,
-                                          &Save::mappings,     &Save::unmapped_allocations,
-                                          &Save::variables,    &Save::managed_variables,
-                                          &Save::events,       &Save::blobs,
+    constexpr std::array<Part, 13> kParts{&Save::client,       &Save::calls,     &Save::slabs,
+                                          &Save::memory,       &Save::mappings,  &Save::unmapped_allocations,
+                                          &Save::arrays,       &Save::variables, &Save::managed_variables,
+                                          &Save::textures,     &Save::events,    &Save::blobs,
                                           &Save::communicators};
     for (const auto part : kParts)
         if (auto done = (this->*part)(); !done)
@@ -144,13 +149,16 @@ Expected<void> Save::call(const JournalCall &call, std::uint32_t flags) {
 // Early calls need nothing of the client's; the others wait for its host memory, and what has ended ends
 // behind them.
 Expected<void> Save::calls() {
-    for (const auto *entry : session_.journal().entries())
+    for (const auto *entry : session_.journal().entries()) {
+        if (numbered_object(*entry))
+            continue; // later, when there is the memory that it is of
         for (std::size_t at = 0; at < entry->calls.size(); ++at) {
             const std::uint32_t late = entry->of_graphs || entry->ends ? image::kCallLate : 0;
             const std::uint32_t continues = at + 1 < entry->calls.size() ? image::kCallContinues : 0;
             if (auto done = call(entry->calls[at], late | continues); !done)
                 return done;
         }
+    }
     return {};
 }
 
@@ -293,6 +301,84 @@ Expected<void> Save::unmapped_allocations() {
         if (result != CUDA_SUCCESS)
             return cannot(fmt::format("allocation {:#x}", handle), driver_, result);
         if (!done)
+            return done;
+    }
+    return {};
+}
+
+Expected<void> Save::array(image::PlaceRecord place, CUarray array) {
+    const ArrayCopier copier(driver_, array);
+    session_.make_current_for(place.context);
+    auto shape = copier.shape();
+    if (!shape)
+        return propagate(shape);
+    place.size = shape->size();
+    ++counts_.places;
+    if (auto done = writer_.put(RecordType::place, place, std::string_view()); !done)
+        return done;
+    for (std::uint64_t at = 0; at < place.size;) {
+        const auto size = static_cast<std::size_t>(ArrayCopier::piece_at(*shape, at, image::kPiece));
+        const image::ContentRecord content{.offset = at};
+        auto payload = writer_.begin(RecordType::content, sizeof(content) + size);
+        if (!payload)
+            return propagate(payload);
+        std::memcpy(payload->data(), &content, sizeof(content));
+        if (auto copied = copier.read(*shape, at, payload->subspan(sizeof(content))); !copied)
+            return copied;
+        // Zeros as well: what a new array holds is not said.
+        writer_.end();
+        saved_.memory_bytes += size;
+        counts_.content_bytes += size;
+        at += size;
+    }
+    return {};
+}
+
+Expected<void> Save::levels(std::uint64_t mipmap, std::uint64_t real) {
+    const auto context = session_.objects().context_of(mipmap);
+    session_.make_current_for(context);
+    return for_each_level(driver_, real, [&](unsigned level, CUarray one) {
+        return array({.kind = std::to_underlying(image::PlaceKind::mipmap_level),
+                      .owner = mipmap,
+                      .context = context,
+                      .address = level},
+                     one);
+    });
+}
+
+Expected<void> Save::arrays() {
+    for (const auto *entry : session_.journal().entries()) {
+        const auto handle = own_array(*entry);
+        const auto real = handle ? session_.objects().real(driver_api::kHandleArray, *handle) : std::nullopt;
+        if (!real)
+            continue; // gone, and only needed by what it has left behind
+        if (auto done = array({.kind = std::to_underlying(image::PlaceKind::array),
+                               .owner = *handle,
+                               .context = session_.objects().context_of(*handle)},
+                              std::bit_cast<CUarray>(*real));
+            !done)
+            return done;
+    }
+    for (const auto &[handle, real] : session_.objects().handles(driver_api::kHandleMipmap))
+        if (auto done = levels(handle, real); !done)
+            return done;
+    return {};
+}
+
+// Behind the memory and the arrays that they are of.
+Expected<void> Save::textures() {
+    for (const auto *entry : session_.journal().entries()) {
+        const auto handle = numbered_object(*entry);
+        if (!handle)
+            continue;
+        const auto real = session_.objects().real(kind_of(*handle), *handle);
+        if (!real)
+            continue;
+        if (auto done = writer_.put(RecordType::object_number,
+                                    image::ObjectNumberRecord{.object = *handle, .number = *real});
+            !done)
+            return done;
+        if (auto done = call(entry->calls.front(), 0); !done)
             return done;
     }
     return {};
@@ -503,6 +589,19 @@ Expected<void> drain(Session &session, const Deadline &deadline) {
     return {};
 }
 
+namespace {
+
+// Why the array cannot be saved; nothing: it can.
+std::optional<std::string> not_saved(Session &session, std::uint64_t handle, CUarray array) {
+    session.make_current_for(session.objects().context_of(handle));
+    const auto shape = ArrayCopier(session.driver(), array).shape();
+    if (shape)
+        return std::nullopt;
+    return fmt::format("array {:#x} cannot be saved: {}", handle, shape.error().message());
+}
+
+} // namespace
+
 std::optional<Obstacle> obstacle(Session &session) {
     const auto &driver = session.driver();
     if (driver.cuStreamIsCapturing != nullptr)
@@ -516,15 +615,30 @@ std::optional<Obstacle> obstacle(Session &session) {
     bool soon = false;
     if (auto text = session.communicators().unfinished(soon); !text.empty())
         return Obstacle{.what = std::move(text), .soon = soon};
-    struct Kind {
-        unsigned kind;
-        const char *what;
-    };
-    static constexpr std::array kNot{Kind{driver_api::kHandleArray, "arrays"},
-                                     Kind{driver_api::kHandleMipmap, "mipmapped arrays"}};
-    for (const auto &[kind, what] : kNot)
-        if (const auto handles = session.objects().handles(kind); !handles.empty())
-            return Obstacle{.what = fmt::format("{} ({:#x}) cannot be saved", what, handles.front().first)};
+    // What a driver keeps in a way of its own, and what would have to be made of memory that is not there.
+    for (const auto *entry : session.journal().entries()) {
+        if (const auto handle = own_array(*entry))
+            if (const auto real = session.objects().real(driver_api::kHandleArray, *handle))
+                if (auto text = not_saved(session, *handle, std::bit_cast<CUarray>(*real)))
+                    return Obstacle{.what = *std::move(text)};
+        if (const auto handle = numbered_object(*entry))
+            if (const auto memory = memory_of_texture(*entry);
+                memory && !session.reaches(memory->first, memory->second))
+                return Obstacle{
+                    .what = fmt::format("texture {:#x} is of memory ({:#x}) that was freed: destroy it",
+                                        *handle, memory->first)};
+    }
+    for (const auto &[handle, real] : session.objects().handles(driver_api::kHandleMipmap)) {
+        std::optional<std::string> text;
+        session.make_current_for(session.objects().context_of(handle));
+        static_cast<void>(for_each_level(driver, real, [&](unsigned, CUarray level) -> Expected<void> {
+            if (!text)
+                text = not_saved(session, handle, level);
+            return {};
+        }));
+        if (text)
+            return Obstacle{.what = *std::move(text)};
+    }
     return std::nullopt;
 }
 

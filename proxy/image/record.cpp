@@ -7,9 +7,9 @@
 namespace singularity::image {
 
 const char *record_name(RecordType type) {
-    static constexpr std::array kNames{"stream", "client",    "code",         "code_data",  "call",
-                                       "slab",   "place",     "content",      "access",     "event",
-                                       "blob",   "blob_data", "communicator", "client_end", "end"};
+    static constexpr std::array kNames{
+        "stream", "client", "code", "code_data", "call",         "slab",       "place", "content",
+        "access", "event",  "blob", "blob_data", "communicator", "client_end", "end",   "object_number"};
     const auto index = static_cast<std::size_t>(type) - 1;
     return index < kNames.size() ? kNames[index] : "unknown";
 }

@@ -2,6 +2,7 @@
 // Texture and surface objects.
 #include "handlers.hpp"
 #include "proxy/driver-api/wire.hpp"
+#include "wanted_number.hpp"
 
 #include <cstring>
 #include <expected>
@@ -75,7 +76,7 @@ std::optional<T> read(const driver_api::View &view) {
 
 CUresult handle(Call &call, const Request<protocol::CreateTexture> &request,
                 Reply<protocol::CreateTexture> &reply) {
-    if (call.driver().cuTexObjectCreate == nullptr)
+    if (call.driver().cuTexObjectCreate == nullptr || call.driver().cuTexObjectDestroy == nullptr)
         return CUDA_ERROR_NOT_SUPPORTED;
     const auto resource = describe(call, request.fixed.resource);
     if (!resource)
@@ -84,28 +85,45 @@ CUresult handle(Call &call, const Request<protocol::CreateTexture> &request,
     const auto view = read<CUDA_RESOURCE_VIEW_DESC>(request.buffers[1]);
     if (!texture || (request.buffers[1].present && !view))
         return CUDA_ERROR_INVALID_VALUE;
-    CUtexObject object = 0;
-    const auto result =
-        call.driver().cuTexObjectCreate(&object, &*resource, &*texture, view ? &*view : nullptr);
+    const auto &driver = call.driver();
+    std::uint64_t object = 0;
+    const auto result = make_numbered(
+        "texture", object,
+        [&](std::uint64_t &number) {
+            CUtexObject made = 0;
+            const auto done = driver.cuTexObjectCreate(&made, &*resource, &*texture, view ? &*view : nullptr);
+            number = made;
+            return done;
+        },
+        [&](std::uint64_t number) { return driver.cuTexObjectDestroy(number); });
     if (result != CUDA_SUCCESS)
         return result;
-    call.add(driver_api::kHandleTexture, request.fixed.texture, std::uint64_t{object});
+    call.add(driver_api::kHandleTexture, request.fixed.texture, object);
     reply.fixed.value = object;
     return result;
 }
 
 CUresult handle(Call &call, const Request<protocol::CreateSurface> &request,
                 Reply<protocol::CreateSurface> &reply) {
-    if (call.driver().cuSurfObjectCreate == nullptr)
+    if (call.driver().cuSurfObjectCreate == nullptr || call.driver().cuSurfObjectDestroy == nullptr)
         return CUDA_ERROR_NOT_SUPPORTED;
     const auto resource = describe(call, request.fixed.resource);
     if (!resource)
         return resource.error();
-    CUsurfObject object = 0;
-    const auto result = call.driver().cuSurfObjectCreate(&object, &*resource);
+    const auto &driver = call.driver();
+    std::uint64_t object = 0;
+    const auto result = make_numbered(
+        "surface", object,
+        [&](std::uint64_t &number) {
+            CUsurfObject made = 0;
+            const auto done = driver.cuSurfObjectCreate(&made, &*resource);
+            number = made;
+            return done;
+        },
+        [&](std::uint64_t number) { return driver.cuSurfObjectDestroy(number); });
     if (result != CUDA_SUCCESS)
         return result;
-    call.add(driver_api::kHandleSurface, request.fixed.surface, std::uint64_t{object});
+    call.add(driver_api::kHandleSurface, request.fixed.surface, object);
     reply.fixed.value = object;
     return result;
 }

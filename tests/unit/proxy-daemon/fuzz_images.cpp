@@ -393,7 +393,7 @@ void change(std::vector<Part> &parts, std::uint64_t seed, unsigned changes) {
 std::string reached_text() {
     const auto &known = reached();
     std::string missing;
-    constexpr auto kEnd = std::to_underlying(RecordType::end);
+    constexpr auto kEnd = std::to_underlying(RecordType::object_number);
     for (auto type = std::to_underlying(RecordType::stream); type <= kEnd; ++type)
         if (!known.records.contains(static_cast<RecordType>(type)))
             missing += fmt::format(" {}", record_name(static_cast<RecordType>(type)));

@@ -51,6 +51,24 @@ CUresult two_parameters(CUfunction, size_t index, size_t *offset, size_t *size) 
     return CUDA_SUCCESS;
 }
 
+// All arrays are of one kind, and those with levels have two of them.
+CUresult describe_array(CUDA_ARRAY3D_DESCRIPTOR *description, CUarray) {
+    *description = {8, 4, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+    return CUDA_SUCCESS;
+}
+CUresult give_level(CUarray *, CUmipmappedArray, unsigned level) {
+    return level < 2 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult give_texture(CUtexObject *object, const CUDA_RESOURCE_DESC *, const CUDA_TEXTURE_DESC *,
+                      const CUDA_RESOURCE_VIEW_DESC *) {
+    *object = 7;
+    return CUDA_SUCCESS;
+}
+CUresult give_surface(CUsurfObject *object, const CUDA_RESOURCE_DESC *) {
+    *object = 7;
+    return CUDA_SUCCESS;
+}
+
 // Every function succeeds and writes nothing. They are called with arguments that they do not take, which the
 // calling convention of x86-64 and aarch64 allows.
 driver_api::Backend make_driver() {
@@ -63,6 +81,10 @@ driver_api::Backend make_driver() {
     driver.cuMemHostAlloc = &give_page;
     driver.cuMemHostGetDevicePointer_v2 = &same_address;
     driver.cuFuncGetParamInfo = &two_parameters;
+    driver.cuArray3DGetDescriptor_v2 = &describe_array;
+    driver.cuMipmappedArrayGetLevel = &give_level;
+    driver.cuTexObjectCreate = &give_texture;
+    driver.cuSurfObjectCreate = &give_surface;
     // Its promise is a name.
     driver.cuGetErrorName = nullptr;
     return driver;

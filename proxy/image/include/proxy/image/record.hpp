@@ -9,6 +9,7 @@
 //         slab...                             device memory of the session
 //         place, content...                   what memory holds; pieces of zeros are left out
 //         access, event, blob, blob_data...   the rest of the objects' states
+//         object_number, call                 textures and surfaces, when there is what they are of
 //         communicator...                     that are joined again
 //       client_end                            with counts
 //     end                                     the last
@@ -47,6 +48,7 @@ enum class RecordType : std::uint32_t { // NOLINT(performance-enum-size): as in 
     communicator,
     client_end,
     end,
+    object_number,
 };
 [[nodiscard]] const char *record_name(RecordType type);
 
@@ -120,7 +122,9 @@ enum class PlaceKind : std::uint32_t { // NOLINT(performance-enum-size): as in t
     memory = 1,                        // [address, address + size) of slabs and mappings
     variable = 2,                      // of a module or library: owner, context and name say which
     allocation = 3,                    // physical memory that is not mapped as a whole: owner
-    end = 4,
+    array = 4,                         // CUDA array: owner; all of its content is there
+    mipmap_level = 5,                  // of a mipmapped array: owner, and the level as the address
+    end = 6,
 };
 
 inline constexpr std::uint32_t kAddressSeen = 1; // the program has asked for the variable's address
@@ -153,6 +157,12 @@ struct EventRecord { // then `later` floats: milliseconds from it to each of the
     std::uint64_t context = 0;
     double before = 0; // the save, in milliseconds
     std::uint64_t later = 0;
+};
+
+// A texture or surface object that the next call makes, and the number that the program has for it.
+struct ObjectNumberRecord {
+    std::uint64_t object = 0;
+    std::uint64_t number = 0;
 };
 
 struct BlobRecord { // blob_data records follow, `held` bytes in all
