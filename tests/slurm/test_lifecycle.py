@@ -226,12 +226,14 @@ def test_nothing_of_a_script_runs_behind_a_saved_step(cluster):
 
 
 def test_jobs_go_on_after_their_time_limit(cluster):
-    job = submit(cluster, count(1200), options=["-N1", "-n2", "--time=60"])
+    # That its time is over slurmctld sees within 30 s, and its limit is one minute then, also that of its next run.
+    numbers = 900
+    job = submit(cluster, count(numbers), options=["-N1", "-n2", "--time=60"])
     wait_counted(cluster, job, 20, 2)
     cluster.slurm("scontrol", "update", f"JobId={job}", "EndTime=now")
     wait_for(lambda: cluster.job(job)["Restarts"] == "1", PATIENCE, "the job to be requeued")
     cluster.wait_job(job, seconds=PATIENCE)
-    assert_whole(cluster, job, 1200, 2)
+    assert_whole(cluster, job, numbers, 2)
 
 
 def test_preempted_jobs_are_saved_in_their_grace_time(cluster):
