@@ -75,7 +75,7 @@ class RankHosts:
         """A job in the foreground: the process."""
         line = self.host(name).command([CTL, "run", "--hosts", hosts, *options, "--", *command], user)
         return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                start_new_session=True, preexec_fn=self.host(name).join_cgroups)
+                                start_new_session=True)
 
     def connect(self, name):
         """To the agent of a host, as root."""

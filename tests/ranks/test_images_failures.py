@@ -95,8 +95,7 @@ OPERATIONS = {"checkpoint": ["checkpoint"], "continue": ["checkpoint", "--contin
 
 def begun(hosts, *arguments, name="n1"):
     line = hosts.host(name).command([CTL, *arguments], "alice")
-    return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-                            preexec_fn=hosts.host(name).join_cgroups)
+    return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def settled(hosts, run):
@@ -242,7 +241,7 @@ def test_no_rank_goes_on_before_all_can(hosts):
     hosts.ctl("n1", "checkpoint", job)
     saved = counted()
     line = hosts.host("n2").command(["timeout", str(PATIENCE), "sh", "-c", STOP_WORKER])
-    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, preexec_fn=hosts.host("n2").join_cgroups) as stopper:
+    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as stopper:
         process = begun(hosts, "restore", "--hosts", "n1,n2", "--detach", job)
         pid = stopper.communicate(timeout=2 * PATIENCE)[0].strip()
     find = ["sh", "-c", "grep -l '^singularity-ini' /proc/[0-9]*/comm"]

@@ -36,7 +36,7 @@ def begin(cluster, *words, options=(), elastic=True):
     host = cluster.controller
     line = ["srun", *([ELASTIC] if elastic else []), *options, *words]
     return subprocess.Popen(host.command(line, "alice", "/shared"), stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=host.join_cgroups)
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def python(code):

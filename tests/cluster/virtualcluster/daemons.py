@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Starting the daemons of a host, each as its package's unit file would, and waiting until they serve."""
 
+import contextlib
 import os
 import re
 
@@ -51,8 +52,15 @@ def confinement(name):
 
 
 def start(host, name, env=None):
+    """Those of this project have written their pid file when this returns: whoever stops one at once finds it."""
     argv, log = DAEMONS[name]
+    pid_file = _seen_from_outside(host, PID_FILES[name]) if argv[0] == "sh" else None
+    if pid_file:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(pid_file)
     host.daemon([*confinement(name), *argv], log, env=env)
+    if pid_file:
+        wait_for(lambda: os.path.exists(pid_file) and os.path.getsize(pid_file) > 0, 20, f"{name} on {host.name} to begin")
 
 
 def start_agent(host, env=None):

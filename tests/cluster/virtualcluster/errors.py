@@ -16,7 +16,7 @@ def wait_for(condition, seconds, what, interval=0.05, progress=None):
 
     With progress, a function whose value rises to an end: after `seconds` in which it has not risen, however slow the machine is.
 
-    Looking takes a quarter of the time at most: who waits for Slurm runs half a dozen programs to look once, and others compute.
+    Looking takes a tenth of the time at most, or half a second goes by: who waits for Slurm runs programs to look once, and others compute.
     """
     deadline = time.monotonic() + seconds
     reached = progress() if progress else None
@@ -30,4 +30,4 @@ def wait_for(condition, seconds, what, interval=0.05, progress=None):
             deadline = time.monotonic() + seconds
         if time.monotonic() >= deadline:
             raise ClusterError(f"waited {seconds} s{', without any progress,' if progress else ''} for {what}")
-        time.sleep(max(interval, min(3 * (time.monotonic() - began), LONGEST_SLEEP)))
+        time.sleep(max(interval, min(9 * (time.monotonic() - began), LONGEST_SLEEP)))

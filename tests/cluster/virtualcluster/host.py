@@ -12,6 +12,11 @@ from .errors import ClusterError
 
 GPU_MAJOR = 240  # unused by any driver (devices.txt: local/experimental); opening such a node gives ENXIO, not EPERM
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/cuda/bin"
+# Run on the host by the shell that becomes a command: moves itself into the host's part of each hierarchy, and to its directory.
+ENTER = (
+    'for group in /sys/fs/cgroup/*/cgroup.procs; do echo 0 >"$group" || exit 125; done; '
+    'cd "$1" || exit 125; shift; unset PWD OLDPWD; exec "$@"'
+)
 DEVICES = (("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0))
 
 
@@ -147,33 +152,39 @@ class Host:
 
     # -- running things on it ---------------------------------------------------------------------------------
 
-    def command(self, argv, user="root", directory=None, env=None):
-        """The command line that runs argv on the host as user, with a login's environment plus env."""
-        pid = self.pid()
-        if pid is None:
-            raise ClusterError(f"host {self.name} of cluster {self.cluster_name} is not up: boot it first")
+    def _login(self, user, env):
         home = "/root" if user == "root" else f"/home/{user}"
         login = {"PATH": PATH, "HOME": home, "USER": user, "LOGNAME": user, "SHELL": "/bin/bash", "LANG": "C.UTF-8"}
         if "TERM" in os.environ:
             login["TERM"] = os.environ["TERM"]
-        login.update(env or {})
-        line = ["nsenter", f"--target={pid}", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--"]
+        return {**login, **(env or {})}
+
+    def _enter(self, argv, user, directory):
+        pid = self.pid()
+        if pid is None:
+            raise ClusterError(f"host {self.name} of cluster {self.cluster_name} is not up: boot it first")
+        line = ["nsenter", f"--target={pid}", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--",
+                "sh", "-c", ENTER, "sh", directory]
         if user != "root":
             line += ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--inh-caps=-all", "--"]
-        line += ["env", "-i", "-C", directory or home]
-        return line + [f"{key}={value}" for key, value in login.items()] + list(argv)
+        return line + list(argv)
 
-    def join_cgroups(self):
-        cgroups.join(self.cluster_name, self.name)
+    def command(self, argv, user="root", directory=None, env=None):
+        """The command line that runs argv on the host as user, in its cgroups, with a login's environment plus env."""
+        login = self._login(user, env)
+        return self._enter(["env", "-i", *(f"{key}={value}" for key, value in login.items()), *argv], user, directory or login["HOME"])
 
     def run(self, argv, user="root", check=True, timeout=60, stdin=None, directory=None, env=None):
         """Runs argv (a list, or a shell command line) to its end; CompletedProcess with text stdout and stderr."""
         if isinstance(argv, str):
             argv = ["bash", "-c", argv]
+        # Tens of thousands of times in a run of all tests: nothing is done between fork and exec here, so that Python takes vfork
+        # and its memory is not copied, and no env(1) is run where its variables cannot disturb those that are run before argv.
+        login = self._login(user, env)
+        line = self.command(argv, user, directory, env) if env else self._enter(argv, user, directory or login["HOME"])
         process = subprocess.Popen(
-            self.command(argv, user, directory, env), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
-            preexec_fn=self.join_cgroups,
+            line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+            start_new_session=True, env=None if env else login,
         )
         shown = f"'{shlex.join(argv)}' on {self.name} as {user}"
         try:
