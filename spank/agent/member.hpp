@@ -177,9 +177,9 @@ class Member : public std::enable_shared_from_this<Member> {
     std::shared_ptr<Step> step_;        // of Slurm's, if it is one
     std::shared_ptr<UniqueFd> meeting_; // where the job's device proxies meet, if it is here
     peers::wire::MemberRecord record_;
-    ProgramMemory memory_; // of its program
+    ProgramMemory memory_;         // of its program
     std::vector<Share> published_; // Budget::ports
-    Deadline heard_; // of the coordinator
+    Deadline heard_;               // of the coordinator
     std::map<std::uint32_t, Rank> ranks_;
     std::map<std::uint32_t, std::uint32_t> task_of_rank_; // Slurm's, if it is a step of that
     struct Coming {
