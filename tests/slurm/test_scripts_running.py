@@ -14,6 +14,8 @@ from test_scripts import COUNT, counted, counts, has, lines, node_of, shared, su
 from virtualcluster.errors import wait_for
 
 NUMBERS = 150
+# As often as a test needs that waits for two: most of its processor time is that of its checkpoints.
+SELDOM = "--singularity-checkpoint-every=0:05"
 
 
 # No worker looks whether the job could be saved: the next one that begins saves it.
@@ -22,7 +24,7 @@ CONF = "elastic:\n  checkpoint_every_least: 1s\n  check_after: 1h\n  look_every:
 
 @pytest.fixture
 def cluster(release):
-    with elastic_up(release, CONF, nodes=2, conf={"SlurmdTimeout": "20", **TIME_TO_SAVE}) as made:
+    with elastic_up(release, CONF, nodes=2, conf=TIME_TO_SAVE) as made:
         made.controller.run(["sh", "-c", "printf %s \"$1\" > /shared/count.py", "sh", COUNT])
         yield made
 
@@ -46,8 +48,11 @@ def checkpoint(cluster, job):
 
 
 def lose_node(cluster, job):
-    """Its power: what it has not made durable is lost."""
-    cluster.kill(node_of(cluster, job))
+    """Its power: what it has not made durable is lost. Slurm is told, as by whoever looks after the machines, and does what it does after
+    SlurmdTimeout: that it finds out by itself is for test_lifecycle.py and test_scripts.py to see."""
+    host = node_of(cluster, job)
+    cluster.kill(host)
+    cluster.slurm("scontrol", "update", f"NodeName={host}", "State=DOWN", "Reason=power")
     wait_for(lambda: cluster.job(job)["Restarts"] == "1" and cluster.job(job)["JobState"] == "RUNNING", PATIENCE, "the job to be run again")
 
 
@@ -89,7 +94,7 @@ def test_a_script_whose_node_dies_goes_on_with_its_steps(cluster):
     cluster.controller.run(["sh", "-c", "printf %s \"$1\" > /shared/files.py", "sh", FILES])
     job = submit(cluster, *LONG, f"({count('piped', '--exact --mem=100 -n1')} | tee tee >/dev/null) &", f"{count('filed', '--exact --mem=100 -n1')} > file &", f"srun --overlap --mem=100 -n2 python3 /shared/files.py {NUMBERS} &",
                  f"{count('shown', '--overlap --mem=100 -n1')} &", f"for number in $(seq 0 {NUMBERS - 1}); do echo own 0 $number; sleep 0.25; done &",
-                 "wait", "echo after >&7", count("last", "-n1", 5) + " > last", "echo over", options=("-N1", "-n2", EVERY))
+                 "wait", "echo after >&7", count("last", "-n1", 5) + " > last", "echo over", options=("-N1", "-n2", SELDOM))
     for name, text in (("tee", " 0 20\n"), ("file", " 0 20\n"), ("own-1", "20\n")):
         wait_for(lambda name=name, text=text: has(cluster, job, name, text), PATIENCE, f"{name}:\n{output(cluster, job)}")
     first = until_saved(cluster, job)
@@ -249,7 +254,7 @@ def test_input_comes_once_while_checkpoints_are_made(cluster):
     srun = "srun --overlap --mem=100"
     slow = shlex.quote("while read -r line; do echo $SLURM_PROCID got $line; sleep 0.2; done; echo $SLURM_PROCID over")
     job = submit(cluster, *LONG, "numbers=$(seq 0 149); echo \"$numbers\" > numbers", f"seq 0 149 | {srun} -n2 sh -c {slow} > pipe &",
-                 f"{srun} -n1 sh -c {slow} < numbers > file &", f"{srun} -n1 sh -c {slow} <<< \"$numbers\" > here &", "wait", "echo over", options=("-N1", "-n2", EVERY))
+                 f"{srun} -n1 sh -c {slow} < numbers > file &", f"{srun} -n1 sh -c {slow} <<< \"$numbers\" > here &", "wait", "echo over", options=("-N1", "-n2", SELDOM))
     for name in ("pipe", "file", "here"):
         wait_for(lambda name=name: has(cluster, job, name, "got 20\n"), PATIENCE, f"{name} to be read:\n{output(cluster, job)}")
     until_saved(cluster, job, until_saved(cluster, job))
