@@ -56,6 +56,12 @@ def lose_node(cluster, job):
     wait_for(lambda: cluster.job(job)["Restarts"] == "1" and cluster.job(job)["JobState"] == "RUNNING", PATIENCE, "the job to be run again")
 
 
+def wait_end(cluster, job):
+    """A test that fails after it shows what the job and its agents have said: output can be missing for many reasons."""
+    cluster.wait_job(job, seconds=3 * PATIENCE)
+    print(*(agent_log(cluster, one.name) for one in cluster.nodes), output(cluster, job), sep="\n")
+
+
 def wait_more(cluster, job):
     """Until the script has written more into the job's output file, which comes again if its node dies now."""
     before = output(cluster, job).count("\nown 0 ")
@@ -101,7 +107,7 @@ def test_a_script_whose_node_dies_goes_on_with_its_steps(cluster):
     until_saved(cluster, job, first)
     wait_more(cluster, job)
     lose_node(cluster, job)
-    cluster.wait_job(job, seconds=2 * PATIENCE)
+    wait_end(cluster, job)
     assert "begins anew" not in output(cluster, job), output(cluster, job)
     assert sorted(lines(cluster, job)) == sorted([*counted("shown", numbers=NUMBERS), *counted("own", numbers=NUMBERS), "over"]), output(cluster, job)
     once(shared(cluster, job, "tee"), "piped")
@@ -128,7 +134,7 @@ def test_a_step_on_other_hosts_is_saved_with_its_script(cluster):
     cluster.slurm("singularityctl", "checkpoint", str(job))
     wait_for(lambda: len(stored(cluster, job)) == 2 and not set(stored(cluster, job)) & set(steps), PATIENCE, f"the old ones of {steps} to go")
     requeue(cluster, job)
-    cluster.wait_job(job, seconds=2 * PATIENCE)
+    wait_end(cluster, job)
     assert lines(cluster, job) == ["over"], output(cluster, job)
     once(shared(cluster, job, "there"), "there")
     once(shared(cluster, job, "both"), "both", ranks=2)
@@ -140,7 +146,7 @@ def test_steps_that_end_and_begin_while_they_are_saved(cluster):
     job = submit(cluster, *LONG, f"{count('long', '--exact --mem=100 -n1')} > long &",
                  "for n in $(seq 60); do srun --exact --mem=100 -n1 sh -c \"echo short $n; exit $((n % 3))\" || echo failed $n; done > short", "wait", "echo over",
                  options=("-N1", "-n2", EVERY))
-    cluster.wait_job(job, seconds=3 * PATIENCE)
+    wait_end(cluster, job)
     assert lines(cluster, job) == ["over"], output(cluster, job)
     expected = [line for n in range(1, 61) for line in [f"short {n}"] + [f"failed {n}"] * (n % 3 != 0)]
     assert shared(cluster, job, "short").splitlines() == expected
@@ -158,7 +164,7 @@ def test_a_step_that_cannot_be_saved_keeps_all_running(cluster):
     wait_for(lambda: has(cluster, job, "other", " 0 40\n"), PATIENCE, output(cluster, job))
     assert not stored(cluster, job, "batch")
     cluster.controller.run("touch /shared/ends")
-    cluster.wait_job(job, seconds=2 * PATIENCE)
+    wait_end(cluster, job)
     assert output(cluster, job).count(said) == 1
     assert lines(cluster, job) == ["step", "over"], output(cluster, job)
     once(shared(cluster, job, "other"), "other")
@@ -177,7 +183,7 @@ def test_a_step_that_cannot_be_saved_leaves_no_images_of_the_others(cluster):
     assert saved >= 2, "the good one is saved before the other fails"
     wait_for(lambda: not stored(cluster, job), PATIENCE, f"the images of job {job} to go")
     cluster.controller.run("touch /shared/bad-ends")
-    cluster.wait_job(job, seconds=2 * PATIENCE)
+    wait_end(cluster, job)
     assert [line for line in lines(cluster, job) if not line.startswith("singularity-task:")] == ["over"], output(cluster, job)
     once(shared(cluster, job, "good"), "good")
 
@@ -195,7 +201,7 @@ def test_a_stopped_srun_does_not_hold_up_a_checkpoint_for_ever(cluster):
     wait_for(lambda: has(cluster, job, "held", " 0 30\n"), PATIENCE, output(cluster, job))
     saved = checkpoint(cluster, job)
     assert saved.returncode == 0, saved.stderr
-    cluster.wait_job(job, seconds=2 * PATIENCE)
+    wait_end(cluster, job)
     assert lines(cluster, job)[-1:] == ["over"], output(cluster, job)
     once(shared(cluster, job, "held"), "held")
 
@@ -216,7 +222,7 @@ def test_a_requeue_while_steps_are_saved_saves_them_once_more(cluster):
         wait_for(lambda: all(re.search(told, agent_log(cluster, host.name)) for host in cluster.nodes), PATIENCE, "both steps to hear of it")
         go_on()
         asked.result()
-    cluster.wait_job(job, seconds=2 * PATIENCE)
+    wait_end(cluster, job)
     assert cluster.job(job)["Restarts"] == "1"
     assert [line for line in lines(cluster, job) if not line.startswith("singularity-task:")] == ["over"], output(cluster, job)
     assert "is lost" not in output(cluster, job) and "anew" not in output(cluster, job), output(cluster, job)
@@ -241,8 +247,7 @@ def test_a_death_while_they_are_saved_leaves_one_set(cluster, who):
             cluster.host(host).run("kill -CONT $(grep -l '^singularity-wor' /proc/[0-9]*/comm | cut -d/ -f3)", check=False)
             cluster.start_agents(host)
     lose_node(cluster, job)
-    cluster.wait_job(job, seconds=3 * PATIENCE)
-    print(*(agent_log(cluster, one.name) for one in cluster.nodes), output(cluster, job), sep="\n")
+    wait_end(cluster, job)
     assert "does not run here" not in output(cluster, job)
     assert [line for line in lines(cluster, job) if not line.startswith("singularity-task:")][-1:] == ["over"], output(cluster, job)
     once(shared(cluster, job, "tee"), "piped")
@@ -259,7 +264,7 @@ def test_input_comes_once_while_checkpoints_are_made(cluster):
         wait_for(lambda name=name: has(cluster, job, name, "got 20\n"), PATIENCE, f"{name} to be read:\n{output(cluster, job)}")
     until_saved(cluster, job, until_saved(cluster, job))
     lose_node(cluster, job)
-    cluster.wait_job(job, seconds=3 * PATIENCE)
+    wait_end(cluster, job)
     assert lines(cluster, job) == ["over"], output(cluster, job)
     expected = [f"0 got {n}" for n in range(NUMBERS)] + ["0 over"]
     for name in ("file", "here"):
