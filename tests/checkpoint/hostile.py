@@ -16,7 +16,8 @@ PROGRAM = ["--devices", "1", "--backend", "software", "--", built("proxy", "sing
 EDITOR = nodes.program("store-editor")
 
 # proxy/image/include/proxy/image/record.hpp
-(STREAM, CLIENT, CODE, CODE_DATA, CALL, SLAB, PLACE, CONTENT, ACCESS, EVENT, BLOB, BLOB_DATA, COMMUNICATOR, CLIENT_END, END) = range(1, 16)
+(STREAM, CLIENT, CODE, CODE_DATA, CALL, SLAB, PLACE, CONTENT, ACCESS, EVENT, BLOB, BLOB_DATA, COMMUNICATOR, CLIENT_END, END,
+ OBJECT_NUMBER) = range(1, 17)
 HUGE = 1 << 63
 
 Record = collections.namedtuple("Record", "type payload")

@@ -10,8 +10,8 @@ import subprocess
 
 import nodes
 import pytest
-from hostile import (ACCESS, BLOB, CALL, CLIENT, CLIENT_END, CODE, CODE_DATA, COMMUNICATOR, CONTENT, EVENT, HUGE, PLACE, SLAB, STREAM, Record,
-                     changed, first, put)
+from hostile import (ACCESS, BLOB, CALL, CLIENT, CLIENT_END, CODE, CODE_DATA, COMMUNICATOR, CONTENT, EVENT, HUGE, OBJECT_NUMBER, PLACE, SLAB, STREAM,
+                     Record, changed, first, put)
 
 
 # --- Device images
@@ -113,7 +113,8 @@ STREAMS = {
     "content without a place": (without(PLACE), "(content)", "outside of the last place"),
     # the rest
     "access to no mapping": (before_end(Record(ACCESS, struct.pack("=QQQ", 0, HUGE, 3))), "(access)", "no mapping"),
-    "an event of nobody": (before_end(Record(EVENT, struct.pack("=QQ", 0x7777, 0))), "(event)", "is no event"),
+    "an event of nobody": (before_end(Record(EVENT, struct.pack("=QQdQ", 0x7777, 0, 0.0, 0))), "(event)", "is no event"),
+    "a number of an object that has none": (before_end(Record(OBJECT_NUMBER, struct.pack("=QQ", 0x7777, 1))), "is no texture and no surface"),
     "a blob of 2^63 bytes": (before_end(Record(BLOB, struct.pack("=QQQ", 1, HUGE, 0))), "(blob)", "is not possible"),
     "a blob that holds more than it has": (before_end(Record(BLOB, struct.pack("=QQQ", 1, 8, 16))), "(blob)", "is not possible"),
     "a communicator without a rank": (before_end(Record(COMMUNICATOR, struct.pack("=QQQQIIQ", 1, 0, 1, 1, 2, 2, 0))), "(communicator)"),
