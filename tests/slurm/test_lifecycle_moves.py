@@ -177,8 +177,10 @@ def test_a_run_that_slurmctld_has_forgotten_is_no_loss(cluster):
     cluster.wait_controller()
     assert cluster.job(job)["JobState"] == "PENDING"
     cluster.wait_nodes()
-    before = max(one[-1] for one in counted(cluster, job).values())
     cluster.slurm("scontrol", "release", str(job))
+    # The ranks of the forgotten run count on until their nodes have heard of it.
+    wait_for(lambda: output(cluster, job).count("begun") == 2, PATIENCE, "the second first run")
+    before = max(one[-1] for one in counted(cluster, job).values())
     wait_counted(cluster, job, before + 10, RANKS)
     assert (cluster.job(job)["Restarts"], output(cluster, job).count("begun")) == ("0", 2), output(cluster, job)
     cluster.controller.run(["touch", f"/shared/end-{job}"])
