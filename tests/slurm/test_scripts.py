@@ -368,7 +368,7 @@ def test_a_command_that_runs_on_keeps_a_step_from_being_saved_and_is_named(clust
 
     def status():
         return cluster.slurm("singularityctl", "status", str(job))
-    assert "\nunsavable: " in status()
+    wait_for(lambda: "\nunsavable: " in status(), PATIENCE, "status to say that it cannot be saved")
     refused = cluster.controller.run(["singularityctl", "checkpoint", str(job)], check=False)
     assert refused.returncode != 0 and "the job's output says why" in refused.stderr, refused
     cluster.controller.run("touch /shared/nested-ends")
