@@ -74,11 +74,14 @@ Expected<std::string> lines_to_keep(int fd, std::uint64_t from) {
     const auto read_at = [&](std::uint64_t at, std::size_t most) {
         return pread(file->get(), block.data(), most, static_cast<off_t>(at));
     };
-    if (from != 0 && (read_at(from - 1, 1) != 1 || block.front() != '\n'))
+    if (from != 0 && read_at(from - 1, 1) != 1)
+        return std::unexpected(errno_error("read", "the output file"));
+    if (from != 0 && block.front() != '\n')
         return std::string();
     std::string out;
     std::string line;
-    for (ssize_t got = 0; (got = read_at(from, block.size())) > 0; from += static_cast<std::uint64_t>(got))
+    ssize_t got = 0;
+    for (; (got = read_at(from, block.size())) > 0; from += static_cast<std::uint64_t>(got))
         for (const char one : std::string_view(block.data(), static_cast<std::size_t>(got))) {
             if (line.size() < kLongestLine)
                 line += one;
@@ -90,6 +93,8 @@ Expected<std::string> lines_to_keep(int fd, std::uint64_t from) {
                 out += line;
             line.clear();
         }
+    if (got < 0) // nothing is cut off that was not looked at
+        return std::unexpected(errno_error("read", "the output file"));
     return out;
 }
 
