@@ -29,10 +29,12 @@ void Standstill::tell(const std::string &step, const StandsStill &what, std::fun
 void Standstill::look() {
     if (!until_ || (!until_->expired() && !left_()))
         return;
-    kLog.warning("{}", timeout_error(*until_, fmt::format("the wrapper of {} to see how much of its output "
-                                                          "there is in a checkpoint",
-                                                          step_))
-                           .message());
+    const auto what =
+        fmt::format("the wrapper of {} to see how much of its output there is in a checkpoint", step_);
+    if (until_->expired())
+        kLog.warning("{}", timeout_error(*until_, what).message());
+    else
+        kLog.warning("cannot wait for {}: it has left", what);
     settle();
 }
 
