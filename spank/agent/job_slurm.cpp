@@ -242,9 +242,7 @@ void Job::note(std::vector<std::string> words) const {
     const auto job = slurm_job();
     if (!job || !record_.of_script())
         return;
-    auto all = job->command("note");
-    std::ranges::move(words, std::back_inserter(all));
-    setting_->tell_slurm(record_.user().uid(), std::move(all));
+    setting_->tell_slurm(*job, "note", std::move(words));
 }
 
 // Also of a job without a script, which has no other words.
@@ -261,18 +259,14 @@ void Job::note_places(bool are_there) const {
                                   .node = node.hostname().empty() ? node.name() : node.hostname(),
                                   .host = node.host(),
                                   .at = one.at()});
-    auto all = job->command("note");
-    all.push_back(are_there ? word_of_places(places) : word_without_places(places));
-    setting_->tell_slurm(record_.user().uid(), std::move(all));
+    setting_->tell_slurm(*job, "note", {are_there ? word_of_places(places) : word_without_places(places)});
 }
 
 void Job::answer_comment(std::string_view words) {
     const auto job = slurm_job();
     if (!std::exchange(comment_asks_, false) || !job)
         return;
-    auto all = job->command("answer");
-    all.emplace_back(words);
-    setting_->tell_slurm(record_.user().uid(), std::move(all));
+    setting_->tell_slurm(*job, kAnswerComment, {std::string(words)});
 }
 
 // A batch script that is run again does not run twice what has ended; so its end is in the store before the

@@ -29,8 +29,10 @@ Expected<void> Server::open_jobs() {
          .agents = options_.agents,
          .network = options_.network,
          .check_after = options_.elastic.check_after,
-         .tell_slurm = [this](uid_t uid,
-                              std::vector<std::string> words) { slurm_watch_.tell(uid, std::move(words)); }},
+         .tell_slurm =
+             [this](const OwnedJob &job, std::string command, std::vector<std::string> words) {
+                 slurm_watch_.tell(job, std::move(command), std::move(words));
+             }},
         *this);
     if (!opened)
         return propagate(opened);

@@ -39,6 +39,8 @@ struct SlurmJob {
 // Whether its steps are to go on later, where it is run again.
 [[nodiscard]] bool goes_on_later(const SlurmJob &job);
 
+inline constexpr const char *kAnswerComment = "answer"; // of singularity-slurm's commands
+
 // A job of Slurm's, and whose it must be: of another's, slurmctld is told nothing, and nothing is heard.
 struct OwnedJob {
     std::uint32_t id = 0;
@@ -76,8 +78,10 @@ class SlurmErrand {
     Share share_;
 };
 
-// singularity-slurm is run with these words some time, after all before them about jobs of this user.
-using TellSlurm = std::function<void(uid_t uid, std::vector<std::string> words)>;
+// singularity-slurm is run with this command and these words some time, after all that was told before about
+// jobs of this user.
+using TellSlurm =
+    std::function<void(const OwnedJob &job, std::string command, std::vector<std::string> words)>;
 
 // 4711 of "4711.0"; an error: it is none.
 [[nodiscard]] Expected<std::uint32_t> job_of_step(std::string_view step);

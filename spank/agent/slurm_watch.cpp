@@ -3,7 +3,9 @@
 
 #include "log.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <sstream>
 #include <utility>
 
@@ -35,11 +37,23 @@ Expected<SlurmView> parse_slurm_view(std::string_view text, const std::set<std::
     return out;
 }
 
-void SlurmWatch::tell(uid_t uid, std::vector<std::string> words) {
-    if (auto why = no_room_for(Budget::notes, uid))
-        kLog.error("slurmctld is not told '{}': {}", fmt::join(words, " "), *why);
+void SlurmWatch::tell(const OwnedJob &job, std::string command, std::vector<std::string> words) {
+    if (auto why = no_room_for(Budget::notes, job.uid))
+        kLog.error("slurmctld is not told '{}' of job {}: {}: {}", command, job.id, fmt::join(words, " "),
+                   *why);
     else
-        waiting_[uid].push_back({.words = std::move(words), .share = Share(Budget::notes, uid)});
+        waiting_[job.uid].push_back({.job = job,
+                                     .command = std::move(command),
+                                     .words = std::move(words),
+                                     .share = Share(Budget::notes, job.uid)});
+}
+
+bool SlurmWatch::is_answered(std::uint32_t job) const {
+    for (const auto &[uid, notes] : waiting_)
+        for (const auto &note : notes)
+            if (note.job.id == job && note.command == kAnswerComment)
+                return true;
+    return false;
 }
 
 std::vector<std::string> SlurmWatch::next_note() {
@@ -47,7 +61,9 @@ std::vector<std::string> SlurmWatch::next_note() {
     if (next == waiting_.end())
         next = waiting_.begin();
     last_ = next->first;
-    auto words = std::move(next->second.front().words);
+    auto &note = next->second.front();
+    auto words = note.job.command(std::move(note.command));
+    std::ranges::move(note.words, std::back_inserter(words));
     next->second.pop_front();
     if (next->second.empty())
         waiting_.erase(next);
@@ -124,7 +140,7 @@ void SlurmWatch::take(const std::function<void(std::uint32_t)> &save) {
             if (moved.insert(job).second)
                 move(*asked, job, fmt::format("{} is drained ({})", asked->node, view->leave));
     for (const auto job : view->save)
-        if (!moved.contains(job))
+        if (!moved.contains(job) && !is_answered(job))
             save(job);
 }
 
@@ -136,7 +152,7 @@ void SlurmWatch::move(const Here &of, std::uint32_t job, std::string_view why) {
         return;
     }
     kLog.info("job {} is requeued, to go on elsewhere: {}", job, why);
-    tell(owner->second, OwnedJob{.id = job, .uid = owner->second}.command("requeue"));
+    tell({.id = job, .uid = owner->second}, "requeue", {});
 }
 
 } // namespace singularity::agent

@@ -47,9 +47,9 @@ class SlurmWatch {
     SlurmWatch(const Libraries &libraries, std::chrono::milliseconds every)
         : libraries_(&libraries), every_(every) {}
 
-    // To singularity-slurm, after all that was told before about jobs of this user. What fails is logged, and
-    // what is above per_user.notes is lost.
-    void tell(uid_t uid, std::vector<std::string> words);
+    // To singularity-slurm: one of its commands for this job, and what that takes, after all that was told
+    // before about jobs of this user. What fails is logged, and what is above per_user.notes is lost.
+    void tell(const OwnedJob &job, std::string command, std::vector<std::string> words);
 
     void watch(std::vector<pollfd> &fds) const;
     [[nodiscard]] std::optional<Deadline> next_deadline() const;
@@ -59,6 +59,8 @@ class SlurmWatch {
   private:
     void take(const std::function<void(std::uint32_t)> &save);
     void move(const Here &of, std::uint32_t job, std::string_view why);
+    // Since the question was asked that has just been answered: what it says of the job's comment is old.
+    [[nodiscard]] bool is_answered(std::uint32_t job) const;
 
     const Libraries *libraries_;
     std::chrono::milliseconds every_;
@@ -66,11 +68,14 @@ class SlurmWatch {
     std::optional<Here> asked_; // what `errand_` is about; nothing: it tells
     std::optional<SlurmErrand> errand_;
     struct Note {
+        OwnedJob job;
+        std::string command;
         std::vector<std::string> words;
         Share share;
     };
     [[nodiscard]] std::vector<std::string> next_note();
-    // slurmctld may be away for a while. Users take turns.
+    // slurmctld may be away for a while. Users take turns. Nothing is asked before all of them have been
+    // told.
     std::map<uid_t, std::deque<Note>> waiting_;
     uid_t last_ = 0;      // whose turn it was
     bool failed_ = false; // the last question: it is logged once

@@ -6,6 +6,7 @@
 #include "cmocka.hpp"
 #include "common/deadline.hpp"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -130,7 +131,7 @@ void a_process_counts_until_it_has_ended(void ** /*state*/) {
     assert_int_equal(Share::of(Budget::workers, kAlice), 0);
 }
 
-// A singularity-slurm that writes down what it is told.
+// A singularity-slurm that writes down what it is told. Whoever asks it is answered when slurmctld may speak.
 class Slurm {
   public:
     Slurm() {
@@ -138,7 +139,9 @@ class Slurm {
         assert_non_null(mkdtemp(name.data()));
         place_ = name;
         const auto program = place_ / "singularity-slurm";
-        std::ofstream(program) << "#!/bin/sh\necho \"$*\" >> " << told_file().native() << "\n";
+        std::ofstream(program) << "#!/bin/sh\necho \"$*\" >> " << told_file().native()
+                               << "\n[ $1 = look ] || exit 0\nuntil [ -e " << speaks_file().native()
+                               << " ]; do sleep 0.01; done\necho save=7\n";
         assert_int_equal(chmod(program.c_str(), 0755), 0);
     }
     ~Slurm() { std::filesystem::remove_all(place_); }
@@ -147,6 +150,7 @@ class Slurm {
     Slurm(Slurm &&) = delete;
     Slurm &operator=(Slurm &&) = delete;
     [[nodiscard]] Libraries libraries() const { return {.directory = place_, .nccl = {}}; }
+    void speak() const { std::ofstream{speaks_file()}; }
     [[nodiscard]] std::vector<std::string> told() const {
         std::vector<std::string> out;
         std::ifstream file(told_file());
@@ -157,6 +161,7 @@ class Slurm {
 
   private:
     [[nodiscard]] std::filesystem::path told_file() const { return place_ / "told"; }
+    [[nodiscard]] std::filesystem::path speaks_file() const { return place_ / "speaks"; }
     std::filesystem::path place_;
 };
 
@@ -164,13 +169,15 @@ void users_take_turns_in_telling_slurmctld(void ** /*state*/) {
     const Slurm slurm;
     const auto libraries = slurm.libraries();
     SlurmWatch watch(libraries, 0ms);
+    const OwnedJob alices{.id = 7, .uid = kAlice};
+    const OwnedJob bobs{.id = 8, .uid = kBob};
     const auto before = refusals(Budget::notes);
     for (int number = 0; number < 40; ++number)
-        watch.tell(kAlice, {"note", fmt::format("alice-{}", number)});
+        watch.tell(alices, "note", {fmt::format("alice-{}", number)});
     assert_int_equal(refusals(Budget::notes), before + 24);
     assert_int_equal(Share::of(Budget::notes, kAlice), 16);
-    watch.tell(kBob, {"note", "bob-0"});
-    watch.tell(kBob, {"note", "bob-1"});
+    watch.tell(bobs, "note", {"bob-0"});
+    watch.tell(bobs, "note", {"bob-1"});
     const auto handled = [&] {
         watch.handle([] { return SlurmWatch::Here(); }, [](std::uint32_t /*job*/) {});
         std::vector<pollfd> fds;
@@ -179,12 +186,56 @@ void users_take_turns_in_telling_slurmctld(void ** /*state*/) {
         return fds.empty();
     };
     assert_true(wait_until(handled, Deadline::after(60s), "all to be told").has_value());
-    std::vector<std::string> expected{"note alice-0", "note bob-0", "note alice-1", "note bob-1"};
+    const auto note_of = [](uid_t uid, std::uint32_t job, std::string_view word) {
+        return fmt::format("note --owner {} {} {}", uid, job, word);
+    };
+    std::vector<std::string> expected{note_of(kAlice, 7, "alice-0"), note_of(kBob, 8, "bob-0"),
+                                      note_of(kAlice, 7, "alice-1"), note_of(kBob, 8, "bob-1")};
     for (int number = 2; number < 16; ++number)
-        expected.push_back(fmt::format("note alice-{}", number));
+        expected.push_back(note_of(kAlice, 7, fmt::format("alice-{}", number)));
     const auto told = slurm.told();
     assert_true(told == expected);
     assert_int_equal(held(Budget::notes).by_all, 0);
+}
+
+// What it said before the answer reached it is old.
+void a_comment_that_has_been_answered_asks_for_nothing(void ** /*state*/) {
+    const Slurm slurm;
+    const auto libraries = slurm.libraries();
+    SlurmWatch watch(libraries, 1ms);
+    const OwnedJob job{.id = 7, .uid = kAlice};
+    int saved = 0;
+    const auto turn = [&] {
+        watch.handle(
+            [&] {
+                return SlurmWatch::Here{
+                    .node = "n1", .jobs = {job.id}, .coordinated = {job.id}, .owners = {{job.id, job.uid}}};
+            },
+            [&](std::uint32_t asked) {
+                assert_int_equal(asked, job.id);
+                ++saved;
+            });
+        std::vector<pollfd> fds;
+        watch.watch(fds);
+        poll(fds.data(), fds.size(), 20);
+        return slurm.told();
+    };
+    const auto until_told = [&](std::string_view what) {
+        const auto is_told = [&] {
+            return std::ranges::any_of(turn(), [&](const auto &line) { return line.starts_with(what); });
+        };
+        assert_true(wait_until(is_told, Deadline::after(60s), "the next to be told").has_value());
+    };
+    until_told("look");
+    watch.tell(job, kAnswerComment, {"saved as something"});
+    slurm.speak();
+    until_told("answer");
+    assert_int_equal(saved, 0);
+    const auto is_saved = [&] {
+        turn();
+        return saved != 0;
+    };
+    assert_true(wait_until(is_saved, Deadline::after(60s), "a comment that asks once more").has_value());
 }
 
 } // namespace
@@ -195,6 +246,7 @@ int main() {
         cmocka_unit_test(who_wants_too_much_reads_the_word),
         cmocka_unit_test(a_process_counts_until_it_has_ended),
         cmocka_unit_test(users_take_turns_in_telling_slurmctld),
+        cmocka_unit_test(a_comment_that_has_been_answered_asks_for_nothing),
     };
     return cmocka_run_group_tests_name("spank_shares", tests, set_small_limits, nullptr);
 }
