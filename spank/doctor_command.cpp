@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "doctor_command.hpp"
 
-#include "agent/agent_messages.hpp"
+#include "agent/protocol/agent_messages.hpp"
 #include "doctor/gather.hpp"
 #include "doctor/report.hpp"
 

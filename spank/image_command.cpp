@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "image_command.hpp"
 
-#include "agent/client.hpp"
+#include "agent/protocol/client.hpp"
 #include "agent_command.hpp"
 #include "common/text.hpp"
 #include "run_command.hpp"

@@ -2,8 +2,8 @@
 // singularityctl run --hosts: a program on several hosts, once for each rank.
 #pragma once
 
-#include "agent/agent_messages.hpp"
-#include "agent/client.hpp"
+#include "agent/protocol/agent_messages.hpp"
+#include "agent/protocol/client.hpp"
 #include "common/error.hpp"
 
 #include <cstdint>

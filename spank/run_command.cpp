@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "run_command.hpp"
 
-#include "agent/client.hpp"
+#include "agent/protocol/client.hpp"
 #include "job_command.hpp"
 #include "node/account.hpp"
 #include "streams/program.hpp"

@@ -2,7 +2,7 @@
 // singularityctl run: a program in a virtual node of its own.
 #pragma once
 
-#include "agent/agent_messages.hpp"
+#include "agent/protocol/agent_messages.hpp"
 #include "common/error.hpp"
 #include "node/record.hpp"
 

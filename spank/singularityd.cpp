@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The node agent, one per node, as root: makes the virtual nodes of jobs, and watches over what elastic jobs
 // need.
-#include "agent/agent_messages.hpp"
-#include "agent/budget.hpp"
-#include "agent/health.hpp"
-#include "agent/server.hpp"
+#include "agent/limits/budget.hpp"
+#include "agent/protocol/agent_messages.hpp"
+#include "agent/server/health.hpp"
+#include "agent/server/server.hpp"
 #include "common/config.hpp"
 #include "common/guarded_main.hpp"
 #include "common/installation.hpp"

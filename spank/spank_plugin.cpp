@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "spank_plugin.hpp"
 
-#include "agent/agent_messages.hpp"
+#include "agent/protocol/agent_messages.hpp"
 #include "commands/notice.hpp"
 #include "common/config.hpp"
 #include "common/text.hpp"

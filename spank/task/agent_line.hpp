@@ -2,7 +2,7 @@
 // The rank's connection to the agent, as its companions use it: its owner sees to its end.
 #pragma once
 
-#include "agent/client.hpp"
+#include "agent/protocol/client.hpp"
 #include "common/error.hpp"
 
 #include <cerrno>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "command_environment.hpp"
 
-#include "agent/device_variables.hpp"
+#include "agent/protocol/device_variables.hpp"
 #include "allocation.hpp"
 #include "environment.hpp"
 

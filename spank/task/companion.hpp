@@ -2,7 +2,7 @@
 // What a wrapper does beside looking after its rank, in the same poll loop.
 #pragma once
 
-#include "agent/client.hpp"
+#include "agent/protocol/client.hpp"
 #include "common/deadline.hpp"
 
 #include <memory>

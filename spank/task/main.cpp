@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // singularity-task PROGRAM [ARGUMENT...]: Slurm starts it in place of each task of an elastic step, and of
 // the batch script, as the SPANK plugin has told it to.
-#include "agent/agent_messages.hpp"
+#include "agent/protocol/agent_messages.hpp"
 #include "command_environment.hpp"
 #include "command_side.hpp"
 #include "common/guarded_main.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "saved_script.hpp"
 
-#include "agent/agent_messages.hpp"
+#include "agent/protocol/agent_messages.hpp"
 #include "agent_line.hpp"
 #include "command_environment.hpp"
 #include "command_side.hpp"

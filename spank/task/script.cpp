@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "script.hpp"
 
-#include "agent/client.hpp"
+#include "agent/protocol/client.hpp"
 #include "common/deadline.hpp"
 #include "common/exec.hpp"
 #include "common/identity.hpp"

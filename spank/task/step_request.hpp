@@ -2,7 +2,7 @@
 // What Slurm has told a task of its step, as the agent wants to hear it.
 #pragma once
 
-#include "agent/agent_messages.hpp"
+#include "agent/protocol/agent_messages.hpp"
 #include "common/error.hpp"
 #include "variables.hpp"
 

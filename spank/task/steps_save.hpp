@@ -4,7 +4,7 @@
 // sruns are begun again. What cannot be saved keeps all of them running.
 #pragma once
 
-#include "agent/agent_messages.hpp"
+#include "agent/protocol/agent_messages.hpp"
 #include "agent_line.hpp"
 #include "commands/runner.hpp"
 #include "common/deadline.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "wrapper.hpp"
 
-#include "agent/client.hpp"
+#include "agent/protocol/client.hpp"
 #include "commands/command_messages.hpp"
 #include "common/deadline.hpp"
 #include "program_path.hpp"

@@ -3,7 +3,7 @@
 // is the process that Slurm knows. Streams, signals and the exit status go through it.
 #pragma once
 
-#include "agent/agent_messages.hpp"
+#include "agent/protocol/agent_messages.hpp"
 #include "common/error.hpp"
 #include "companion.hpp"
 

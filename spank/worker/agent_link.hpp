@@ -2,7 +2,7 @@
 // The worker's side of its socket to the agent. Safe to use from several threads.
 #pragma once
 
-#include "agent/worker_messages.hpp"
+#include "agent/worker/worker_messages.hpp"
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "node/seqpacket.hpp"

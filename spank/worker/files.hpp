@@ -2,7 +2,7 @@
 // Files that a node has open for writing: what the administrator wants, and what its user is told.
 #pragma once
 
-#include "agent/agent_messages.hpp"
+#include "agent/protocol/agent_messages.hpp"
 #include "common/config.hpp"
 #include "common/error.hpp"
 #include "node/record.hpp"

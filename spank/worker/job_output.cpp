@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "job_output.hpp"
 
-#include "agent/spool.hpp"
+#include "agent/output/spool.hpp"
 #include "common/unique_fd.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace singularity::worker {
 
 namespace {
 
-constexpr std::size_t kBlock = 65536; // as agent/spool.cpp has it
+constexpr std::size_t kBlock = 65536; // as agent/output/spool.cpp has it
 
 std::string image_name(std::size_t rank) { return fmt::format("output.{}", rank); }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What the coordinator of a job has written down of its ranks' output: files with holes at the beginning,
-// where it has been given back (agent/spool.hpp). They are a part of the job's checkpoints.
+// where it has been given back (agent/output/spool.hpp). They are a part of the job's checkpoints.
 #pragma once
 
 #include "common/error.hpp"

@@ -2,7 +2,7 @@
 // What a worker can be asked for. Each returns what the agent is told at the end.
 #pragma once
 
-#include "agent/worker_messages.hpp"
+#include "agent/worker/worker_messages.hpp"
 #include "agent_link.hpp"
 #include "common/deadline.hpp"
 #include "common/error.hpp"

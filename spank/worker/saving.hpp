@@ -4,7 +4,7 @@
 // of one moment, whatever the rest of the program does in between.
 #pragma once
 
-#include "agent/worker_messages.hpp"
+#include "agent/worker/worker_messages.hpp"
 #include "agent_link.hpp"
 #include "common/config.hpp"
 #include "common/error.hpp"

@@ -4,7 +4,7 @@
 // the tasks have other cgroups, and each process begins in that of its own.
 #pragma once
 
-#include "agent/worker_messages.hpp"
+#include "agent/worker/worker_messages.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 #include "criu-hooks/host/node.hpp"

@@ -18,7 +18,7 @@ from hostile import put
 from saved_nodes import PATIENCE, USER
 from virtualnode import ALICE, BOB, text
 
-CHECKPOINT, RESTORE = 80, 81  # spank/agent/agent_messages.hpp
+CHECKPOINT, RESTORE = 80, 81  # spank/agent/protocol/agent_messages.hpp
 RESTORED = struct.pack("=II?", 0, 0, False)  # on how many proxies, where, detached
 
 
@@ -328,7 +328,7 @@ def test_the_owner_of_a_node(scene):
     forget_others(scene)
 
 
-KEPT = 128 << 10  # spank/agent/task_log.hpp: two files
+KEPT = 128 << 10  # spank/agent/output/task_log.hpp: two files
 PIPE = 64 << 10  # pipe(7)
 
 

@@ -13,7 +13,7 @@ import pytest
 import virtualnode
 from virtualnode import ALICE, BOB, BUILD, KEPT, Refused, text, wait_for
 
-PROGRESS, CHECKPOINT, RESTORE = 82, 80, 81  # spank/agent/agent_messages.hpp
+PROGRESS, CHECKPOINT, RESTORE = 82, 80, 81  # spank/agent/protocol/agent_messages.hpp
 NOTHING = text("nothing") + b"\0" * 9  # to be restored: on how many proxies, where, detached
 SETTINGS = """agents:
   run_without_slurm: true

@@ -204,7 +204,7 @@ class Connection:
         return fields.take("i?")
 
     def nodes(self):
-        """name -> (state, {task: whether it runs}), as spank/agent/agent_messages.hpp has them."""
+        """name -> (state, {task: whether it runs}), as spank/agent/protocol/agent_messages.hpp has them."""
         _, fields, _ = self.ask(LIST)
         found = {}
         for _ in range(fields.take("I")):

@@ -13,7 +13,7 @@ from virtualcluster.errors import wait_for
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "node"))
 from virtualnode import Connection  # noqa: E402
 
-CUT_JOB = 90  # spank/agent/agent_messages.hpp
+CUT_JOB = 90  # spank/agent/protocol/agent_messages.hpp
 TOP = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 BUILD = os.path.abspath(os.environ.get("CTEST_BINARY_DIR", os.path.join(TOP, "build", "release")))
 PATIENCE_OF_AGENTS = 6  # seconds

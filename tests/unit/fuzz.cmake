@@ -45,12 +45,13 @@ endfunction()
 set(any ${fuzz}/parts.cpp ${fuzz}/changes.cpp)
 set(table ${fuzz}/table.cpp ${any})
 singularity_instrument(singularity_common singularity_node singularity_network singularity_peers singularity_peer_messages
-                       singularity_agent singularity_barrier singularity_spank singularity_step_request singularity_doctor_checks
+                       singularity_agent_protocol singularity_agent_limits singularity_agent_worker singularity_agent_output singularity_agent_slurm singularity_agent_node
+                       singularity_agent_step singularity_agent_job singularity_agent_server singularity_barrier singularity_spank singularity_step_request singularity_doctor_checks
                        singularity_slurm_jobs singularity_outlook singularity_protection singularity_policy singularity_store
                        singularity_host_image)
 
 singularity_fuzz(fuzz_agents SOURCES ${fuzz}/agents.cpp ${table}
-    USES singularity_agent singularity_barrier singularity_network singularity_peers singularity_node singularity_common
+    USES singularity_agent_server singularity_barrier singularity_network singularity_peers singularity_node singularity_common
     LINKS singularity_fmt
     INCLUDES ${PROJECT_SOURCE_DIR}/spank)
 if(TARGET singularity_host_image)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // How the wrappers that run Slurm's commands for a step's nodes come to rest.
-#include "agent/doors.hpp"
-#include "agent/job_save.hpp"
+#include "agent/job/job_save.hpp"
+#include "agent/step/doors.hpp"
+#include "agent/step/save_error.hpp"
 #include "cmocka.hpp"
 #include "common/unix_socket.hpp"
 #include "node/door.hpp"
@@ -184,7 +185,7 @@ void what_does_not_rest_is_said_and_goes_on(void **) {
     all[1].rest(doors, "it waits for srun\n" + std::string(5000, '!'));
     assert_true(save.outcome && !save.outcome->has_value());
     const auto &error = save.outcome->error();
-    assert_int_equal(error.code, JobSave::kWaits);
+    assert_int_equal(error.code, SaveError::kWaits);
     expect_contains(error.message(), "47.0: it waits for srun\\n!!!");
     assert_true(error.message().size() < 600);
     for (auto &one : all)
@@ -235,8 +236,8 @@ void steps_rest_only_for_the_last_save(void **) {
     assert_false(one.begins()->ends);
     doors.rest_of(&one, {.trouble = "a step runs", .only_for_now = true, .named = {}}, one.asker());
     assert_true(save.outcome && !save.outcome->has_value());
-    assert_int_equal(save.outcome->error().code, JobSave::kStepRuns);
-    assert_false(JobSave::is_unsavable(JobSave::kStepRuns));
+    assert_int_equal(save.outcome->error().code, SaveError::kStepRuns);
+    assert_false(SaveError::is_unsavable(SaveError::kStepRuns));
     assert_true(one.hears<Done>());
     one.begin(doors, folders);
     Wish last;
@@ -305,7 +306,7 @@ void a_script_that_is_late_to_name_its_steps_is_not_saved(void **) {
         assert_true(save.outcome.has_value());
         assert_int_equal(save.fulfilled(), !saves);
         if (saves)
-            assert_int_equal(save.outcome->error().code, JobSave::kStepRuns);
+            assert_int_equal(save.outcome->error().code, SaveError::kStepRuns);
         doors.let_go(Doors::For::save);
         one.rest(doors); // late
         assert_true(one.hears<Done>());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Parts of jobs that need no host: what ranks are told, what other agents may say, output that waits.
-#include "agent/job_plan.hpp"
-#include "agent/spool.hpp"
+#include "agent/job/job_plan.hpp"
+#include "agent/output/spool.hpp"
 #include "cmocka.hpp"
 #include "network/plan.hpp"
 

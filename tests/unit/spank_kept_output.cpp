@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What the agent keeps of output in its state directory: each user's share, and logs and spools that keep to
 // it.
-#include "agent/budget.hpp"
-#include "agent/kept_output.hpp"
-#include "agent/metrics.hpp"
-#include "agent/task_log.hpp"
+#include "agent/limits/budget.hpp"
+#include "agent/limits/metrics.hpp"
+#include "agent/output/kept_output.hpp"
+#include "agent/output/task_log.hpp"
 #include "cmocka.hpp"
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // How hosts hear that nobody is at a job's nodes any more.
-#include "agent/let_go.hpp"
+#include "agent/job/let_go.hpp"
 #include "cmocka.hpp"
 
 #include <cerrno>

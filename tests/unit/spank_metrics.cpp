@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The agent's metrics: their text, to the letter where the format demands it.
-#include "agent/metrics.hpp"
+#include "agent/limits/metrics.hpp"
 #include "cmocka.hpp"
 
 #include <algorithm>

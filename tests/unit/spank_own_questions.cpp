@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What an agent asks itself has the deadlines of what it asks others.
-#include "agent/own_questions.hpp"
+#include "agent/job/own_questions.hpp"
 #include "cmocka.hpp"
 
 #include <cerrno>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // How much of the agent's memory the programs of one user may take.
-#include "agent/job_plan.hpp"
-#include "agent/program_memory.hpp"
+#include "agent/job/job_plan.hpp"
+#include "agent/limits/program_memory.hpp"
 #include "cmocka.hpp"
 #include "node/packet.hpp"
 

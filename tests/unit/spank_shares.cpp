@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What each user has of what budgets count, and how what has no room waits.
-#include "agent/metrics.hpp"
-#include "agent/share.hpp"
-#include "agent/slurm_watch.hpp"
+#include "agent/limits/metrics.hpp"
+#include "agent/limits/share.hpp"
+#include "agent/slurm/slurm_watch.hpp"
 #include "cmocka.hpp"
 #include "common/deadline.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a wrapper does while its rank stands still, and what becomes of a checkpoint when it does not.
-#include "agent/agent_messages.hpp"
-#include "agent/standstill.hpp"
+#include "agent/protocol/agent_messages.hpp"
+#include "agent/step/standstill.hpp"
 #include "cmocka.hpp"
 
 #include <chrono>

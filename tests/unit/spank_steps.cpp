@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Steps of Slurm's: which cgroups are those of one, what its tasks ask for, and what its wrappers are told
 // when.
-#include "agent/client.hpp"
-#include "agent/program_memory.hpp"
-#include "agent/slurm_cgroup.hpp"
-#include "agent/slurm_job.hpp"
-#include "agent/steps.hpp"
+#include "agent/limits/program_memory.hpp"
+#include "agent/protocol/client.hpp"
+#include "agent/slurm/slurm_cgroup.hpp"
+#include "agent/slurm/slurm_job.hpp"
+#include "agent/step/steps.hpp"
 #include "cmocka.hpp"
 #include "common/unix_socket.hpp"
 #include "task/step_request.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A script's steps, saved while all of it runs on: the test is the agent, and shells are the sruns.
-#include "agent/agent_messages.hpp"
-#include "agent/client.hpp"
+#include "agent/protocol/agent_messages.hpp"
+#include "agent/protocol/client.hpp"
 #include "cmocka.hpp"
 #include "commands/runner.hpp"
 #include "commands/sent_input.hpp"

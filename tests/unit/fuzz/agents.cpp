@@ -2,9 +2,9 @@
 // What node agents read: packets of clients, workers, the network's process and init; what agents of other
 // hosts and, at a barrier, the processes of a job send; records of nodes and jobs on disk; names of cgroups.
 // What is believed is the same when it is written again, and is then used as the agent does.
-#include "agent/job_plan.hpp"
-#include "agent/slurm_cgroup.hpp"
-#include "agent/worker_messages.hpp"
+#include "agent/job/job_plan.hpp"
+#include "agent/slurm/slurm_cgroup.hpp"
+#include "agent/worker/worker_messages.hpp"
 #include "commands/command_messages.hpp"
 #include "common/plain_path.hpp"
 #include "common/unique_fd.hpp"
