@@ -2,6 +2,7 @@
 #include "collective.hpp"
 
 #include "group.hpp"
+#include "membership.hpp"
 #include "proxy/libcuda/cuda.hpp"
 
 #include <cstdint>

@@ -124,7 +124,5 @@ template <class T>
 [[nodiscard]] Result given(const T *pointer, const char *call, const char *name) {
     return given_if(pointer != nullptr, call, name);
 }
-// Ready for an operation: the result of whatever was under way, an error if the communicator has failed.
-[[nodiscard]] Result ready(Library &library, Communicator &communicator);
 
 } // namespace singularity::nccl

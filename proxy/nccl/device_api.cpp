@@ -2,6 +2,7 @@
 #include "device_api.hpp"
 
 #include "group.hpp"
+#include "membership.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -132,6 +132,20 @@ void refresh(Library &library, Communicator &communicator) {
         static_cast<void>(failed(communicator, standing->result, standing->text));
 }
 
+Result ready(Library &library, Communicator &communicator) {
+    // Collectives have no answers: that a member is gone has to be asked for, but not each time.
+    constexpr std::chrono::nanoseconds kInterval = std::chrono::seconds(1);
+    const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+    if (communicator.state == Result::success && communicator.joined &&
+        now - communicator.asked.load(std::memory_order_relaxed) > kInterval.count())
+        refresh(library, communicator);
+    const auto state = communicator.state.load();
+    if (state == Result::in_progress)
+        return refuse(Result::invalid_argument,
+                      "Attempt to use communicator before the previous operation returned ncclSuccess");
+    return state;
+}
+
 Result flush(Library &library, Communicator &communicator) {
     const auto issued = [&] {
         const std::scoped_lock lock(communicator.order);

@@ -20,6 +20,8 @@ namespace singularity::nccl {
 [[nodiscard]] Result join(Library &library, Communicator &communicator);
 // Asks once whether it has failed, which then is its state.
 void refresh(Library &library, Communicator &communicator);
+// Ready for an operation: the result of whatever was under way, an error if the communicator has failed.
+[[nodiscard]] Result ready(Library &library, Communicator &communicator);
 // Waits until all groups that were issued are complete.
 [[nodiscard]] Result flush(Library &library, Communicator &communicator);
 enum class Leave : bool { when_complete, abort };

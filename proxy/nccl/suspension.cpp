@@ -2,6 +2,7 @@
 #include "suspension.hpp"
 
 #include "group.hpp"
+#include "membership.hpp"
 
 namespace singularity::nccl {
 

@@ -128,7 +128,7 @@ void Records::look(std::span<const slurm::Job> jobs, policy::Milliseconds now) {
                     .first;
         }
         auto &record = found->second;
-        record.speeds.look(job);
+        record.speeds.look(job, gpus_of(job));
         advance(record, job, sizes_of(job), now);
         see_to_move(record, job, now);
         see_to_limits(record, job, now);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "speeds.hpp"
 
-#include "subject.hpp"
-
 #include <algorithm>
 #include <charconv>
 #include <string_view>
@@ -36,11 +34,11 @@ std::optional<Speeds::Work> Speeds::work_in(const slurm::Note &note) {
     return std::nullopt;
 }
 
-void Speeds::look(const slurm::Job &job) {
+void Speeds::look(const slurm::Job &job, std::uint32_t has) {
     const auto note = slurm::Note::parse(job.admin_comment).value_or(slurm::Note());
     const auto resumed =
         job.running ? static_cast<std::int64_t>(note.number("resumed").value_or(0)) : resumed_;
-    const auto gpus = job.running ? gpus_of(job) : gpus_;
+    const auto gpus = job.running ? has : gpus_;
     if (const auto now = work_in(note); now && *now != last_) {
         // A rate of others is none of these.
         if (now->step != last_.step || now->lines != last_.lines) {

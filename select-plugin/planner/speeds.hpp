@@ -26,7 +26,7 @@ constexpr std::uint32_t kMostCorrection = 2;
 // Plain data: saved with the job's record.
 class Speeds {
   public:
-    void look(const slurm::Job &job);
+    void look(const slurm::Job &job, std::uint32_t has); // in GPUs, if it runs
     // Operations per 1,000 s; 0: nobody has measured it.
     [[nodiscard]] std::uint64_t rate(std::uint32_t gpus) const;
     // Corrects what is assumed of the sizes relative to the largest one that was measured. Needs two of them.

@@ -4,6 +4,7 @@
 
 #include "common/error.hpp"
 #include "units.hpp"
+#include "value_types.hpp"
 
 #include <array>
 #include <chrono>
@@ -14,8 +15,6 @@
 #include <vector>
 
 namespace singularity::simulator {
-
-using Shares = std::array<double, kTiers>; // per tier, in its order
 
 struct Description {
     Description(); // the defaults of the table in description.cpp

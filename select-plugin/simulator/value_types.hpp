@@ -3,13 +3,16 @@
 #pragma once
 
 #include "common/settings.hpp"
-#include "description.hpp"
+#include "units.hpp"
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace singularity::simulator {
+
+using Shares = std::array<double, kTiers>; // per tier, in its order
 
 // A decimal number: 0.7, 20.
 struct Decimal {

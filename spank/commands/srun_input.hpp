@@ -2,7 +2,7 @@
 // Where an srun takes the input of its tasks from (srun(1), --input). Nothing but the C and C++ libraries.
 #pragma once
 
-#include "stand_in.hpp"
+#include "command.hpp"
 
 #include <cstdint>
 

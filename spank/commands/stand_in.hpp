@@ -3,18 +3,14 @@
 // outside of the node. Nothing but the C and C++ libraries.
 #pragma once
 
+#include "command.hpp"
+
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace singularity::commands {
-
-struct Command {
-    std::string path; // which it stands for
-    std::vector<std::string> arguments;
-    std::vector<std::string> environment;
-};
 
 // Runners' sockets in the node.
 struct Doors {

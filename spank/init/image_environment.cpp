@@ -2,7 +2,7 @@
 #include "image_environment.hpp"
 
 #include "common/exec.hpp"
-#include "spawn.hpp"
+#include "fd.hpp"
 
 #include <algorithm>
 #include <array>

@@ -23,22 +23,6 @@ namespace singularity::init {
 using node::Stdio;
 using node::Step;
 
-Fd &Fd::operator=(Fd &&other) noexcept {
-    if (this != &other) {
-        if (fd_ >= 0)
-            close(fd_);
-        fd_ = other.release();
-    }
-    return *this;
-}
-
-Fd::~Fd() {
-    if (fd_ >= 0)
-        close(fd_);
-}
-
-int Fd::release() { return std::exchange(fd_, -1); }
-
 namespace {
 
 constexpr int kCannotStart = 127;

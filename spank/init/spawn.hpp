@@ -2,6 +2,7 @@
 // A new process of the node, from fork to exec.
 #pragma once
 
+#include "fd.hpp"
 #include "node/init_messages.hpp"
 
 #include <array>
@@ -9,25 +10,6 @@
 #include <sys/types.h>
 
 namespace singularity::init {
-
-// Closes what it holds.
-class Fd {
-  public:
-    Fd() = default;
-    explicit Fd(int fd) : fd_(fd) {}
-    Fd(Fd &&other) noexcept : fd_(other.release()) {}
-    Fd &operator=(Fd &&other) noexcept;
-    Fd(const Fd &) = delete;
-    Fd &operator=(const Fd &) = delete;
-    ~Fd();
-
-    [[nodiscard]] int get() const { return fd_; }
-    [[nodiscard]] explicit operator bool() const { return fd_ >= 0; }
-    int release();
-
-  private:
-    int fd_ = -1;
-};
 
 // What a child could not do.
 struct Failure {

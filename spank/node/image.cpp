@@ -30,24 +30,6 @@ namespace singularity::node {
 
 namespace {
 
-constexpr std::size_t kLineLimit = 4096;
-constexpr std::size_t kGroupLines = 64;
-
-// What every node has there, whatever is in its image.
-constexpr std::array<std::string_view, 4> kOwnPlaces{"/proc", "/dev", "/sys", Room::kRunInNode};
-constexpr std::array<std::string_view, 4> kOwnFiles{"/etc/hosts", "/etc/resolv.conf", "/etc/passwd",
-                                                    "/etc/group"};
-constexpr std::array<std::string_view, 2> kMemoryPlaces{"/tmp", "/var/tmp"};
-
-bool overlap(std::string_view one, std::string_view other) { return is_in(one, other) || is_in(other, one); }
-
-bool is_line(std::string_view text) {
-    return text.size() <= kLineLimit && text.find('\n') == std::string_view::npos &&
-           text.find('\0') == std::string_view::npos;
-}
-
-// ---- what is made of it
-
 std::string resolvers() {
     std::ifstream file("/etc/resolv.conf");
     return {std::istreambuf_iterator<char>(file), {}};
@@ -69,7 +51,7 @@ Expected<Skeleton> make_skeleton(const Room &room, const Spec &spec, const Found
         if (made)
             made = std::move(one);
     };
-    for (const auto place : kOwnPlaces)
+    for (const auto place : own_places())
         add(out->add_directory(place));
     for (const auto &place : memory_directories(spec))
         add(out->add_directory(place));
@@ -246,101 +228,6 @@ class Served {
 };
 
 } // namespace
-
-Expected<void> check_image(const Image &image) {
-    const auto refuse = [&](std::string why) {
-        return failure("use the image", quote(image.directory), std::move(why), EINVAL);
-    };
-    if (!is_plain_path(image.directory))
-        return refuse(
-            "expected the absolute path of a directory or a file, without . and .., // and a / at the end");
-    if (!is_line(image.account) || image.groups.size() > kGroupLines ||
-        !std::ranges::all_of(image.groups, is_line))
-        return refuse("its user's account is no line of passwd(5)");
-    if (image.root > static_cast<std::uint32_t>(RootIs::read_only))
-        return refuse(fmt::format("its root is {}, and no such kind is known", image.root));
-    if (image.mounts.size() > kImageMountLimit)
-        return refuse(fmt::format("{} mounts; at most {}", image.mounts.size(), kImageMountLimit));
-    for (const auto &one : image.mounts) {
-        if (!is_plain_path(one.source) || !is_plain_path(one.target))
-            return refuse_mount(one, "expected two absolute paths without . and .., // and a / at the end");
-        if (std::cmp_greater(std::ranges::count(one.target, '/'), kImageDepthLimit))
-            return refuse_mount(one, fmt::format("it is more than {} directories deep: choose another place "
-                                                 "in the image",
-                                                 kImageDepthLimit));
-    }
-    return {};
-}
-
-Expected<void> check_image(const Spec &spec) {
-    const auto &image = spec.image;
-    if (!image.any()) {
-        if (!image.mounts.empty() || !spec.shown.empty())
-            return failure("make the virtual node", quote(spec.name),
-                           "only an image has mounts of its own: name one with --singularity-image", EINVAL);
-        return {};
-    }
-    if (auto checked = check_image(image); !checked)
-        return checked;
-    for (const auto &one : spec.shown)
-        if (!is_plain_path(one))
-            return failure("show in an image", quote(one), "expected an absolute path without . and ..",
-                           EINVAL);
-    std::vector<std::string_view> taken(spec.shown.begin(), spec.shown.end());
-    taken.insert(taken.end(), kOwnPlaces.begin(), kOwnPlaces.end());
-    taken.insert(taken.end(), kOwnFiles.begin(), kOwnFiles.end());
-    taken.insert(taken.end(), spec.commands.begin(), spec.commands.end());
-    for (const auto &one : spec.local)
-        if (!one.is_layer())
-            taken.emplace_back(one.path);
-    for (const auto &one : image.mounts) {
-        for (const auto other : taken)
-            if (overlap(one.target, other))
-                return refuse_mount(one,
-                                    fmt::format("a job has {} mounted there already: choose another place "
-                                                "in the image",
-                                                quote(other)));
-        for (const auto other : kMemoryPlaces)
-            if (one.target != other && overlap(one.target, other))
-                return refuse_mount(one,
-                                    fmt::format("it is in or above {}, which is in memory: choose another "
-                                                "place in the image, or {} itself",
-                                                other, other));
-        taken.emplace_back(one.target);
-    }
-    return {};
-}
-
-std::vector<std::string> memory_directories(const Spec &spec) {
-    std::vector<std::string> out;
-    if (!spec.image.any())
-        return out;
-    const auto covers = [](std::string_view place) {
-        return [place](std::string_view other) { return overlap(place, other); };
-    };
-    for (const auto place : kMemoryPlaces)
-        if (std::ranges::none_of(spec.shown, covers(place)) &&
-            std::ranges::none_of(
-                spec.local, [&](const auto &one) { return !one.is_layer() && overlap(place, one.path); }) &&
-            std::ranges::none_of(spec.image.mounts, covers(place), &ImageMount::target))
-            out.emplace_back(place);
-    return out;
-}
-
-std::vector<std::string> mount_points(const Spec &spec) {
-    std::vector<std::string> out(kOwnFiles.begin(), kOwnFiles.end());
-    out.insert(out.end(), kOwnPlaces.begin(), kOwnPlaces.end());
-    for (auto &one : memory_directories(spec))
-        out.push_back(std::move(one));
-    out.insert(out.end(), spec.shown.begin(), spec.shown.end());
-    out.insert(out.end(), spec.commands.begin(), spec.commands.end());
-    for (const auto &one : spec.local)
-        if (!one.is_layer())
-            out.push_back(one.path);
-    for (const auto &one : spec.image.mounts)
-        out.push_back(one.target);
-    return out;
-}
 
 Expected<ImageMounts> open_image(const Room &room, const Spec &spec, const ImageServer &server) {
     const auto view = LocalView::show(spec);

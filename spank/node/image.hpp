@@ -12,28 +12,12 @@
 #include "common/unique_fd.hpp"
 #include "image_server.hpp"
 #include "record.hpp"
+#include "spec.hpp"
 
-#include <cstddef>
 #include <string>
 #include <vector>
 
 namespace singularity::node {
-
-inline constexpr std::size_t kImageMountLimit = 32;
-inline constexpr std::size_t kImageDepthLimit = 16; // names in where something is mounted
-
-// What its user has said of it, before a node is known: no more than the limits, and plain paths.
-[[nodiscard]] Expected<void> check_image(const Image &image);
-
-// Paths are absolute, without "..", and none is mounted over or in what a node needs.
-[[nodiscard]] Expected<void> check_image(const Spec &spec);
-
-// Directories that each image has in memory, unless something else is mounted there. They are in the
-// checkpoint.
-[[nodiscard]] std::vector<std::string> memory_directories(const Spec &spec);
-
-// Every place in the node at which something lies over the image.
-[[nodiscard]] std::vector<std::string> mount_points(const Spec &spec);
 
 // Mounts that are nowhere yet: nosuid and nodev, the root read-only where it has no layer.
 struct ImageMounts {

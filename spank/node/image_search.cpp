@@ -5,7 +5,6 @@
 #include "common/plain_path.hpp"
 #include "common/proc.hpp"
 #include "common/text.hpp"
-#include "image.hpp"
 #include "image_file.hpp"
 #include "kernel_file_systems.hpp"
 
@@ -32,11 +31,6 @@ UniqueFd open_by_name(int directory, const std::string &path, std::uint64_t flag
     how.flags = flags | O_CLOEXEC;
     how.resolve = resolve | RESOLVE_NO_MAGICLINKS;
     return UniqueFd(static_cast<int>(syscall(SYS_openat2, directory, path.c_str(), &how, sizeof(how))));
-}
-
-std::unexpected<Error> refuse_mount(const ImageMount &one, std::string why) {
-    return failure("mount in the image", quote(fmt::format("{}:{}", one.source, one.target)), std::move(why),
-                   EINVAL);
 }
 
 namespace {

@@ -33,6 +33,4 @@ struct FoundImage {
 [[nodiscard]] UniqueFd open_by_name(int directory, const std::string &path, std::uint64_t flags,
                                     std::uint64_t resolve);
 
-[[nodiscard]] std::unexpected<Error> refuse_mount(const ImageMount &one, std::string why);
-
 } // namespace singularity::node

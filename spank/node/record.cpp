@@ -2,8 +2,6 @@
 #include "record.hpp"
 
 #include "common/text.hpp"
-#include "image.hpp"
-#include "network.hpp"
 #include "packet.hpp"
 
 #include <algorithm>
@@ -24,10 +22,6 @@ namespace singularity::node {
 
 namespace {
 
-constexpr std::size_t kNameLimit = 64;     // as of a hostname, which it becomes by default
-constexpr std::size_t kGroupLimit = 65536; // NGROUPS_MAX
-constexpr std::size_t kSocketLimit = 64;
-constexpr std::size_t kCommandLimit = 64;
 // A specification has come in a packet; what is added to it is small: three descriptors of each task.
 constexpr std::size_t kRecordLimit = 2 * kPacketLimit;
 
@@ -36,18 +30,6 @@ struct RecordPacket {
     Record record;
     static void fields(auto &self, auto &visit) { visit(self.record); }
 };
-
-bool is_letter_or_digit(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
-// Letters, digits, dots and dashes, beginning and ending with a letter or digit: good for a file and for
-// hostname(7).
-bool is_name(std::string_view text) {
-    return !text.empty() && text.size() <= kNameLimit && is_letter_or_digit(text.front()) &&
-           is_letter_or_digit(text.back()) &&
-           std::ranges::all_of(text, [](char c) { return is_letter_or_digit(c) || c == '.' || c == '-'; });
-}
 
 Expected<void> make_directory(const std::filesystem::path &path, mode_t mode, uid_t uid, gid_t gid) {
     if (mkdir(path.c_str(), mode) != 0 && errno != EEXIST)
@@ -126,58 +108,6 @@ std::optional<Record> decoded(std::string_view bytes) {
         header->token != 0) // a token belongs to a request, and nobody has asked for a record
         return std::nullopt;
     return std::move(packet->record);
-}
-
-std::string device_socket(std::uint32_t device) { return fmt::format("{}.sock", device); }
-
-Expected<void> check_spec(const Spec &spec) {
-    const auto refuse = [&](std::string why) {
-        return failure("make the virtual node", quote(spec.name), std::move(why), EINVAL);
-    };
-    if (!is_name(spec.name))
-        return refuse(fmt::format("a name has 1 to {} letters, digits, '.' and '-'", kNameLimit));
-    if (!is_name(spec.hostname))
-        return refuse(fmt::format("the hostname {} has not 1 to {} letters, digits, '.' and '-'",
-                                  quote(spec.hostname), kNameLimit));
-    if (auto address = parse_address(spec.address); !address)
-        return propagate(address);
-    if (spec.groups.size() > kGroupLimit)
-        return refuse(fmt::format("{} supplementary groups; at most {}", spec.groups.size(), kGroupLimit));
-    if (spec.sockets.size() > kSocketLimit)
-        return refuse(fmt::format("{} sockets; at most {}", spec.sockets.size(), kSocketLimit));
-    if (spec.devices > kDeviceLimit)
-        return refuse(fmt::format("{} devices; at most {}", spec.devices, kDeviceLimit));
-    if (!spec.job.empty() && !is_name(spec.job))
-        return refuse(fmt::format("{} is no name of a job", quote(spec.job)));
-    if (spec.neighbours.size() > kNeighbourLimit)
-        return refuse(fmt::format("{} neighbours; at most {}", spec.neighbours.size(), kNeighbourLimit));
-    for (const auto &neighbour : spec.neighbours)
-        if (!is_name(neighbour.name) || !parse_address(neighbour.address + "/32"))
-            return refuse(fmt::format("its neighbour {} at {} is none", quote(neighbour.name),
-                                      quote(neighbour.address)));
-    if (spec.commands.size() > kCommandLimit)
-        return refuse(fmt::format("{} commands; at most {}", spec.commands.size(), kCommandLimit));
-    for (const auto &command : spec.commands)
-        if (!command.starts_with('/'))
-            return refuse(fmt::format("its command {} is no absolute path", quote(command)));
-    if (spec.local.size() > kLocalLimit)
-        return refuse(fmt::format("{} local directories; at most {}", spec.local.size(), kLocalLimit));
-    for (const auto &one : spec.local)
-        if (!one.path.starts_with('/') || !one.source.starts_with('/'))
-            return refuse(fmt::format("its local directory {} is no absolute path", quote(one.path)));
-        else if (one.is_layer() && (!spec.image.any() || &one != &spec.local.back()))
-            return refuse("only an image has a writable layer, after all local directories");
-    if (auto checked = check_image(spec); !checked)
-        return checked;
-    for (const auto &entry : spec.environment)
-        if (entry.find('=') == std::string::npos || entry.front() == '=')
-            return refuse(fmt::format("{} in its environment is not NAME=VALUE", quote(entry)));
-    if (const std::size_t size = size_for_exec(spec.environment); size > kProgramLimit)
-        return refuse(
-            fmt::format("its environment takes {} bytes, and Linux starts nothing with more than {} "
-                        "(execve(2)): unset variables",
-                        size, kProgramLimit));
-    return {};
 }
 
 Expected<void> Room::prepare(const Spec &spec) const {
@@ -261,11 +191,6 @@ Expected<void> Room::remove() const {
     if (error)
         return failure("remove", path_.native(), error.message(), error.value());
     return {};
-}
-
-const LocalDirectory *layer_of(const Spec &spec) {
-    const auto found = std::ranges::find_if(spec.local, &LocalDirectory::is_layer);
-    return found == spec.local.end() ? nullptr : &*found;
 }
 
 std::vector<ExternalMount> Room::external_mounts(const Spec &spec) const {

@@ -5,7 +5,7 @@
 #include "common/text.hpp"
 #include "environment.hpp"
 #include "image_options.hpp"
-#include "node/image.hpp"
+#include "node/spec.hpp"
 #include "publish_option.hpp"
 
 #include <algorithm>

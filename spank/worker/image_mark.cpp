@@ -10,6 +10,7 @@
 #include "node/packet.hpp"
 #include "node/process.hpp"
 #include "node/seqpacket.hpp"
+#include "node/spec.hpp"
 
 #include <algorithm>
 #include <array>

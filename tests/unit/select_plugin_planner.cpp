@@ -131,67 +131,69 @@ std::string work(std::uint64_t operations, std::time_t when, const std::string &
     return fmt::format("{}:{}:{}:{}", step, operations, lines, kStart + when);
 }
 
+void look(Speeds &speeds, const slurm::Job &job) { speeds.look(job, gpus_of(job)); }
+
 void speeds_are_measured(void **) {
     Speeds speeds;
-    speeds.look(working(8, work(1000, 100)));
+    look(speeds, working(8, work(1000, 100)));
     assert_int_equal(speeds.rate(8), 0); // what it did before is unknown
-    speeds.look(working(8, work(2000, 200)));
+    look(speeds, working(8, work(2000, 200)));
     assert_int_equal(speeds.rate(8), 10000);
-    speeds.look(running(1, "gres/gpu:8", "singularity: work=0:3000:abc:-9223372036854775807", {{"n1", 8}}));
+    look(speeds, running(1, "gres/gpu:8", "singularity: work=0:3000:abc:-9223372036854775807", {{"n1", 8}}));
     assert_int_equal(speeds.rate(8), 10000);                                     // a time before 1970 is none
     expect_equal(sizes(working(8, ""), speeds), "2/1:25 3/1:33 4/1:50 8/1:100"); // one is none
     // Four are seen, then what they have done since it went on.
-    speeds.look(working(4, work(2000, 200), 250));
-    speeds.look(working(4, work(2800, 350), 250));
+    look(speeds, working(4, work(2000, 200), 250));
+    look(speeds, working(4, work(2800, 350), 250));
     assert_int_equal(speeds.rate(4), 8000);
     expect_equal(sizes(working(4, ""), speeds), "2/1:25 3/1:33 4/1:80 8/1:100");
     // What is noted when it was moved already belongs to where it was; whatever it says, it is not believed
     // to be slower than half of what is assumed, nor faster than twice, nor than a larger size.
-    speeds.look(working(2, work(3120, 390), 500));
+    look(speeds, working(2, work(3120, 390), 500));
     assert_int_equal(speeds.rate(4), 8000);
-    speeds.look(working(2, work(3150, 530), 500));
+    look(speeds, working(2, work(3150, 530), 500));
     assert_int_equal(speeds.rate(2), 1000);
     expect_equal(sizes(working(2, ""), speeds), "2/1:12 3/1:33 4/1:80 8/1:100");
-    speeds.look(working(2, work(1ULL << 40U, 560), 500));
+    look(speeds, working(2, work(1ULL << 40U, 560), 500));
     expect_equal(sizes(working(2, ""), speeds), "2/1:50 3/1:50 4/1:80 8/1:100");
 }
 
 void speeds_of_jobs_that_are_saved_often(void **) {
     Speeds speeds;
-    speeds.look(working(8, work(0, 100)));
-    speeds.look(working(8, work(100, 110)));
-    speeds.look(working(8, work(200, 120)));
+    look(speeds, working(8, work(0, 100)));
+    look(speeds, working(8, work(100, 110)));
+    look(speeds, working(8, work(200, 120)));
     assert_int_equal(speeds.rate(8), 0); // less than half a minute is too short
-    speeds.look(working(8, work(300, 130)));
+    look(speeds, working(8, work(300, 130)));
     assert_int_equal(speeds.rate(8), 10000);
-    speeds.look(working(8, work(400, 140)));
+    look(speeds, working(8, work(400, 140)));
     // Moved: it is measured from the last of the run before, and from when it went on.
-    speeds.look(working(4, work(400, 140), 200));
-    speeds.look(working(4, work(450, 210), 200));
-    speeds.look(working(4, work(500, 220), 200));
+    look(speeds, working(4, work(400, 140), 200));
+    look(speeds, working(4, work(450, 210), 200));
+    look(speeds, working(4, work(500, 220), 200));
     assert_int_equal(speeds.rate(4), 0);
-    speeds.look(working(4, work(550, 230), 200));
+    look(speeds, working(4, work(550, 230), 200));
     assert_int_equal(speeds.rate(4), 5000);
     // One that was moved, saved, and moved again between two looks: on how many GPUs it did that is not
     // known.
-    speeds.look(working(2, work(900, 300), 250));
+    look(speeds, working(2, work(900, 300), 250));
     assert_int_equal(speeds.rate(4), 5000);
     assert_int_equal(speeds.rate(2), 0);
-    speeds.look(working(2, work(960, 330), 250));
+    look(speeds, working(2, work(960, 330), 250));
     assert_int_equal(speeds.rate(2), 2000);
     // It went on from an older checkpoint, or the clock was set back: measured anew from there.
-    speeds.look(working(2, work(800, 400), 250));
-    speeds.look(working(2, work(1000, 300), 250));
+    look(speeds, working(2, work(800, 400), 250));
+    look(speeds, working(2, work(1000, 300), 250));
     assert_int_equal(speeds.rate(2), 2000);
-    speeds.look(working(2, work(1030, 330), 250));
+    look(speeds, working(2, work(1030, 330), 250));
     assert_int_equal(speeds.rate(2), 1000);
 }
 
 void speeds_of_other_work_are_not_compared(void **) {
     const auto rate = [](const std::string &first, const std::string &second) {
         Speeds speeds;
-        speeds.look(working(8, first));
-        speeds.look(working(8, second));
+        look(speeds, working(8, first));
+        look(speeds, working(8, second));
         return speeds.rate(8);
     };
     assert_int_equal(rate(work(0, 100), work(100, 200)), 1000);
@@ -207,18 +209,18 @@ void speeds_of_other_work_are_not_compared(void **) {
     // Speeds of another step, or of other communicators, say nothing of these.
     Speeds other;
     for (const auto &text : {work(0, 100), work(100, 200), work(0, 300, "abd")})
-        other.look(working(8, text));
+        look(other, working(8, text));
     assert_int_equal(other.rate(8), 0);
     Speeds speeds;
     for (const auto &text : {work(0, 100), work(100, 200), work(0, 300, "abc", 1)})
-        speeds.look(working(8, text));
+        look(speeds, working(8, text));
     assert_int_equal(speeds.rate(8), 0);
     // More sizes than are remembered: the oldest goes.
     std::uint64_t operations = 0;
     std::time_t when = 300;
     for (std::uint32_t gpus = 1; gpus <= 9; ++gpus) {
-        speeds.look(working(gpus, work(operations, when, "abc", 1)));
-        speeds.look(working(gpus, work(operations += 100, when += 100, "abc", 1)));
+        look(speeds, working(gpus, work(operations, when, "abc", 1)));
+        look(speeds, working(gpus, work(operations += 100, when += 100, "abc", 1)));
     }
     assert_int_equal(speeds.rate(1), 0);
     assert_int_equal(speeds.rate(9), 1000);

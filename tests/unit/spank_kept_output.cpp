@@ -37,7 +37,7 @@ int set_share(void ** /*state*/) {
     return 0;
 }
 
-std::uint64_t refusals() { return counters().over_budget.at(static_cast<std::size_t>(Budget::output_bytes)); }
+std::uint64_t refusals() { return budgets().refusals().at(static_cast<std::size_t>(Budget::output_bytes)); }
 
 class Scratch {
   public:

@@ -99,8 +99,8 @@ void what_is_counted(void ** /*state*/) {
     counters.failed(Work::asked);
     ++counters.workers_died;
     counters.checks[static_cast<std::size_t>(Counters::Check::obstacle)] = 3;
-    counters.over_budget[static_cast<std::size_t>(Budget::nodes)] = 2;
     auto gauges = some();
+    gauges.over_budget[static_cast<std::size_t>(Budget::nodes)] = 2;
     gauges.held.front() = {.by_all = 5, .by_one = 4};
     gauges.held.back() = {.by_all = 3, .by_one = 2};
     const auto text = metrics_text(counters, gauges);

@@ -48,7 +48,7 @@ int set_small_limits(void ** /*state*/) {
     return 0;
 }
 
-std::uint64_t refusals(Budget what) { return counters().over_budget.at(static_cast<std::size_t>(what)); }
+std::uint64_t refusals(Budget what) { return budgets().refusals().at(static_cast<std::size_t>(what)); }
 
 void a_share_is_taken_as_long_as_it_lives(void ** /*state*/) {
     std::optional<Share> some(std::in_place, Budget::ranks, kAlice, 7);

@@ -2,7 +2,6 @@
 #include "budget.hpp"
 
 #include "common/text.hpp"
-#include "metrics.hpp"
 
 #include <limits>
 
@@ -61,13 +60,12 @@ std::uint64_t Budgets::limit(Budget what, uid_t uid) const {
     return uid == 0 ? std::numeric_limits<std::uint64_t>::max() : limits_[static_cast<std::size_t>(what)];
 }
 
-std::optional<std::string> Budgets::refusal(Budget what, uid_t uid, std::uint64_t has,
-                                            std::uint64_t more) const {
+std::optional<std::string> Budgets::refusal(Budget what, uid_t uid, std::uint64_t has, std::uint64_t more) {
     const auto at = static_cast<std::size_t>(what);
     const std::uint64_t limit = this->limit(what, uid);
     if (has <= limit && more <= limit - has)
         return std::nullopt;
-    ++counters().over_budget[at];
+    ++refusals_[at];
     const Row &row = kRows[at];
     if (row.unit == 1 && more > 1)
         return fmt::format(

@@ -45,15 +45,18 @@ class Budgets {
     explicit Budgets(const Config::PerUser &limits);
 
     // Why a user who has `has` of it may not have `more`: the reason of an error EDQUOT, which names the word
-    // in singularity.yaml. Nothing: the user may. A refusal is counted (Counters::over_budget).
+    // in singularity.yaml. Nothing: the user may. A refusal is counted.
     [[nodiscard]] std::optional<std::string> refusal(Budget what, uid_t uid, std::uint64_t has,
-                                                     std::uint64_t more = 1) const;
+                                                     std::uint64_t more = 1);
+    // By budget, since the agent has begun.
+    [[nodiscard]] const std::array<std::uint64_t, kBudgets> &refusals() const { return refusals_; }
 
     // What the user may have of it.
     [[nodiscard]] std::uint64_t limit(Budget what, uid_t uid) const;
 
   private:
     std::array<std::uint64_t, kBudgets> limits_{};
+    std::array<std::uint64_t, kBudgets> refusals_{};
 };
 
 // The agent's own, for its one thread: as with the counters, who asks need not be told where. The defaults

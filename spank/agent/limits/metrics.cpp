@@ -202,8 +202,7 @@ std::string metrics_text(const Counters &counters, Gauges gauges) {
     page.family("singularity_requests_over_budget_total", "counter",
                 "What users were refused because they had all that per_user in singularity.yaml allows.");
     for (std::size_t at = 0; at < kBudgets; ++at)
-        page.sample(fmt::format(R"(budget="{}")", name_of(static_cast<Budget>(at))),
-                    counters.over_budget[at]);
+        page.sample(fmt::format(R"(budget="{}")", name_of(static_cast<Budget>(at))), gauges.over_budget[at]);
     const auto held_of = [&](std::string_view name, std::string_view help, std::uint64_t Held::*part) {
         page.family(name, "gauge", help);
         for (std::size_t at = 0; at < kShared.size(); ++at)

@@ -46,7 +46,6 @@ class Counters {
     std::uint64_t host_bytes = 0;
     std::uint64_t stored_bytes = 0;
     std::uint64_t requests_refused = 0;
-    std::array<std::uint64_t, kBudgets> over_budget{}; // of those, and of connections
     std::uint64_t workers_died = 0;
     std::uint64_t steps_failed = 0; // of Slurm's, for another reason than the ends of their ranks
 
@@ -69,6 +68,7 @@ struct Gauges {
     std::time_t started = 0;
     std::map<std::string, std::uint64_t, std::less<>> nodes; // by state
     std::map<std::string, std::uint64_t, std::less<>> jobs;
+    std::array<std::uint64_t, kBudgets> over_budget{}; // Budgets::refusals
     std::uint64_t waiting = 0; // records of an earlier agent that could not be read yet
     std::vector<RunningJob> running;
     std::array<Held, kShared.size()> held{}; // in the order of kShared

@@ -118,7 +118,7 @@ Expected<LiveNode> LiveNode::adopt(node::Room room, const Surroundings &surround
                      ? node::hold(record->init)
                      : Expected<UniqueFd>(failure("find", record->spec.name, "it was never made", ESRCH));
     if (!pidfd && pidfd.error().code == ESRCH) // of a restore whose worker died with the agent
-        if (auto ended = node::end_strays(room.run(), node::Room::kRunInNode);
+        if (auto ended = node::end_strays(room.run(), node::kRunInNode);
             !ended && verdict_of(ended.error()) != Verdict::gone)
             return propagate(ended);
     if (!pidfd && (pidfd.error().code != ESRCH || proxies->ended()))

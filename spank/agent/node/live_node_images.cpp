@@ -260,8 +260,7 @@ void LiveNode::worker_died() {
 
 // What a worker that has died was restoring, or has restored and told nobody of: nobody else would.
 void LiveNode::end_strays(const node::Room &room) {
-    if (auto ended = node::end_strays(room.run(), node::Room::kRunInNode);
-        !ended && ended.error().code != ENOENT)
+    if (auto ended = node::end_strays(room.run(), node::kRunInNode); !ended && ended.error().code != ENOENT)
         kLog.error("{}", ended.error().message());
 }
 

@@ -35,6 +35,7 @@ Gauges Server::gauges() const {
                .started = started_,
                .nodes = {},
                .jobs = {},
+               .over_budget = budgets().refusals(),
                .waiting = waiting(),
                .running = {},
                .held = {}};

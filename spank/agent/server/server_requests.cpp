@@ -5,7 +5,7 @@
 #include "agent/log.hpp"
 #include "common/plain_path.hpp"
 #include "common/text.hpp"
-#include "node/image.hpp"
+#include "node/spec.hpp"
 #include "server.hpp"
 
 #include <algorithm>

@@ -8,7 +8,7 @@
 #include "common/text.hpp"
 #include "network/plan.hpp"
 #include "node/door.hpp"
-#include "node/image.hpp"
+#include "node/spec.hpp"
 #include "peers/tcp.hpp"
 #include "server.hpp"
 

@@ -96,7 +96,7 @@ bool reads_job(std::string_view bytes) {
     bool good = false;
     for (const auto &comment : {texts[0], texts[1]}) {
         job.admin_comment = comment;
-        speeds.look(job);
+        speeds.look(job, planner::gpus_of(job));
         job.pending = !job.pending;
         const auto sizes = planner::sizes_of(job, speeds);
         expect(std::ranges::is_sorted(sizes, {}, [](const auto &size) { return size.gpus; }), "sizes ascend");
