@@ -484,6 +484,8 @@ CUresult cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, void **
 
 CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name,
                           unsigned int numOptions, CUjit_option *options, void **optionValues) {
+    if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
+        return bad;
     if (data == nullptr || size == 0)
         return CUDA_ERROR_INVALID_VALUE;
     return add_to_link(state, type, {static_cast<const std::byte *>(data), size}, name,
@@ -492,6 +494,8 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, si
 
 CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path, unsigned int numOptions,
                           CUjit_option *options, void **optionValues) {
+    if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
+        return bad;
     if (path == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
     std::vector<std::byte> bytes;

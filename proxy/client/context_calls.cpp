@@ -207,6 +207,8 @@ CUresult cuCtxDestroy(CUcontext ctx) { return destroy(ctx); }
 
 // Deprecated: a count of its own for each context; nothing but 1 ever worked.
 CUresult cuCtxAttach(CUcontext *pctx, unsigned int flags) {
+    if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
+        return bad;
     if (pctx == nullptr || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     Context *context = nullptr;
@@ -221,6 +223,8 @@ CUresult cuCtxDetach(CUcontext ctx) {
 }
 
 CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
+    if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
+        return bad;
     Context *context = nullptr;
     if (ctx == nullptr)
         return CUDA_ERROR_INVALID_CONTEXT;

@@ -107,6 +107,8 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size
 // Addresses say which device they are of; the contexts add nothing.
 CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
                       CUcontext srcContext, size_t ByteCount) {
+    if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
+        return bad;
     if (context_of(dstContext) == nullptr || context_of(srcContext) == nullptr)
         return CUDA_ERROR_INVALID_CONTEXT;
     return device_to_device(dstDevice, srcDevice, ByteCount, nullptr, Wait::yes);
@@ -114,6 +116,8 @@ CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr s
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
                            CUcontext srcContext, size_t ByteCount, CUstream hStream) {
+    if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
+        return bad;
     if (context_of(dstContext) == nullptr || context_of(srcContext) == nullptr)
         return CUDA_ERROR_INVALID_CONTEXT;
     return device_to_device(dstDevice, srcDevice, ByteCount, hStream, Wait::no);

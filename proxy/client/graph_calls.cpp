@@ -157,6 +157,8 @@ void hold_same(std::uint64_t from, std::uint64_t to) {
 // daemon lists is told as the program knows it. `list`: of so many entries all nodes; nullptr: only count.
 template <class Ask>
 CUresult list_nodes(CUgraphNode *out, size_t *count, Ask ask_daemon) {
+    if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
+        return bad;
     if (count == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
     size_t all = 0;

@@ -402,6 +402,8 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CU
                          *copyParams, ctx);
 }
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams) {
+    if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
+        return bad;
     if (nodeParams == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
     NodeContent content;
@@ -424,6 +426,8 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
 CUresult cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                               size_t numDependencies, const CUDA_MEMSET_NODE_PARAMS *memsetParams,
                               CUcontext ctx) {
+    if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
+        return bad;
     if (memsetParams == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
     return add_simple(phGraphNode, hGraph, {.nodes = dependencies, .count = numDependencies},
@@ -480,6 +484,8 @@ CUresult cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph hGraph, cons
 
 CUresult cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                 size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams) {
+    if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
+        return bad;
     if (nodeParams == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
     return add_allocation(phGraphNode, hGraph, {.nodes = dependencies, .count = numDependencies},

@@ -110,6 +110,8 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
+    if (pbase == nullptr && psize == nullptr) // nothing is asked, so nobody looks at the address
+        return CUDA_SUCCESS;
     if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
         return bad;
     Range range;

@@ -266,6 +266,8 @@ CUresult cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribu
 
 CUresult cuMemRangeGetAttributes(void **data, size_t *dataSizes, CUmem_range_attribute *attributes,
                                  size_t numAttributes, CUdeviceptr devPtr, size_t count) {
+    if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
+        return bad;
     if (data == nullptr || dataSizes == nullptr || attributes == nullptr || numAttributes == 0)
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t index = 0; index < numAttributes; ++index)

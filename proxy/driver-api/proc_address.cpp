@@ -5,18 +5,20 @@
 
 namespace singularity::driver_api {
 
-ProcAddress find_proc_address(std::string_view name, int cuda_version, std::uint64_t flags,
-                              int driver_version) {
-    if (cuda_version > driver_version || cuda_version < 0 || flags > kProcAddressPerThreadStream)
+ProcAddress find_proc_address(std::string_view name, int cuda_version, std::uint64_t flags) {
+    if ((flags & ~(kProcAddressLegacyStream | kProcAddressPerThreadStream)) != 0)
         return {.valid_arguments = false, .status = SymbolStatus::not_found, .symbol = std::nullopt};
     const auto versions = std::ranges::equal_range(proc_versions(), name, {}, &ProcVersion::name);
+    // A name without per-thread variants means its functions, whatever the flags; one that has them means
+    // these, also where the version asked for is too old for any of them.
+    const bool per_thread =
+        (flags & kProcAddressPerThreadStream) != 0 && std::ranges::any_of(versions, &ProcVersion::per_thread);
     ProcAddress answer;
-    // "If a per-thread version is not found, the API will return the legacy version": the rows of a name are
-    // in an order in which the last that fits is the one wanted.
+    // In the order of versions: the last that fits is the one wanted.
     for (const auto &row : versions) {
-        if (row.per_thread && flags != kProcAddressPerThreadStream)
+        if (row.per_thread != per_thread)
             continue;
-        if (row.version > cuda_version) {
+        if (static_cast<unsigned>(row.version) > static_cast<unsigned>(cuda_version)) {
             if (!answer.symbol)
                 answer.status = SymbolStatus::version_not_sufficient;
             continue;

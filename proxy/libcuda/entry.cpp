@@ -16,9 +16,17 @@ namespace {
 
 constinit std::array<std::atomic<std::uint64_t>, driver_api::kApiCount> unsupported_counts{};
 
+// What a function without any work of its own answers before cuInit has succeeded: what all others answer.
+CUresult not_started() {
+    int count = 0;
+    return cuDeviceGetCount(&count);
+}
+
 } // namespace
 
 int unsupported(driver_api::ApiId id) noexcept {
+    if (const auto bad = not_started(); bad != CUDA_SUCCESS)
+        return bad;
     if (unsupported_counts[static_cast<std::size_t>(id)].fetch_add(1, std::memory_order_relaxed) == 0)
         kLog.warning("{} is not supported and returns CUDA_ERROR_NOT_SUPPORTED (said once)",
                      driver_api::api_info(id).symbol);
@@ -50,10 +58,12 @@ CUresult cuProfilerInitialize(const char * /*configFile*/, const char * /*output
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 // No profiler is attached to this library: nothing starts and nothing stops.
-CUresult cuProfilerStart() { return CUDA_SUCCESS; }
-CUresult cuProfilerStop() { return CUDA_SUCCESS; }
+CUresult cuProfilerStart() { return singularity::libcuda::not_started(); }
+CUresult cuProfilerStop() { return singularity::libcuda::not_started(); }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
+    if (const auto bad = singularity::libcuda::not_started(); bad != CUDA_SUCCESS)
+        return bad;
     if (mode == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
     *mode = CU_MODULE_LAZY_LOADING;

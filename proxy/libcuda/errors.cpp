@@ -23,7 +23,8 @@ constexpr std::array kErrors{
     ErrorText SINGULARITY_ERROR(CUDA_ERROR_DEINITIALIZED, "driver shutting down"),
     ErrorText SINGULARITY_ERROR(CUDA_ERROR_PROFILER_DISABLED,
                                 "profiler disabled while using external profiling tool"),
-    ErrorText SINGULARITY_ERROR(CUDA_ERROR_PROFILER_NOT_INITIALIZED, "profiler not initialized"),
+    ErrorText SINGULARITY_ERROR(CUDA_ERROR_PROFILER_NOT_INITIALIZED,
+                                "profiler not initialized: call cudaProfilerInitialize()"),
     ErrorText SINGULARITY_ERROR(CUDA_ERROR_PROFILER_ALREADY_STARTED, "profiler already started"),
     ErrorText SINGULARITY_ERROR(CUDA_ERROR_PROFILER_ALREADY_STOPPED, "profiler already stopped"),
     ErrorText SINGULARITY_ERROR(CUDA_ERROR_STUB_LIBRARY, "CUDA driver is a stub library"),
@@ -130,9 +131,10 @@ constexpr std::array kErrors{
                                 "the MPS client has been terminated by the server"),
     ErrorText SINGULARITY_ERROR(
         CUDA_ERROR_CDP_NOT_SUPPORTED,
-        "is using CUDA Dynamic Parallelism, but the current configuration does not support it"),
-    ErrorText SINGULARITY_ERROR(CUDA_ERROR_CDP_VERSION_MISMATCH,
-                                "mismatched versions of CUDA Dynamic Parallelism"),
+        "is using CUDA Dynamic Parallelism, but the current configuration, like MPS, does not support it"),
+    ErrorText SINGULARITY_ERROR(
+        CUDA_ERROR_CDP_VERSION_MISMATCH,
+        "unsupported interaction between different versions of CUDA Dynamic Parallelism"),
     ErrorText SINGULARITY_ERROR(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
                                 "operation not permitted when stream is capturing"),
     ErrorText SINGULARITY_ERROR(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,

@@ -391,7 +391,7 @@ CUresult cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTable
         if (*ppExportTable != nullptr)
             return CUDA_SUCCESS;
         kLog.debug("export table {} was asked for and is not known", uuid);
-        return CUDA_ERROR_NOT_FOUND;
+        return CUDA_ERROR_INVALID_VALUE;
     }
     *ppExportTable = static_cast<const void *>(table_of(static_cast<Table>(found - kNames.begin())));
     return CUDA_SUCCESS;

@@ -24,6 +24,7 @@ using namespace singularity;
 // The library behind the entry points: one context, one function that tells how it was called.
 namespace {
 bool was_per_thread = false;
+bool started = true;
 constinit std::array<char, 16> context_object{};
 // NOLINTNEXTLINE(misc-misplaced-const): the handle is what does not change
 const auto kContext = reinterpret_cast<CUcontext>(context_object.data());
@@ -34,6 +35,10 @@ extern "C" {
 CUresult cuMemsetD8_v2(CUdeviceptr, unsigned char, std::size_t) {
     was_per_thread = libcuda::per_thread_default_stream();
     return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetCount(int *count) {
+    *count = 1;
+    return started ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 CUresult cuCtxGetCurrent(CUcontext *context) {
     *context = kContext;
@@ -73,6 +78,11 @@ void unsupported_is_counted_and_said_once(void ** /*state*/) {
     });
     CUmemGenericAllocationHandle handle = 0;
     CUmulticastObjectProp properties{};
+    started = false;
+    assert_int_equal(cuMulticastCreate(&handle, &properties), CUDA_ERROR_NOT_INITIALIZED);
+    assert_int_equal(cuProfilerStart(), CUDA_ERROR_NOT_INITIALIZED);
+    assert_int_equal(cuModuleGetLoadingMode(nullptr), CUDA_ERROR_NOT_INITIALIZED);
+    started = true;
     assert_int_equal(cuMulticastCreate(&handle, &properties), CUDA_ERROR_NOT_SUPPORTED);
     assert_int_equal(cuMulticastCreate(&handle, &properties), CUDA_ERROR_NOT_SUPPORTED);
     log::set_sink(nullptr);
@@ -101,7 +111,18 @@ void proc_addresses_are_this_librarys(void ** /*state*/) {
     assert_int_equal(cuGetProcAddress_v2("cuNoSuchThing", &address, 13000, 0, &status), CUDA_SUCCESS);
     assert_null(address);
     assert_int_equal(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
-    assert_int_equal(cuGetProcAddress_v2("cuNoSuchThing", &address, 13000, 0, nullptr), CUDA_ERROR_NOT_FOUND);
+    address = &address;
+    assert_int_equal(cuGetProcAddress_v2("cuNoSuchThing", &address, 13000, 0, nullptr), CUDA_SUCCESS);
+    assert_null(address);
+    address = &address;
+    assert_int_equal(cuGetProcAddress_v2("cuMemsetD8", &address, 13000, 4, &status),
+                     CUDA_ERROR_INVALID_VALUE);
+    assert_ptr_equal(address, &address);
+    assert_int_equal(cuGetProcAddress("cuNoSuchThing", &address, 13000, 0), CUDA_ERROR_NOT_FOUND);
+    assert_ptr_equal(address, &address);
+    assert_int_equal(cuGetProcAddress("cuMemsetD8", nullptr, 13000, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuGetProcAddress("cuMemsetD8", &address, 13000, 0), CUDA_SUCCESS);
+    assert_true(address == reinterpret_cast<void *>(&cuMemsetD8_v2));
     assert_int_equal(cuGetProcAddress_v2(nullptr, &address, 13000, 0, nullptr), CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -176,7 +197,7 @@ void tables_have_sizes_and_no_holes(void ** /*state*/) {
     assert_int_equal(cuGetExportTable(&again, &id), CUDA_SUCCESS);
     assert_ptr_equal(table, again);
     const CUuuid unknown{};
-    assert_int_equal(cuGetExportTable(&again, &unknown), CUDA_ERROR_NOT_FOUND);
+    assert_int_equal(cuGetExportTable(&again, &unknown), CUDA_ERROR_INVALID_VALUE);
     assert_null(again);
     // One that only this library has.
     const CUuuid own{{42}};

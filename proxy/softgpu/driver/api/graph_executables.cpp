@@ -263,6 +263,8 @@ CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *
 }
 CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
                               CUgraphExecUpdateResultInfo *resultInfo) {
+    if (const CUresult ready = initialized(); ready != CUDA_SUCCESS)
+        return ready;
     return resultInfo == nullptr ? CUDA_ERROR_INVALID_VALUE : update(hGraphExec, hGraph, *resultInfo);
 }
 CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {

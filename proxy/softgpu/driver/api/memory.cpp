@@ -380,6 +380,8 @@ CUresult cuMemFree_v2(CUdeviceptr dptr) {
     return with_context([&](Context &) { return free(dptr); });
 }
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
+    if (pbase == nullptr && psize == nullptr) // nothing is asked, so nobody looks at the address
+        return CUDA_SUCCESS;
     return with_context([&](Context &) { return address_range(pbase, psize, dptr); });
 }
 CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {

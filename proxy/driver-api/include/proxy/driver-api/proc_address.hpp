@@ -36,8 +36,9 @@ struct ProcAddress {
     std::optional<ApiId> symbol; // set exactly if status is success
 };
 
-// driver_version: what cuDriverGetVersion says. A request for a later one is an error.
-[[nodiscard]] ProcAddress find_proc_address(std::string_view name, int cuda_version, std::uint64_t flags,
-                                            int driver_version = kCudaVersion);
+// As NVIDIA's driver answers, which is asked in tests/driver: a version later than the driver's own means the
+// latest functions, and so does a negative one, since versions have no sign; with both flags per-thread is
+// meant.
+[[nodiscard]] ProcAddress find_proc_address(std::string_view name, int cuda_version, std::uint64_t flags);
 
 } // namespace singularity::driver_api

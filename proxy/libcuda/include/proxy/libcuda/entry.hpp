@@ -29,7 +29,8 @@ class PerThreadStream {
 
 [[nodiscard]] inline bool per_thread_default_stream() { return PerThreadStream::active(); }
 
-// Counts the call, logs the function's name the first time; CUDA_ERROR_NOT_SUPPORTED.
+// Counts the call, logs the function's name the first time; CUDA_ERROR_NOT_SUPPORTED. Before cuInit has
+// succeeded: what every function answers then.
 [[nodiscard]] int unsupported(driver_api::ApiId id) noexcept;
 
 struct UnsupportedCall {
