@@ -45,7 +45,7 @@ Expected<std::unique_ptr<BackEnd>> BackEnd::open(const std::filesystem::path &li
         return propagate(complete);
     if (auto placed = place_mappings_of(dlsym(handle, "cuInit")); !placed)
         return propagate(placed);
-    if (auto identified = back_end->identify(ordinal); !identified)
+    if (auto identified = back_end->identify(library, ordinal); !identified)
         return propagate(identified);
     return back_end;
 }
@@ -91,9 +91,17 @@ Expected<void> BackEnd::check_symbols(const std::filesystem::path &library) cons
     return {};
 }
 
-Expected<void> BackEnd::identify(int ordinal) {
-    if (const auto result = driver_.cuInit(0); result != CUDA_SUCCESS)
-        return driver_error(driver_, "start", result);
+Expected<void> BackEnd::identify(const std::filesystem::path &library, int ordinal) {
+    const auto started = driver_.cuInit(0);
+    if (started == CUDA_ERROR_NO_DEVICE)
+        return failure(
+            "serve", fmt::format("device {}", ordinal),
+            fmt::format("the driver {} finds no device on this host: is there a GPU, is its kernel module "
+                        "loaded (nvidia-smi lists it), and may this process open /dev/nvidia*?",
+                        library.native()),
+            ENODEV);
+    if (started != CUDA_SUCCESS)
+        return driver_error(driver_, "start", started);
     int count = 0;
     if (const auto result = driver_.cuDeviceGetCount(&count); result != CUDA_SUCCESS)
         return driver_error(driver_, "count the devices of", result);

@@ -33,7 +33,7 @@ class BackEnd {
   private:
     BackEnd() = default;
     [[nodiscard]] Expected<void> check_symbols(const std::filesystem::path &library) const;
-    [[nodiscard]] Expected<void> identify(int ordinal);
+    [[nodiscard]] Expected<void> identify(const std::filesystem::path &library, int ordinal);
     void ask_context();
     void ask_granularity();
 
