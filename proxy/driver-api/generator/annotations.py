@@ -39,12 +39,14 @@ class Annotation:
     api_class: str
     uses: list
     line: int
+    reason: str = ""  # key of Api.reasons: why it is refused
 
 
 @dataclass
 class Api:
     kinds: dict  # handle kind -> C type
     functions: dict  # legacy symbol -> Annotation
+    reasons: dict = field(default_factory=dict)  # key -> text, of functions that are refused
 
 
 def parse_length(text):
@@ -81,6 +83,8 @@ class Reader:
                 continue
             if words[0] == "handle":
                 self.read_handle(words)
+            elif words[0] == "refused":
+                self.read_reason(words)
             else:
                 self.read_function(words)
         if self.errors:
@@ -98,6 +102,14 @@ class Reader:
             self.error(f"handle kind '{kind}' is defined twice", "keep one of the lines")
         else:
             self.api.kinds[kind] = ctype
+
+    def read_reason(self, words):
+        if len(words) < 3:
+            self.error(f"'{' '.join(words)}'", "write: refused KEY WHY...")
+        elif words[1] in self.api.reasons:
+            self.error(f"the reason '{words[1]}' is given twice", "keep one of the lines")
+        else:
+            self.api.reasons[words[1]] = " ".join(words[2:])
 
     def kind_of(self, ctype):
         return next((kind for kind, name in self.api.kinds.items() if name == ctype), "")
@@ -120,6 +132,13 @@ class Reader:
             return
         if api_class not in CLASSES:
             self.error(f"{symbol}: unknown class '{api_class}'", "use one of " + ", ".join(CLASSES))
+            return
+        if api_class == "unsupported" and rest:
+            if len(rest) != 1 or rest[0] not in self.api.reasons:
+                self.error(f"{symbol}: '{' '.join(rest)}' is no reason", "write a line before it: refused KEY WHY...; there are "
+                           + (", ".join(self.api.reasons) or "none"))
+                return
+            self.api.functions[symbol] = Annotation(symbol, api_class, [], self.line, rest[0])
             return
         function = self.legacy[symbol]
         given, parameters = {}, {p.name: p for p in function.parameters}

@@ -59,6 +59,15 @@ def symbol_list(symbols):
 EXPLAINED = [("local", "answered by the client"), ("async", "forwarded without waiting"),
              ("sync", "forwarded, waits for the reply"), ("create", "makes an object"), ("destroy", "ends an object"),
              ("manual", "hand-written"), ("unsupported", "returns CUDA_ERROR_NOT_SUPPORTED")]
+NO_REASON = "nobody has said how it is to be answered"
+
+
+def reason_of(api, symbol):
+    """Why it is refused; nothing, if it is not."""
+    if class_of(api, symbol) != "unsupported":
+        return ""
+    annotation = api.functions.get(legacy_symbol(symbol))
+    return api.reasons[annotation.reason] if annotation and annotation.reason else NO_REASON
 
 
 def page(header, symbols, versions, api):
@@ -71,11 +80,11 @@ def page(header, symbols, versions, api):
            f"{len(symbols)} exported symbols; {len(shown)} functions without their per-thread-stream variants.", "",
            "| class | meaning | functions |", "|---|---|---|"]
     out += [f"| {name} | {meaning} | {count[name]} |" for name, meaning in EXPLAINED]
-    out += ["", "| function | since CUDA | class | per-thread variant |", "|---|---|---|---|"]
+    out += ["", "| function | since CUDA | class | per-thread variant | why it is refused |", "|---|---|---|---|---|"]
     known = set(symbols)
     for symbol in shown:
         thread = variants(known, symbol)[1]
         version = since[symbol]
         out.append(f"| {symbol} | {version // 1000}.{version % 1000 // 10} | {class_of(api, symbol)} | "
-                   f"{thread if thread != symbol else ''} |")
+                   f"{thread if thread != symbol else ''} | {reason_of(api, symbol)} |")
     return "\n".join(out) + "\n"

@@ -137,6 +137,8 @@ class Annotations(unittest.TestCase):
             ("cuEventQuery sync hStream=handle(stream)", "unknown parameter 'hStream'", "hEvent"),
             ("cuEventQuery sync handle(stream)", "'handle(stream)'", "PARAMETER=ROLE"),
             ("cuEventQuery local hEvent=handle(event)", "has no message", "remove the parameters"),
+            ("cuEventQuery unsupported nobody_said", "'nobody_said' is no reason", "write a line before it: refused KEY WHY"),
+            ("refused key", "'refused key'", "write: refused KEY WHY..."),
             ("cuEventQuery sync hEvent=handle(stream)", "not a handle of kind 'stream'", "its kind is 'event'"),
             ("cuCtxSetFlags sync flags=handle(stream)", "not a handle of kind", "no handle type"),
             ("cuEventQuery sync hEvent=in[1]", "passed by value", "handle(KIND)"),
@@ -176,6 +178,7 @@ class Annotations(unittest.TestCase):
                 self.refused(line, what, fix)
 
     def test_twice(self):
+        self.assertIn("given twice", errors_of("refused key one", "refused key two")[0])
         found = errors_of("cuEventQuery sync", "cuEventQuery sync")
         self.assertEqual(found, [f"file:{KIND_LINES + 2}: cuEventQuery is annotated twice, first in line {KIND_LINES + 1}; "
                                  "keep one of the lines"])
@@ -213,10 +216,15 @@ class OneLine(unittest.TestCase):
                 self.assertEqual(compiled.returncode, 0, compiled.stderr[:4000])
             return run, files
 
+    def with_line(self, text, line):
+        """The annotations with another line for a function."""
+        changed, count = re.subn(rf"^{line.split()[0]} .*$", line, text, flags=re.M)
+        self.assertEqual(count, 1)
+        return changed
+
     def test_one_more_line(self):
         before = ANNOTATIONS.read_text()
-        self.assertNotIn("cuMulticastGetGranularity", before)
-        run, files = self.generate(before + "cuMulticastGetGranularity sync granularity=out[1] prop=in[1]\n")
+        run, files = self.generate(self.with_line(before, "cuMulticastGetGranularity sync granularity=out[1] prop=in[1]"))
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertIn("struct MulticastGetGranularityRequest {", files["messages.hpp"])
         self.assertIn("struct MulticastGetGranularityCall {", files["calls.hpp"])
@@ -228,9 +236,11 @@ class OneLine(unittest.TestCase):
 
     def test_one_wrong_line(self):
         before = ANNOTATIONS.read_text()
-        run, files = self.generate(before + "cuMulticastGetGranularity sync granularity=out[1]\n")
+        text = self.with_line(before, "cuMulticastGetGranularity sync granularity=out[1]")
+        run, files = self.generate(text)
         self.assertEqual(run.returncode, 1)
-        self.assertRegex(run.stderr, rf"copy\.annotations:{before.count(chr(10)) + 1}: cuMulticastGetGranularity: prop .* "
+        line = text.splitlines().index("cuMulticastGetGranularity sync granularity=out[1]") + 1
+        self.assertRegex(run.stderr, rf"copy\.annotations:{line}: cuMulticastGetGranularity: prop .* "
                                      r"pointer without a length; say prop=in\[N\]")
         self.assertEqual(files.keys() - {"copy.annotations"}, set())
 
@@ -250,6 +260,16 @@ class Page(unittest.TestCase):
         self.assertEqual(listed["cuLaunchKernel"], "manual")
         self.assertEqual(listed["cuMemcpyHtoD_v2"], "async")
         self.assertEqual(listed["cuGLInit"], "unsupported")
+
+    def test_every_function_is_supported_or_has_a_reason(self):
+        api = annotations.read(HEADER, "file", ANNOTATIONS.read_text())
+        self.assertEqual({s for s in HEADER.functions if versions.legacy_symbol(s) not in api.functions}, set(), "functions without a line")
+        refused = {s: function.reason for s, function in api.functions.items() if function.api_class == "unsupported"}
+        self.assertEqual({s for s, reason in refused.items() if not reason}, set(), "refused without a reason")
+        self.assertEqual(set(api.reasons), set(refused.values()), "reasons that no function has")
+        text = (GENERATED / "driver-api.md").read_text()
+        shown = dict(re.findall(r"^\| (cu\w+) \| [\d.]+ \| unsupported \| \w* \| (.+) \|$", text, re.M))
+        self.assertEqual(shown, {s: api.reasons[reason] for s, reason in refused.items()})
 
 
 if __name__ == "__main__":
