@@ -25,7 +25,7 @@ import questions  # noqa: E402
 BUILD = os.path.abspath(os.environ.get("CTEST_BINARY_DIR", os.path.join(CHECKOUT, "build", "release")))
 OURS = {"client": os.path.join(BUILD, "client", "libcuda.so.1"), "software GPU": os.path.join(BUILD, "softgpu", "libcuda.so.1")}
 REAL = "NVIDIA's driver"
-LIMIT_S = 200
+LIMIT_S = 400
 SHOWN = 40
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "SINGULARITY_"))}
 NO_DEVICE = {**ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ""}
