@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The node agent, and what belongs to it.
 #include "agent/protocol/client.hpp"
-#include "agent/worker/surroundings.hpp"
+#include "agent/worker/paths.hpp"
 #include "common/installation.hpp"
 #include "common/proc.hpp"
 #include "common/program_output.hpp"

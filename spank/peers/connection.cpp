@@ -40,8 +40,8 @@ void Connection::watch(std::vector<pollfd> &fds) const {
 std::optional<Deadline> Connection::next_deadline() const {
     if (established())
         return std::nullopt;
-    const auto errand = handshake_.deadline();
-    return errand && errand->when() < patience_.when() ? *errand : patience_;
+    const auto subprocess = handshake_.deadline();
+    return subprocess && subprocess->when() < patience_.when() ? *subprocess : patience_;
 }
 
 Expected<void> Connection::connect() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Munge credentials around pledges. All functions block: they are for errands.
+// Munge credentials around pledges. All functions block: they are for subprocesses.
 #pragma once
 
 #include "common/error.hpp"

@@ -110,7 +110,7 @@ Expected<Handshake> Handshake::answer(std::string own, std::filesystem::path mun
 }
 
 std::optional<Deadline> Handshake::deadline() const {
-    return errand_ ? std::optional(errand_->deadline()) : std::nullopt;
+    return subprocess_ ? std::optional(subprocess_->deadline()) : std::nullopt;
 }
 
 void Handshake::say(const std::string &frame) {
@@ -162,7 +162,7 @@ Expected<void> Handshake::take_hello(std::string_view frame) {
     step_ = Step::proof;
     if (!caller_)
         return say_hello();
-    return send_errand("make a credential for " + sides_.peer, {}, true);
+    return start_subprocess("make a credential for " + sides_.peer, {}, true);
 }
 
 Expected<void> Handshake::take_proof(std::string_view frame) {
@@ -171,10 +171,10 @@ Expected<void> Handshake::take_proof(std::string_view frame) {
     if (!proof.ParseFromArray(frame.data(), static_cast<int>(frame.size())) || proof.credential().empty() ||
         proof.credential().find('\0') != std::string::npos)
         return refuse("its second message has no credential");
-    return send_errand("look at the credential of " + sides_.peer, proof.credential(), !caller_);
+    return start_subprocess("look at the credential of " + sides_.peer, proof.credential(), !caller_);
 }
 
-Expected<void> Handshake::send_errand(std::string name, std::string credential, bool reply) {
+Expected<void> Handshake::start_subprocess(std::string name, std::string credential, bool reply) {
     const auto &own_share = exchange_->share();
     const Terms ours{.answer = !caller_,
                      .from = sides_.own,
@@ -184,25 +184,25 @@ Expected<void> Handshake::send_errand(std::string name, std::string credential, 
     Terms theirs = ours;
     theirs.answer = caller_;
     std::swap(theirs.from, theirs.to);
-    auto errand = Errand::send(
+    auto subprocess = Subprocess::start(
         std::move(name),
         [=, munge = munge_] { return findings_text(ask_munge(credential, theirs, reply, ours, munge)); },
         Deadline::after(kMungePatience));
-    if (!errand)
-        return propagate(errand);
-    errand_ = std::move(*errand);
+    if (!subprocess)
+        return propagate(subprocess);
+    subprocess_ = std::move(*subprocess);
     return {};
 }
 
 Expected<void> Handshake::step() {
-    if (!errand_)
+    if (!subprocess_)
         return {};
-    auto text = errand_->take();
+    auto text = subprocess_->take();
     if (!text)
         return propagate(text);
     if (!*text)
         return {};
-    errand_.reset();
+    subprocess_.reset();
     auto found = findings_of(**text);
     if (!found)
         return propagate(found);

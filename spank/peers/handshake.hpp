@@ -8,16 +8,15 @@
 //
 // A share is one side's half of a key exchange (exchange.hpp), new for each connection. Each credential names
 // both: so it is good for this connection only, and nobody between the two can put in a share of their own.
-// All four frames go into the keys with which everything after them is encrypted. Nothing blocks: what asks
-// munge is sent on an errand, and the side that was called asks it nothing before a whole credential has
-// come.
+// All four frames go into the keys with which everything after them is encrypted. Nothing blocks: a
+// subprocess asks munge, and the side that was called asks it nothing before a whole credential has come.
 #pragma once
 
 #include "common/deadline.hpp"
 #include "common/error.hpp"
-#include "errand.hpp"
 #include "exchange.hpp"
 #include "session.hpp"
+#include "subprocess.hpp"
 
 #include <filesystem>
 #include <optional>
@@ -43,9 +42,9 @@ class Handshake {
     // A frame of the other side. An error ends the connection.
     [[nodiscard]] Expected<void> take(std::string_view frame);
     // Whether the next frame may be looked at.
-    [[nodiscard]] bool listens() const { return !errand_ && step_ != Step::done; }
+    [[nodiscard]] bool listens() const { return !subprocess_ && step_ != Step::done; }
     // -1, or readable when step() has something to do.
-    [[nodiscard]] int fd() const { return errand_ ? errand_->fd() : -1; }
+    [[nodiscard]] int fd() const { return subprocess_ ? subprocess_->fd() : -1; }
     [[nodiscard]] std::optional<Deadline> deadline() const;
     [[nodiscard]] Expected<void> step();
 
@@ -67,7 +66,7 @@ class Handshake {
     [[nodiscard]] Expected<void> say_hello();
     [[nodiscard]] Expected<void> take_hello(std::string_view frame);
     [[nodiscard]] Expected<void> take_proof(std::string_view frame);
-    [[nodiscard]] Expected<void> send_errand(std::string name, std::string credential, bool reply);
+    [[nodiscard]] Expected<void> start_subprocess(std::string name, std::string credential, bool reply);
 
     bool caller_;
     Sides sides_;
@@ -76,7 +75,7 @@ class Handshake {
     std::optional<Exchange> exchange_;
     std::string peer_share_;
     std::string transcript_; // the frames of both sides, in their order
-    std::optional<Errand> errand_;
+    std::optional<Subprocess> subprocess_;
     std::string output_;
 };
 

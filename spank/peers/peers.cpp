@@ -275,12 +275,12 @@ void Peers::handle_outgoing(const std::string &host, Outgoing &one) {
 
 Expected<void> Peers::begin(const std::string &host, Outgoing &one) {
     if (!one.search) {
-        auto errand = Errand::send(
+        auto subprocess = Subprocess::start(
             "find the host " + quote(host), [host] { return search(host).SerializeAsString(); },
             Deadline::after(kSearchPatience));
-        if (!errand)
-            return propagate(errand);
-        one.search = std::move(*errand);
+        if (!subprocess)
+            return propagate(subprocess);
+        one.search = std::move(*subprocess);
     }
     auto text = one.search->take();
     if (!text)

@@ -7,9 +7,9 @@
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 #include "connection.hpp"
-#include "errand.hpp"
 #include "peers/peer_messages.pb.h"
 #include "refusals.hpp"
+#include "subprocess.hpp"
 #include "tcp.hpp"
 
 #include <chrono>
@@ -74,7 +74,7 @@ class Peers {
     };
     // To one host: its address is looked for, then there is a connection.
     struct Outgoing {
-        std::optional<Errand> search;
+        std::optional<Subprocess> search;
         std::unique_ptr<Connection> connection;
         std::map<std::uint32_t, Pending> pending;
         std::uint32_t last_token = 0;

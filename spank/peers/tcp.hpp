@@ -38,7 +38,7 @@ struct Accepted {
 
 [[nodiscard]] Expected<std::uint32_t> own_address(int socket);
 
-// Blocks: for errands.
+// Blocks: for subprocesses.
 [[nodiscard]] Expected<std::uint32_t> resolve(const std::string &host);
 
 } // namespace singularity::peers

@@ -51,7 +51,7 @@ class Wrapper {
     bool left = false;
 
     // What it is told last.
-    [[nodiscard]] Asker asker() {
+    [[nodiscard]] Responder responder() {
         return {.token = 1,
                 .answer = [this](const std::string &bytes, std::span<const int>) { told_ = bytes; }};
     }
@@ -70,11 +70,11 @@ class Wrapper {
     }
     void begin(Doors &doors, const Folders &folders) {
         assert_true(open(doors, {folders.door("a", 0)}).has_value());
-        doors.watch(this, true, asker());
+        doors.watch(this, true, responder());
         assert_true(hears_nothing());
     }
     void rest(Doors &doors, const std::string &trouble = {}) {
-        doors.rest_of(this, {.trouble = trouble, .only_for_now = false, .named = {}}, asker());
+        doors.rest_of(this, {.trouble = trouble, .only_for_now = false, .named = {}}, responder());
     }
 
   private:
@@ -82,7 +82,7 @@ class Wrapper {
 };
 
 // What became of a wish that they rest.
-struct Wish {
+struct JobRequest {
     std::optional<Expected<void>> outcome;
     [[nodiscard]] Doors::Then then() {
         return [this](const Expected<void> &told) {
@@ -122,7 +122,7 @@ void nobody_is_found_while_they_rest(void **) {
     Doors doors("47.0");
     Wrapper one;
     one.begin(doors, folders);
-    Wish save;
+    JobRequest save;
     doors.rest(Doors::For::save, save.then());
     assert_int_equal(connect_code(folders.door("a", 0)), ECONNREFUSED);
     assert_int_equal(one.open(doors, {folders.door("a", 0)}).error().code, EAGAIN);
@@ -143,7 +143,7 @@ void all_of_them_rest_first(void **) {
     std::array<Wrapper, 3> all;
     for (auto &one : all)
         one.begin(doors, folders);
-    Wish save;
+    JobRequest save;
     doors.rest(Doors::For::save, save.then());
     all[0].rest(doors);
     all[1].rest(doors);
@@ -155,7 +155,7 @@ void all_of_them_rest_first(void **) {
 
 void where_nobody_serves_all_rest(void **) {
     Doors doors("47.0");
-    Wish save;
+    JobRequest save;
     doors.rest(Doors::For::save, save.then());
     assert_true(save.fulfilled());
     assert_false(doors.until().has_value());
@@ -166,9 +166,9 @@ void who_watches_late_hears_at_once(void **) {
     Doors doors("47.0");
     Wrapper one;
     assert_true(one.open(doors, {folders.door("a", 0)}).has_value());
-    Wish save;
+    JobRequest save;
     doors.rest(Doors::For::save, save.then());
-    doors.watch(&one, true, one.asker());
+    doors.watch(&one, true, one.responder());
     assert_true(one.hears<SaveBegins>());
 }
 
@@ -178,7 +178,7 @@ void what_does_not_rest_is_said_and_goes_on(void **) {
     std::array<Wrapper, 2> all;
     for (auto &one : all)
         one.begin(doors, folders);
-    Wish save;
+    JobRequest save;
     doors.rest(Doors::For::save, save.then());
     all[0].rest(doors);
     // A wrapper is a user's process: what it says may be anything.
@@ -195,7 +195,7 @@ void what_does_not_rest_is_said_and_goes_on(void **) {
     all[0].rest(doors);
     assert_true(all[0].hears<Done>());
     // Who has no door yet is not waited for.
-    Wish again;
+    JobRequest again;
     doors.rest(Doors::For::save, again.then());
     assert_true(again.fulfilled());
 }
@@ -205,8 +205,8 @@ void a_save_and_a_check_do_not_disturb_each_other(void **) {
     Doors doors("47.0");
     Wrapper one;
     one.begin(doors, folders);
-    Wish check;
-    Wish save;
+    JobRequest check;
+    JobRequest save;
     doors.rest(Doors::For::check, check.then());
     doors.rest(Doors::For::save, save.then());
     one.rest(doors);
@@ -215,7 +215,7 @@ void a_save_and_a_check_do_not_disturb_each_other(void **) {
     doors.let_go(Doors::For::check);
     assert_true(one.hears_nothing());
     assert_int_equal(one.open(doors, {folders.door("a", 0)}).error().code, EAGAIN);
-    Wish again;
+    JobRequest again;
     doors.rest(Doors::For::check, again.then());
     assert_true(again.fulfilled());
     doors.let_go(Doors::For::save);
@@ -231,16 +231,16 @@ void steps_rest_only_for_the_last_save(void **) {
     Doors doors("47.batch");
     Wrapper one;
     one.begin(doors, folders);
-    Wish save;
+    JobRequest save;
     doors.rest(Doors::For::save, save.then());
     assert_false(one.begins()->ends);
-    doors.rest_of(&one, {.trouble = "a step runs", .only_for_now = true, .named = {}}, one.asker());
+    doors.rest_of(&one, {.trouble = "a step runs", .only_for_now = true, .named = {}}, one.responder());
     assert_true(save.outcome && !save.outcome->has_value());
     assert_int_equal(save.outcome->error().code, SaveError::kStepRuns);
     assert_false(SaveError::is_unsavable(SaveError::kStepRuns));
     assert_true(one.hears<Done>());
     one.begin(doors, folders);
-    Wish last;
+    JobRequest last;
     doors.rest(Doors::For::save, last.then(), true);
     assert_true(one.begins()->ends);
     one.rest(doors);
@@ -249,9 +249,9 @@ void steps_rest_only_for_the_last_save(void **) {
     doors.let_go(Doors::For::save);
     assert_true(one.hears<Done>());
     assert_true(one.open(doors, {folders.door("a", 0)}).has_value());
-    Wish again;
+    JobRequest again;
     doors.rest(Doors::For::save, again.then(), true);
-    doors.watch(&one, true, one.asker());
+    doors.watch(&one, true, one.responder());
     assert_true(one.begins()->ends);
 }
 
@@ -260,12 +260,12 @@ void steps_that_run_are_saved_only_where_the_site_has_it_so(void **) {
     Doors doors("47.0");
     Wrapper one;
     one.begin(doors, folders);
-    Wish first;
+    JobRequest first;
     doors.rest(Doors::For::save, first.then());
     assert_true(one.begins()->saves);
     one.rest(doors, "a step runs");
-    doors.watch(&one, false, one.asker());
-    Wish second;
+    doors.watch(&one, false, one.responder());
+    JobRequest second;
     doors.rest(Doors::For::save, second.then());
     assert_false(one.begins()->saves);
 }
@@ -277,7 +277,7 @@ void they_know_whether_anything_is_saved(void **) {
         Doors doors("47.0");
         Wrapper one;
         one.begin(doors, folders);
-        Wish wish;
+        JobRequest wish;
         doors.rest(what, wish.then());
         assert_int_equal(one.begins()->saves, what == Doors::For::save);
         const auto until = doors.until()->when();
@@ -298,8 +298,8 @@ void a_script_that_is_late_to_name_its_steps_is_not_saved(void **) {
         Doors doors("47.batch", {.rest = std::chrono::milliseconds(5), .last = std::chrono::milliseconds(5)});
         Wrapper one;
         assert_true(one.open(doors, {folders.door("a", 0)}).has_value());
-        doors.watch(&one, saves, one.asker());
-        Wish save;
+        doors.watch(&one, saves, one.responder());
+        JobRequest save;
         doors.rest(Doors::For::save, save.then());
         assert_int_equal(one.begins()->saves, saves);
         expire(doors);
@@ -312,8 +312,8 @@ void a_script_that_is_late_to_name_its_steps_is_not_saved(void **) {
         assert_true(one.hears<Done>());
         // Where both end, nothing is named.
         assert_true(one.open(doors, {folders.door("a", 0)}).has_value());
-        doors.watch(&one, saves, one.asker());
-        Wish last;
+        doors.watch(&one, saves, one.responder());
+        JobRequest last;
         doors.rest(Doors::For::save, last.then(), true);
         expire(doors);
         assert_true(last.fulfilled());
@@ -325,7 +325,7 @@ void a_save_that_is_given_up_is_told_so(void **) {
     Doors doors("47.0");
     Wrapper one;
     one.begin(doors, folders);
-    Wish save;
+    JobRequest save;
     doors.rest(Doors::For::save, save.then());
     assert_true(one.hears<SaveBegins>());
     doors.let_go(Doors::For::save);
@@ -342,11 +342,11 @@ void who_serves_none_says_nothing_about_rest(void **) {
     Wrapper one;
     Wrapper stranger;
     one.begin(doors, folders);
-    Wish save;
+    JobRequest save;
     doors.rest(Doors::For::save, save.then());
     stranger.rest(doors);
     assert_true(stranger.hears<Failed>());
-    doors.watch(&stranger, true, stranger.asker());
+    doors.watch(&stranger, true, stranger.responder());
     assert_true(stranger.hears<Failed>());
     assert_false(save.outcome.has_value());
 }

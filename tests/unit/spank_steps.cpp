@@ -26,10 +26,10 @@ namespace {
 
 using namespace std::chrono_literals;
 using singularity::Deadline;
-using singularity::agent::Asker;
 using singularity::agent::cgroups_of_step;
 using singularity::agent::cgroups_of_task;
 using singularity::agent::JoinStep;
+using singularity::agent::Responder;
 using singularity::agent::Step;
 using singularity::task::script_request;
 using singularity::task::step_request;
@@ -300,14 +300,14 @@ struct Told {
     bool left = false;
     std::string cgroups = {};
 
-    [[nodiscard]] Asker asker() {
+    [[nodiscard]] Responder responder() {
         return {.token = 1,
                 .answer = [this](const std::string &bytes, std::span<const int>) { packet = bytes; }};
     }
     [[nodiscard]] Step::Wrapper wrapper() {
         return {.cgroups = cgroups,
                 .left = [this] { return left; },
-                .asker = asker(),
+                .responder = responder(),
                 .waiter = {},
                 .told = false};
     }
@@ -346,8 +346,8 @@ struct Two {
         step.started(3, {.node = "a", .task = 2});
         assert_int_equal(two.take<singularity::agent::Joined>()->task, 1);
         assert_int_equal(three.take<singularity::agent::Joined>()->task, 2);
-        step.wait(2, two.asker());
-        step.wait(3, three.asker());
+        step.wait(2, two.responder());
+        step.wait(3, three.responder());
     }
 };
 
@@ -463,9 +463,9 @@ void what_a_user_must_know_is_said_by_one_task(void **) {
     one.step.say("nor resized");
     one.step.ended(2, 0);
     assert_true(one.two.packet.empty() && one.three.packet.empty());
-    one.step.wait(2, one.two.asker());
+    one.step.wait(2, one.two.responder());
     assert_true(one.two.take<singularity::agent::RankEnded>()->news == (Lines{"nor moved", "nor resized"}));
-    one.step.wait(2, one.two.asker());
+    one.step.wait(2, one.two.responder());
     const auto ended = one.two.take<singularity::agent::RankEnded>();
     assert_int_equal(ended->status, 0);
     assert_true(ended->news.empty());
@@ -477,14 +477,14 @@ void another_task_says_it_when_the_first_has_left(void **) {
     one.step.say("early"); // no task runs yet
     assert_true(one.two.packet.empty() && one.three.packet.empty());
     one.two.left = true;
-    one.step.wait(3, one.three.asker());
+    one.step.wait(3, one.three.responder());
     assert_true(one.three.packet.empty());
     one.step.look_at_wrappers([](const Step::Place &) {});
     assert_true(one.three.take<singularity::agent::RankEnded>()->news == Lines{"early"});
     // Of lines that nobody says not every one is kept.
     for (int number = 0; number < 100; ++number)
         one.step.say("more");
-    one.step.wait(3, one.three.asker());
+    one.step.wait(3, one.three.responder());
     assert_int_equal(one.three.take<singularity::agent::RankEnded>()->news.size(), 16);
 }
 
@@ -510,8 +510,8 @@ void a_task_that_stands_for_two_ends_with_both(void **) {
     one.step.started(1, {.node = "b", .task = 1});
     expect_equal(one.two.take<singularity::agent::Joined>()->node, "a");
     assert_int_equal(one.step.places_of(2).size(), 2);
-    one.step.wait(2, one.two.asker());
-    one.step.wait(3, one.three.asker());
+    one.step.wait(2, one.two.responder());
+    one.step.wait(3, one.three.responder());
     one.step.ended(0, 0);
     assert_true(one.two.packet.empty());
     one.step.ended(1, 5 << 8);
@@ -562,7 +562,7 @@ void a_step_of_an_earlier_agent_that_ends_waits_for_its_wrappers(void **) {
     assert_false(step.over());
     assert_true(step.join_again(3, three.wrapper()).has_value());
     assert_true(three.take<singularity::agent::Joined>().has_value());
-    step.wait(3, three.asker());
+    step.wait(3, three.responder());
     assert_int_equal(three.take<singularity::agent::RankEnded>()->status, 0);
     three.left = true;
     step.look_at_wrappers([](const Step::Place &) {});

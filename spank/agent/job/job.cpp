@@ -25,7 +25,7 @@ constexpr std::size_t kShownHosts = 64;
 
 } // namespace
 
-std::string_view words(wire::JobRecord::State state) {
+std::string_view to_string(wire::JobRecord::State state) {
     switch (state) {
     case wire::JobRecord::REACHING:
         return "reaching";
@@ -115,7 +115,7 @@ void Job::begin() {
         return;
     default:
         const auto trouble = fmt::format("the agent of {} was restarted while the job was {}",
-                                         hosts_->own_host(), words(record_.state()));
+                                         hosts_->own_host(), to_string(record_.state()));
         return record_.state() == wire::JobRecord::ENDING ? end(trouble) : lose(trouble);
     }
 }
@@ -144,7 +144,7 @@ const std::string &Job::host_of(std::uint32_t rank) const {
 JobLine Job::line() const {
     JobLine out{.job = record_.name(),
                 .uid = record_.user().uid(),
-                .state = std::string(words(record_.state())),
+                .state = std::string(to_string(record_.state())),
                 .hosts = {},
                 .ranks = ranks(),
                 .ended = static_cast<std::uint32_t>(record_.ends().size()),
@@ -157,12 +157,13 @@ JobLine Job::line() const {
     return out;
 }
 
-void Job::follow(FollowJob request, bool holds_back, const Asker &asker) {
+void Job::follow(FollowJob request, bool holds_back, const Responder &responder) {
     if (watchers_.size() >= kWatcherLimit)
-        return asker.refuse({"follow", record_.name(), "too many do already", ENOSPC});
+        return responder.refuse({"follow", record_.name(), "too many do already", ENOSPC});
     if (request.only >= 0 && std::cmp_greater_equal(request.only, ranks()))
-        return asker.refuse({"follow", record_.name(),
-                             fmt::format("there is no rank {}: it has {}", request.only, ranks()), ENOENT});
+        return responder.refuse({"follow", record_.name(),
+                                 fmt::format("there is no rank {}: it has {}", request.only, ranks()),
+                                 ENOENT});
     request.read.resize(ranks());
     if (holds_back)
         for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
@@ -170,42 +171,43 @@ void Job::follow(FollowJob request, bool holds_back, const Asker &asker) {
             trim(ranks_[rank]);
         }
     const auto span = request.wait ? kWatchPatience : 0s;
-    watchers_.push_back({.request = std::move(request), .asker = asker, .until = Deadline::after(span)});
+    watchers_.push_back(
+        {.request = std::move(request), .responder = responder, .until = Deadline::after(span)});
     look_at_watchers();
 }
 
-void Job::ask_each(const wire::Envelope &request, std::string_view doing, const Asker &asker) {
+void Job::ask_each(const wire::Envelope &request, std::string_view doing, const Responder &responder) {
     if (record_.state() != wire::JobRecord::RUNNING)
-        return asker.refuse(
-            {std::string(doing), record_.name(), fmt::format("it is {}", words(record_.state())), EAGAIN});
-    auto all = when_all(where_.size(), [asker](const Expected<void> &outcome) {
+        return responder.refuse({std::string(doing), record_.name(),
+                                 fmt::format("it is {}", to_string(record_.state())), EAGAIN});
+    auto all = when_all(where_.size(), [responder](const Expected<void> &outcome) {
         if (outcome)
-            asker.tell(Done{});
+            responder.tell(Done{});
         else
-            asker.refuse(outcome.error());
+            responder.refuse(outcome.error());
     });
     for (const auto &[host, about] : where_)
         hosts_->ask(host, request, setting_->patience,
                     [all](Expected<wire::Envelope> reply) { all(outcome_of(reply)); });
 }
 
-void Job::signal(std::int32_t number, const Asker &asker) {
+void Job::signal(std::int32_t number, const Responder &responder) {
     wire::Envelope request;
     request.mutable_signal_job()->set_job(record_.name());
     request.mutable_signal_job()->set_number(number);
-    ask_each(request, "send a signal to", asker);
+    ask_each(request, "send a signal to", responder);
 }
 
-void Job::cut(bool open, const Asker &asker) {
+void Job::cut(bool open, const Responder &responder) {
     wire::Envelope request;
     request.mutable_cut_job()->set_job(record_.name());
     request.mutable_cut_job()->set_open(open);
-    ask_each(request, open ? "open the network of" : "cut the network of", asker);
+    ask_each(request, open ? "open the network of" : "cut the network of", responder);
 }
 
-void Job::destroy(std::optional<Asker> asker) {
-    if (asker)
-        destroyers_.push_back(std::move(*asker));
+void Job::destroy(std::optional<Responder> responder) {
+    if (responder)
+        destroyers_.push_back(std::move(*responder));
     destroy_ = true;
     if (record_.state() < wire::JobRecord::ENDING)
         end("it was destroyed");
@@ -215,8 +217,8 @@ void Job::destroy(std::optional<Asker> asker) {
 void Job::watch(std::vector<pollfd> &fds) const {
     if (saving_)
         saving_->watch(fds);
-    if (errand_)
-        fds.push_back({.fd = errand_->fd(), .events = POLLIN, .revents = 0});
+    if (slurm_request_)
+        fds.push_back({.fd = slurm_request_->fd(), .events = POLLIN, .revents = 0});
     std::vector<int> of_keeper;
     if (keeper_)
         keeper_->watch(of_keeper);
@@ -240,8 +242,8 @@ std::optional<Deadline> Job::next_deadline() const {
     consider(look_again_);
     consider(is_cut_for_);
     consider(leaving_ ? leaving_->next_deadline() : std::nullopt);
-    if (errand_)
-        consider(errand_->deadline());
+    if (slurm_request_)
+        consider(slurm_request_->deadline());
     if (saving_)
         consider(saving_->next_deadline());
     return out;
@@ -272,7 +274,7 @@ void Job::handle() {
     if (!removed)
         kLog.error("{}", removed.error().message());
     for (const auto &watcher : std::exchange(watchers_, {}))
-        watcher.asker.refuse({"follow", record_.name(), "it was destroyed", ECHILD});
+        watcher.responder.refuse({"follow", record_.name(), "it was destroyed", ECHILD});
     for (const auto &destroyer : std::exchange(destroyers_, {})) {
         if (removed)
             destroyer.tell(Done{});

@@ -59,12 +59,12 @@ class Job : public std::enable_shared_from_this<Job> {
     [[nodiscard]] std::uint32_t ranks() const;
     [[nodiscard]] JobLine line() const;
 
-    void follow(FollowJob request, bool holds_back, const Asker &asker);
-    void signal(std::int32_t number, const Asker &asker);
+    void follow(FollowJob request, bool holds_back, const Responder &responder);
+    void signal(std::int32_t number, const Responder &responder);
     // Between its nodes no packet passes any more, or they do again.
-    void cut(bool open, const Asker &asker);
+    void cut(bool open, const Responder &responder);
     // job_images.cpp. It ends, once it is saved, unless it is to go on.
-    void checkpoint(bool go_on, const Asker &asker);
+    void checkpoint(bool go_on, const Responder &responder);
     // Slurm's job's comment asks for it: it runs on, and the comment is answered.
     void checkpoint_for_comment();
     // job_with_script.cpp: a step whose batch script is saved, while both run on. It is saved and stands
@@ -83,14 +83,14 @@ class Job : public std::enable_shared_from_this<Job> {
     // It has tasks on no other host than this.
     [[nodiscard]] bool is_here() const;
     // Who wants it restored: hears when it runs.
-    void tell_when_restored(Asker asker) { imager_ = std::move(asker); }
+    void tell_when_restored(Responder responder) { imager_ = std::move(responder); }
     // It ends everywhere, for this reason if there was no other before. saved: a step of Slurm's, which goes
     // on another time.
     void end(const std::string &trouble, bool saved = false);
     // The same where others than its ranks are to blame: a batch job is run again.
     void lose(const std::string &trouble);
-    // The same, and its files go. Nobody is told if there is no asker.
-    void destroy(std::optional<Asker> asker);
+    // The same, and its files go. Nobody is told if there is no responder.
+    void destroy(std::optional<Responder> responder);
     [[nodiscard]] bool gone() const { return gone_; }
     [[nodiscard]] bool runs() const { return record_.state() == State::JobRecord_State_RUNNING; }
 
@@ -101,7 +101,7 @@ class Job : public std::enable_shared_from_this<Job> {
   private:
     struct Watcher {
         FollowJob request;
-        Asker asker;
+        Responder responder;
         Deadline until;
     };
     struct Rank {
@@ -125,8 +125,8 @@ class Job : public std::enable_shared_from_this<Job> {
     [[nodiscard]] bool write();
     [[nodiscard]] bool enter(State state); // false: it is ending, or does so now
     [[nodiscard]] const std::string &host_of(std::uint32_t rank) const;
-    // All hosts of a job that runs; `asker` hears when all have done it, or the first error.
-    void ask_each(const peers::wire::Envelope &request, std::string_view doing, const Asker &asker);
+    // All hosts of a job that runs; `responder` hears when all have done it, or the first error.
+    void ask_each(const peers::wire::Envelope &request, std::string_view doing, const Responder &responder);
 
     // job_start.cpp
     using Request = std::function<peers::wire::Envelope(const std::string &host)>;
@@ -163,8 +163,8 @@ class Job : public std::enable_shared_from_this<Job> {
     // job_slurm.cpp
     void told_to_end();
     [[nodiscard]] Expected<OwnedJob> slurm_job() const;
-    [[nodiscard]] Expected<SlurmErrand>
-        about_slurm_job(Expected<SlurmErrand> (*what)(const Libraries &, const OwnedJob &)) const;
+    [[nodiscard]] Expected<SlurmRequest>
+        about_slurm_job(Expected<SlurmRequest> (*what)(const Libraries &, const OwnedJob &)) const;
     void handle_slurm();
     void slurm_has_told(const Expected<SlurmJob> &about);
     void save_in_doubt(const std::string &trouble);
@@ -223,7 +223,7 @@ class Job : public std::enable_shared_from_this<Job> {
     std::map<std::string, std::uint32_t> addresses_; // of hosts, once they have been reached
     std::map<std::string, Offer> offers_;            // of hosts of a step that is restored
     std::vector<Watcher> watchers_;
-    std::vector<Asker> destroyers_;
+    std::vector<Responder> destroyers_;
     struct Stop {
         barrier::Total issued;
         std::time_t when = 0;
@@ -231,7 +231,7 @@ class Job : public std::enable_shared_from_this<Job> {
     Stop last_stop_; // of its ranks, to be saved
     std::shared_ptr<JobSave> saving_;
     Work saved_as_ = Work::asked;       // how that is counted
-    std::optional<Asker> imager_;       // hears of a checkpoint, or a restore
+    std::optional<Responder> imager_;   // hears of a checkpoint, or a restore
     std::optional<ImageReport> report_; // what there is to hear once the job has ended
     std::optional<Deadline> next_save_;
     Turn save_turn_; // of a checkpoint that is periodic, or that the job's comment asks for
@@ -247,7 +247,7 @@ class Job : public std::enable_shared_from_this<Job> {
     std::uint64_t check_ = 0;    // whose answers count
     Deadline::Clock::time_point began_ = Deadline::Clock::now();
     std::optional<Deadline> keep_; // when its members hear of us again
-    std::string meeting_;          // where its device proxies meet; while they are made
+    std::string rendezvous_;       // where its device proxies meet; while they are made
     std::size_t hosts_left_ = 0;   // that have not ended
     // What becomes of a step that Slurm has told to end.
     enum class Yield : std::uint8_t { no, asking, doubting, saving, requeueing, resting };
@@ -256,7 +256,7 @@ class Job : public std::enable_shared_from_this<Job> {
     bool requeue_ = false;     // it is ours to say that it runs again
     bool stop_script_ = false; // Slurm says so when the script ends
     std::string batch_host_;
-    std::optional<SlurmErrand> errand_;
+    std::optional<SlurmRequest> slurm_request_;
     std::optional<Deadline> look_again_; // at its script
     bool comment_asks_ = false;          // for the checkpoint that is made
     std::optional<Worker> keeper_;       // writes down how it has ended
@@ -270,6 +270,6 @@ class Job : public std::enable_shared_from_this<Job> {
     bool gone_ = false;
 };
 
-[[nodiscard]] std::string_view words(peers::wire::JobRecord::State state);
+[[nodiscard]] std::string_view to_string(peers::wire::JobRecord::State state);
 
 } // namespace singularity::agent

@@ -40,25 +40,25 @@ double seconds(std::uint64_t microseconds) { return static_cast<double>(microsec
 
 } // namespace
 
-void Job::checkpoint(bool go_on, const Asker &asker) {
+void Job::checkpoint(bool go_on, const Responder &responder) {
     if (!go_on && !record_.step().empty())
-        return asker.refuse(
+        return responder.refuse(
             {"save", record_.name(),
              fmt::format("it is step {} of Slurm's: scontrol requeue saves it and ends it, and "
                          "--continue saves it while it runs on",
                          record_.step()),
              EINVAL});
     if (auto room = Worker::room_for_one_more(record_.user().uid(), "save", record_.name()); !room)
-        return asker.refuse(room.error());
+        return responder.refuse(room.error());
     if (auto begun = save(go_on, false); begun)
-        imager_ = asker;
+        imager_ = responder;
     else
-        asker.refuse(begun.error());
+        responder.refuse(begun.error());
 }
 
 Expected<void> Job::save(bool go_on, bool periodic) {
     if (record_.state() != wire::JobRecord::RUNNING)
-        return failure("save", record_.name(), fmt::format("it is {}", words(record_.state())), EAGAIN);
+        return failure("save", record_.name(), fmt::format("it is {}", to_string(record_.state())), EAGAIN);
     if (saving_ || stands_still())
         return failure("save", record_.name(), "it is being saved already", EBUSY);
     auto saving = JobSave::start(*hosts_, save_plan(go_on, periodic), save_owner(go_on, periodic));

@@ -116,7 +116,7 @@ std::vector<std::shared_ptr<Job>> JobKeeper::adopt_waiting() {
         auto job = Job::adopt(*this, job_setting_, name);
         if (!job)
             return propagate(job);
-        kLog.info("{}: found again, {}", name, words((*job)->record().state()));
+        kLog.info("{}: found again, {}", name, to_string((*job)->record().state()));
         jobs_.emplace(name, *job);
         out.push_back(std::move(*job));
         return {};
@@ -141,11 +141,11 @@ std::uint32_t JobKeeper::free_number() const {
     }
 }
 
-std::uint32_t JobKeeper::free_number_of(const Wish &wish) const {
+std::uint32_t JobKeeper::free_number_of(const JobRequest &asked) const {
     std::set<std::uint32_t> used;
     for (const auto &[name, job] : jobs_)
         used.insert(job->record().vni());
-    const auto number = network_of_step(wish.step, wish.restarts, used);
+    const auto number = network_of_step(asked.step, asked.restarts, used);
     return number != 0 ? number : free_number();
 }
 
@@ -163,59 +163,59 @@ Expected<void> JobKeeper::room_for_ranks(const wire::JobRecord &record) {
     return {};
 }
 
-Expected<std::shared_ptr<Job>> JobKeeper::run(Wish wish) {
-    if (auto room = room_for_one_more(wish.uid); !room)
+Expected<std::shared_ptr<Job>> JobKeeper::run(JobRequest asked) {
+    if (auto room = room_for_one_more(asked.uid); !room)
         return propagate(room);
-    auto &request = wish.request;
+    auto &request = asked.request;
     wire::JobRecord record;
-    record.set_vni(wish.step.empty() ? free_number() : free_number_of(wish));
-    record.set_name(wish.step.empty() ? job_name(wish.uid, record.vni()) : wish.name);
+    record.set_vni(asked.step.empty() ? free_number() : free_number_of(asked));
+    record.set_name(asked.step.empty() ? job_name(asked.uid, record.vni()) : asked.name);
     if (auto replaced = replace_ended(record.name()); !replaced)
         return propagate(replaced);
     if (request.hosts.empty())
         request.hosts.push_back(own_host());
-    auto nodes = plan_nodes(record.name(), record.vni(), request.hosts, wish.places);
+    auto nodes = plan_nodes(record.name(), record.vni(), request.hosts, asked.places);
     if (!nodes)
         return propagate(nodes);
-    if (request.program.arguments.empty() && wish.step.empty())
+    if (request.program.arguments.empty() && asked.step.empty())
         return failure("make the job", record.name(), "no program was named", EINVAL);
     if (auto checked = check_size(request.program); !checked)
         return propagate(checked);
     // The job takes it when it is there.
-    if (auto memory = ProgramMemory::take(wish.uid, memory_of(request.program)); !memory)
+    if (auto memory = ProgramMemory::take(asked.uid, memory_of(request.program)); !memory)
         return propagate(memory);
     for (auto &node : *nodes) {
         // By which Slurm tells its tasks of each other.
-        if (!wish.step.empty())
+        if (!asked.step.empty())
             node.set_hostname(node.host());
         node.set_devices(request.devices);
         *record.add_nodes() = std::move(node);
     }
-    record.set_step(wish.step);
-    record.set_cluster(wish.cluster);
-    record.set_restarts(wish.restarts);
-    record.set_identity(wish.identity);
-    record.set_of_script(wish.of_script);
-    record.set_elastic(wish.elastic);
-    record.set_gpus(wish.gpus);
-    record.set_store(wish.store);
-    record.set_ranks(wish.ranks);
+    record.set_step(asked.step);
+    record.set_cluster(asked.cluster);
+    record.set_restarts(asked.restarts);
+    record.set_identity(asked.identity);
+    record.set_of_script(asked.of_script);
+    record.set_elastic(asked.elastic);
+    record.set_gpus(asked.gpus);
+    record.set_store(asked.store);
+    record.set_ranks(asked.ranks);
     // Those of a step of Slurm's are where its tasks are.
-    if (wish.step.empty()) {
+    if (asked.step.empty()) {
         if (auto spread = spread_ranks(*record.mutable_nodes(), request.ranks_per_node, record.name());
             !spread)
             return propagate(spread);
         record.set_ranks(rank_count(record.nodes()));
     }
-    record.mutable_user()->set_uid(wish.uid);
-    record.mutable_user()->set_gid(wish.gid);
-    for (const auto group : wish.groups)
+    record.mutable_user()->set_uid(asked.uid);
+    record.mutable_user()->set_gid(asked.gid);
+    for (const auto group : asked.groups)
         record.mutable_user()->add_groups(group);
     record.set_backend(request.backend);
     *record.mutable_program() = message_of(request.program);
     record.set_tied(request.tied);
     record.set_made(std::time(nullptr));
-    record.set_cgroups(wish.cgroups);
+    record.set_cgroups(asked.cgroups);
     record.set_every(request.every);
     if (auto room = room_for_ranks(record); !room)
         return propagate(room);

@@ -55,7 +55,7 @@ class JobKeeper : private HostAsker {
         return waiting_jobs_.contains(name) || waiting_members_.contains(name);
     }
 
-    struct Wish {
+    struct JobRequest {
         RunJob request;
         std::uint32_t uid = 0;
         std::uint32_t gid = 0;
@@ -76,7 +76,7 @@ class JobKeeper : private HostAsker {
         std::string store;
         bool goes_on = false; // with its script, from a checkpoint that this names; perhaps in the same run
     };
-    [[nodiscard]] Expected<std::shared_ptr<Job>> run(Wish wish);
+    [[nodiscard]] Expected<std::shared_ptr<Job>> run(JobRequest asked);
 
     // job_restore.cpp. A job as it was when it was saved, and where it is to run: the directory for what goes
     // with it. Then either begin() or give_up() is called with the same record.
@@ -84,7 +84,7 @@ class JobKeeper : private HostAsker {
         peers::wire::JobRecord record;
         std::filesystem::path directory;
     };
-    struct RestoreWish {
+    struct RestorePlan {
         const Restore *request = nullptr;
         const WorkFoundJob *found = nullptr;
         std::string cgroups; // of who asks
@@ -92,9 +92,9 @@ class JobKeeper : private HostAsker {
         // Whether who asks may have a node of this user, group and groups.
         std::function<Expected<void>(const node::Spec &)> may_make;
     };
-    [[nodiscard]] Expected<Restoring> prepare_restore(const RestoreWish &wish);
+    [[nodiscard]] Expected<Restoring> prepare_restore(const RestorePlan &plan);
     // A step that is begun again. ESTALE: what was found is not of this step; it begins anew.
-    [[nodiscard]] Expected<Restoring> prepare_restore(const Wish &step, const WorkFoundJob &found);
+    [[nodiscard]] Expected<Restoring> prepare_restore(const JobRequest &step, const WorkFoundJob &found);
     [[nodiscard]] Expected<std::shared_ptr<Job>> begin(peers::wire::JobRecord record);
     void give_up(const std::string &name);
     // All of these agents; then hears their answers, in the same order.
@@ -134,7 +134,7 @@ class JobKeeper : private HostAsker {
     // What waits for the tasks of a step of Slurm's.
     void serve_parked();
     [[nodiscard]] std::uint32_t free_number() const;
-    [[nodiscard]] std::uint32_t free_number_of(const Wish &wish) const;
+    [[nodiscard]] std::uint32_t free_number_of(const JobRequest &asked) const;
     // What is left here of the job of that name goes.
     [[nodiscard]] Expected<void> replace_ended(const std::string &name);
     [[nodiscard]] Expected<Restoring> restoring(peers::wire::JobRecord record,

@@ -54,7 +54,7 @@ Expected<wire::JobRecord> record_in(const WorkFoundJob &found) {
 // Slurm gives numbers anew, where slurmctld has lost its state or has come to the last one. Where an identity
 // is missing, only an earlier run can have been of the same job, or this one where the script names what it
 // was.
-bool is_of_same_job(const wire::JobRecord &record, const JobKeeper::Wish &step) {
+bool is_of_same_job(const wire::JobRecord &record, const JobKeeper::JobRequest &step) {
     return record.identity().empty() || step.identity.empty()
                ? record.restarts() < step.restarts + (step.goes_on ? 1 : 0)
                : record.identity() == step.identity;
@@ -62,8 +62,8 @@ bool is_of_same_job(const wire::JobRecord &record, const JobKeeper::Wish &step) 
 
 } // namespace
 
-Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const RestoreWish &wish) {
-    auto read = record_in(*wish.found);
+Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const RestorePlan &plan) {
+    auto read = record_in(*plan.found);
     if (!read)
         return propagate(read);
     auto &record = *read;
@@ -75,7 +75,7 @@ Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const RestoreWish &wis
     as.uid = record.user().uid();
     as.gid = record.user().gid();
     as.groups.assign(record.user().groups().begin(), record.user().groups().end());
-    if (auto may = wish.may_make(as); !may)
+    if (auto may = plan.may_make(as); !may)
         return propagate(may);
     if (!record.step().empty())
         return refuse(
@@ -84,23 +84,23 @@ Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const RestoreWish &wis
                 record.step()),
             EINVAL);
     for (const auto &node : record.nodes())
-        if (wish.request->proxies > node.devices())
+        if (plan.request->proxies > node.devices())
             return refuse(fmt::format("its node {} has {} devices: {} are more", node.name(), node.devices(),
-                                      wish.request->proxies),
+                                      plan.request->proxies),
                           EINVAL);
-    if (auto placed = place(record, wish.request->hosts); !placed)
+    if (auto placed = place(record, plan.request->hosts); !placed)
         return propagate(placed);
     if (auto replaced = replace_ended(record.name()); !replaced)
         return propagate(replaced);
-    if (auto room = room_for_one_more(wish.uid); !room)
+    if (auto room = room_for_one_more(plan.uid); !room)
         return propagate(room);
     if (auto room = room_for_ranks(record); !room)
         return propagate(room);
-    record.set_cgroups(wish.cgroups);
-    record.set_tied(record.tied() && !wish.request->detach);
+    record.set_cgroups(plan.cgroups);
+    record.set_tied(record.tied() && !plan.request->detach);
     for (auto &node : *record.mutable_nodes())
-        node.set_proxies(wish.request->proxies);
-    return restoring(std::move(record), *wish.found);
+        node.set_proxies(plan.request->proxies);
+    return restoring(std::move(record), *plan.found);
 }
 
 Expected<void> JobKeeper::replace_ended(const std::string &name) {
@@ -108,7 +108,7 @@ Expected<void> JobKeeper::replace_ended(const std::string &name) {
     if (!before)
         return {};
     if (before->record().state() != wire::JobRecord::ENDED)
-        return failure("begin the job", name, fmt::format("it is {}", words(before->record().state())),
+        return failure("begin the job", name, fmt::format("it is {}", to_string(before->record().state())),
                        EEXIST);
     before->destroy(std::nullopt);
     jobs_.erase(name);
@@ -137,7 +137,7 @@ Expected<JobKeeper::Restoring> JobKeeper::restoring(wire::JobRecord record, cons
     return Restoring{.record = std::move(record), .directory = directory};
 }
 
-Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const Wish &step, const WorkFoundJob &found) {
+Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const JobRequest &step, const WorkFoundJob &found) {
     auto read = record_in(found);
     if (!read)
         return propagate(read);

@@ -181,7 +181,7 @@ void Job::end(const std::string &trouble, bool saved) {
     after_leaving_.clear();
     if (const auto on_cut = std::exchange(on_cut_, {}))
         on_cut(Cut{});
-    errand_.reset();
+    slurm_request_.reset();
     look_again_.reset();
     keeper_.reset();
     ends_saved_ = ends_saved_ || saved;
@@ -283,7 +283,7 @@ void Job::look_at_watchers() {
         if (found.output.empty() && !found.ended && !watcher.until.expired())
             left.push_back(std::move(watcher));
         else
-            watcher.asker.tell(found);
+            watcher.responder.tell(found);
     }
     watchers_.insert(watchers_.end(), std::make_move_iterator(left.begin()),
                      std::make_move_iterator(left.end()));

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "agent/protocol/agent_messages.hpp"
-#include "agent/worker/surroundings.hpp"
+#include "agent/worker/paths.hpp"
 #include "agent/worker/worker.hpp"
 #include "common/deadline.hpp"
 #include "common/error.hpp"

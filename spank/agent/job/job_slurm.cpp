@@ -34,11 +34,11 @@ constexpr std::uint32_t kTries = 3; // to go on from one checkpoint, where Slurm
 void Job::told_to_end() {
     if (yield_ != Yield::no || record_.state() != wire::JobRecord::RUNNING || has_ended(record_))
         return;
-    auto errand = about_slurm_job(&SlurmErrand::about);
-    if (!errand)
-        return save_in_doubt(errand.error().message());
+    auto asked = about_slurm_job(&SlurmRequest::about);
+    if (!asked)
+        return save_in_doubt(asked.error().message());
     yield_ = Yield::asking;
-    errand_ = std::move(*errand);
+    slurm_request_ = std::move(*asked);
 }
 
 Expected<OwnedJob> Job::slurm_job() const {
@@ -48,8 +48,8 @@ Expected<OwnedJob> Job::slurm_job() const {
     return OwnedJob{.id = *job, .uid = record_.user().uid()};
 }
 
-Expected<SlurmErrand> Job::about_slurm_job(Expected<SlurmErrand> (*what)(const Libraries &,
-                                                                         const OwnedJob &)) const {
+Expected<SlurmRequest> Job::about_slurm_job(Expected<SlurmRequest> (*what)(const Libraries &,
+                                                                           const OwnedJob &)) const {
     auto job = slurm_job();
     if (!job)
         return propagate(job);
@@ -61,12 +61,12 @@ void Job::handle_slurm() {
         look_again_.reset();
         look_at_script();
     }
-    if (!errand_)
+    if (!slurm_request_)
         return;
-    auto answer = errand_->take();
+    auto answer = slurm_request_->take();
     if (answer && !*answer)
         return;
-    errand_.reset();
+    slurm_request_.reset();
     if (yield_ == Yield::asking)
         slurm_has_told(answer ? parse_slurm_job(**answer) : propagate(answer));
     else if (yield_ == Yield::requeueing) {
@@ -200,13 +200,13 @@ void Job::rest() {
     yield_ = Yield::resting;
     if (!requeue_)
         return look_at_script();
-    auto errand = about_slurm_job(&SlurmErrand::requeue);
-    if (!errand) {
-        kLog.error("{}: {}", record_.name(), errand.error().message());
+    auto asked = about_slurm_job(&SlurmRequest::requeue);
+    if (!asked) {
+        kLog.error("{}: {}", record_.name(), asked.error().message());
         return look_at_script();
     }
     yield_ = Yield::requeueing;
-    errand_ = std::move(*errand);
+    slurm_request_ = std::move(*asked);
 }
 
 void Job::look_at_script() {
@@ -233,7 +233,7 @@ void Job::checkpoint_for_comment() {
     comment_asks_ = true;
     if (auto begun = save(true, false); !begun) {
         kLog.error("{}", begun.error().message());
-        answer_comment(fmt::format("not saved: {} is {}", record_.step(), words(record_.state())));
+        answer_comment(fmt::format("not saved: {} is {}", record_.step(), to_string(record_.state())));
     }
 }
 

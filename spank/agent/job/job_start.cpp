@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // How a job comes into being on all of its hosts.
-#include "agent/node/meeting.hpp"
+#include "agent/node/rendezvous.hpp"
 #include "agent/slurm/slurm_cgroup.hpp"
 #include "common/text.hpp"
 #include "job.hpp"
@@ -112,13 +112,13 @@ void Job::prepare() {
             prepare.set_step(record_.step());
             prepare.set_of_script(record_.of_script());
             prepare.set_restarts(record_.restarts());
-            prepare.set_meeting((has_devices() || !record_.step().empty()) &&
-                                host == record_.nodes(0).host());
+            prepare.set_rendezvous((has_devices() || !record_.step().empty()) &&
+                                   host == record_.nodes(0).host());
             return request;
         },
         [self = shared_from_this(), addresses](const std::string &host, const wire::Envelope &reply) {
             if (const auto port = reply.prepared_job().meeting_port(); port != 0 && port <= UINT16_MAX)
-                self->meeting_ = tcp_address(addresses.at(host), static_cast<std::uint16_t>(port));
+                self->rendezvous_ = tcp_address(addresses.at(host), static_cast<std::uint16_t>(port));
             self->record_.set_mtu(std::min(self->record_.mtu(), reply.prepared_job().mtu()));
             if (!self->record_.step().empty())
                 self->place_tasks(host, reply.prepared_job());
@@ -165,10 +165,10 @@ void Job::connect() {
         node.set_host_address(addresses_[node.host()]);
     if (auto placed = place_ranks(); !placed)
         return end(placed.error().message());
-    const auto key = make_meeting_key();
+    const auto key = make_rendezvous_key();
     if (!key)
         return end(key.error().message());
-    if (has_devices() && meeting_.empty())
+    if (has_devices() && rendezvous_.empty())
         return end(fmt::format("host {} does not say where device proxies meet", record_.nodes(0).host()));
     ask_all(
         record_.restore().empty() ? "make nodes on" : "restore nodes on", wire::JobRecord::CONNECTING,
@@ -180,7 +180,7 @@ void Job::connect() {
             connect.set_mtu(record_.mtu());
             *connect.mutable_nodes() = record_.nodes();
             connect.set_backend(record_.backend());
-            connect.set_meeting(meeting_);
+            connect.set_rendezvous(rendezvous_);
             connect.set_meeting_key(key.data(), key.size());
             connect.set_checkpoint(record_.restore());
             connect.set_store(record_.store());

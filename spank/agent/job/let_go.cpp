@@ -14,10 +14,10 @@ namespace wire = peers::wire;
 
 } // namespace
 
-std::shared_ptr<LetGo> LetGo::start(HostAsker &asker, const std::string &job,
+std::shared_ptr<LetGo> LetGo::start(HostAsker &responder, const std::string &job,
                                     const std::vector<std::string> &hosts, std::function<void()> then,
                                     Patience patience) {
-    std::shared_ptr<LetGo> out(new LetGo(asker, job, std::move(then), patience));
+    std::shared_ptr<LetGo> out(new LetGo(responder, job, std::move(then), patience));
     out->left_.insert(hosts.begin(), hosts.end());
     for (const auto &host : hosts)
         out->tell(host);

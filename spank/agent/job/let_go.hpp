@@ -28,13 +28,13 @@ class LetGo : public std::enable_shared_from_this<LetGo> {
     };
     // then: once, when all have answered. Neither a host that never does, which its job loses before long,
     // nor a node that cannot go on is for the checkpoint to deal with. hosts: not empty.
-    [[nodiscard]] static std::shared_ptr<LetGo> start(HostAsker &asker, const std::string &job,
+    [[nodiscard]] static std::shared_ptr<LetGo> start(HostAsker &responder, const std::string &job,
                                                       const std::vector<std::string> &hosts,
                                                       std::function<void()> then, Patience patience);
-    [[nodiscard]] static std::shared_ptr<LetGo> start(HostAsker &asker, const std::string &job,
+    [[nodiscard]] static std::shared_ptr<LetGo> start(HostAsker &responder, const std::string &job,
                                                       const std::vector<std::string> &hosts,
                                                       std::function<void()> then) {
-        return start(asker, job, hosts, std::move(then), Patience());
+        return start(responder, job, hosts, std::move(then), Patience());
     }
     // Nobody is told any more.
     void drop() { left_.clear(); }
@@ -43,8 +43,8 @@ class LetGo : public std::enable_shared_from_this<LetGo> {
     void handle();
 
   private:
-    LetGo(HostAsker &asker, std::string job, std::function<void()> then, Patience patience)
-        : asker_(&asker), job_(std::move(job)), then_(std::move(then)), patience_(patience),
+    LetGo(HostAsker &responder, std::string job, std::function<void()> then, Patience patience)
+        : asker_(&responder), job_(std::move(job)), then_(std::move(then)), patience_(patience),
           until_(Deadline::after(patience.tries)) {}
     void tell(const std::string &host);
     void hear(const std::string &host, const Expected<peers::wire::Envelope> &reply);

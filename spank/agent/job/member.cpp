@@ -5,11 +5,11 @@
 #include "agent/node/adoption.hpp"
 #include "agent/slurm/slurm_cgroup.hpp"
 #include "agent/slurm/slurm_commands.hpp"
-#include "asker_for.hpp"
 #include "common/text.hpp"
 #include "job_files.hpp"
 #include "job_plan.hpp"
 #include "peers/faults.hpp"
+#include "responder_for.hpp"
 #include "store_here.hpp"
 
 #include <algorithm>
@@ -140,14 +140,14 @@ Expected<std::shared_ptr<Member>> Member::prepare(NodeKeeper &nodes, const Membe
         return propagate(written);
     }
     std::uint16_t port = 0;
-    if (request.meeting()) {
+    if (request.rendezvous()) {
         auto point = make_meeting_point(request.local());
         if (!point) {
             out->network_.end();
             return propagate(point);
         }
         port = point->port;
-        out->meeting_ = std::make_shared<UniqueFd>(std::move(point->socket));
+        out->rendezvous_ = std::make_shared<UniqueFd>(std::move(point->socket));
     }
     if (auto became = become(out->step_.get(), request); !became) {
         out->network_.end();
@@ -345,8 +345,8 @@ void Member::make_nodes(const Answer &answer) {
     for (const auto *const one : own) {
         if (record_.connect().checkpoint().empty())
             nodes_->make_node(
-                spec_of(*one), record_.prepare().cgroups(), share_of(*one), meeting_of(*one),
-                asker_for<Created>([self = shared_from_this(), one, all](Expected<Created> created) {
+                spec_of(*one), record_.prepare().cgroups(), share_of(*one), rendezvous_of(*one),
+                responder_for<Created>([self = shared_from_this(), one, all](Expected<Created> created) {
                     if (!created)
                         return all(propagate(created));
                     LiveNode *const node = self->nodes_->find_node(one->name());
@@ -360,20 +360,20 @@ void Member::make_nodes(const Answer &answer) {
         else
             restore(*one, all);
     }
-    meeting_.reset(); // its proxies have it
+    rendezvous_.reset(); // its proxies have it
 }
 
-std::optional<Meeting> Member::meeting_of(const wire::JobNode &one) const {
+std::optional<Rendezvous> Member::rendezvous_of(const wire::JobNode &one) const {
     const auto &connect = record_.connect();
-    MeetingKey key{};
+    RendezvousKey key{};
     if (one.devices() == 0 || connect.meeting_key().size() != key.size())
         return std::nullopt;
     std::memcpy(key.data(), connect.meeting_key().data(), key.size());
-    return Meeting{.rendezvous = connect.meeting(),
-                   .address = tcp_address(record_.prepare().local(), 0),
-                   .host = setting_->host,
-                   .key = key,
-                   .socket = one.number() == 1 ? meeting_ : nullptr};
+    return Rendezvous{.place = connect.rendezvous(),
+                      .address = tcp_address(record_.prepare().local(), 0),
+                      .host = setting_->host,
+                      .key = key,
+                      .socket = one.number() == 1 ? rendezvous_ : nullptr};
 }
 
 void Member::attach(const wire::JobNode &one, const LiveNode::Ends &ends,
@@ -423,17 +423,17 @@ void Member::start(const wire::StartJob &request, const Answer &answer) {
                 all(propagate(what));
                 continue;
             }
-            node->start(
-                std::move(what->program), std::move(what->descriptors),
-                asker_for<Started>([self = shared_from_this(), one, rank, all](Expected<Started> started) {
-                    if (!started && self->step_)
-                        self->step_->failed(rank, started.error());
-                    if (!started)
-                        return all(propagate(started));
-                    self->started(*one, rank, started->task);
-                    all({});
-                }),
-                step_ ? step_->cgroups_of(task_of_rank_.at(rank)) : std::string());
+            node->start(std::move(what->program), std::move(what->descriptors),
+                        responder_for<Started>(
+                            [self = shared_from_this(), one, rank, all](Expected<Started> started) {
+                                if (!started && self->step_)
+                                    self->step_->failed(rank, started.error());
+                                if (!started)
+                                    return all(propagate(started));
+                                self->started(*one, rank, started->task);
+                                all({});
+                            }),
+                        step_ ? step_->cgroups_of(task_of_rank_.at(rank)) : std::string());
         }
     }
 }
@@ -480,7 +480,7 @@ void Member::watch_rank(std::uint32_t rank) {
             kLog.error("{}", written.error().message());
     };
     if (LiveNode *const node = nodes_->find_node(about.node); node != nullptr)
-        node->wait({.node = about.node, .task = about.task, .forget = false}, asker_for<Ended>(take));
+        node->wait({.node = about.node, .task = about.task, .forget = false}, responder_for<Ended>(take));
     else
         take(failure("wait for", quote(about.node), "there is no such node", ENOENT));
 }
@@ -493,7 +493,7 @@ void Member::signal_held(const Answer &answer) {
     for (const auto &place : places) {
         if (LiveNode *const node = nodes_->find_node(place.node); node != nullptr)
             node->signal({.node = place.node, .task = place.task, .number = SIGTERM},
-                         asker_for<Done>([all](Expected<Done> sent) {
+                         responder_for<Done>([all](Expected<Done> sent) {
                              complain_unless_ended(sent);
                              all(sent ? Expected<void>() : propagate(sent));
                          }),
@@ -511,7 +511,7 @@ void Member::signal(const wire::SignalJob &request, const Answer &answer) {
     for (const auto &[rank, about] : ranks_) {
         if (LiveNode *const node = nodes_->find_node(about.node); node != nullptr && !about.status)
             node->signal({.node = about.node, .task = about.task, .number = request.number()},
-                         asker_for<Done>(
+                         responder_for<Done>(
                              [all](Expected<Done> sent) { all(sent ? Expected<void>() : propagate(sent)); }));
         else
             all({});
@@ -628,7 +628,7 @@ void Member::destroy_nodes() {
         if (node == nullptr)
             continue;
         ++ending_nodes_;
-        node->destroy(asker_for<Done>([self = shared_from_this()](const Expected<Done> &destroyed) {
+        node->destroy(responder_for<Done>([self = shared_from_this()](const Expected<Done> &destroyed) {
             if (!destroyed)
                 kLog.error("{}", destroyed.error().message());
             --self->ending_nodes_;

@@ -31,7 +31,7 @@ class NodeKeeper {
     virtual ~NodeKeeper() = default;
     // An empty list of cgroups: the agent's own. share.count 0: a proxy for each of its devices.
     virtual void make_node(node::Spec spec, std::string cgroups, ProxyShare share,
-                           std::optional<Meeting> meeting, const Asker &asker) = 0;
+                           std::optional<Rendezvous> rendezvous, const Responder &responder) = 0;
     // From a checkpoint of the node's job. on_found: hears what its job had kept with it, before it lives,
     // and has the streams that its tasks get; an error ends the attempt. The answer: Imaged.
     struct Restoring {
@@ -40,12 +40,12 @@ class NodeKeeper {
         node::Spec spec;   // as it must be
         std::string cgroups;
         ProxyShare share;
-        std::optional<Meeting> meeting;
+        std::optional<Rendezvous> rendezvous;
         std::function<Expected<GivenTasks>(const std::vector<char> &)> on_found;
-        // Before the asker hears that it runs: it waits for LiveNode::go_on().
+        // Before the responder hears that it runs: it waits for LiveNode::go_on().
         LiveNode::OnHeld on_held;
     };
-    virtual void restore_node(Restoring restoring, const Asker &asker) = 0;
+    virtual void restore_node(Restoring restoring, const Responder &responder) = 0;
     // Whether nothing of the batch script of this step's job can run on. stop: it is to be stopped for that.
     [[nodiscard]] virtual bool script_rests(const StepKey &key, bool stop) = 0;
     // As of HostAsker.
@@ -123,7 +123,7 @@ class Member : public std::enable_shared_from_this<Member> {
     [[nodiscard]] Expected<void> check_store(const std::string &store) const;
     void make_nodes(const Answer &answer);
     // Of the proxies of one of its nodes with all others of the job.
-    [[nodiscard]] std::optional<Meeting> meeting_of(const peers::wire::JobNode &one) const;
+    [[nodiscard]] std::optional<Rendezvous> rendezvous_of(const peers::wire::JobNode &one) const;
     // To the job's network.
     void attach(const peers::wire::JobNode &one, const LiveNode::Ends &ends,
                 std::function<void(Expected<void>)> done);
@@ -174,8 +174,8 @@ class Member : public std::enable_shared_from_this<Member> {
     NodeKeeper *nodes_;
     const MemberSetting *setting_;
     NetworkClient network_;
-    std::shared_ptr<Step> step_;        // of Slurm's, if it is one
-    std::shared_ptr<UniqueFd> meeting_; // where the job's device proxies meet, if it is here
+    std::shared_ptr<Step> step_;           // of Slurm's, if it is one
+    std::shared_ptr<UniqueFd> rendezvous_; // where the job's device proxies meet, if it is here
     peers::wire::MemberRecord record_;
     ProgramMemory memory_;         // of its program
     std::vector<Share> published_; // Budget::ports

@@ -2,9 +2,9 @@
 // A host's part of a restore of a job: its nodes come from the checkpoint, stand still until those of all
 // hosts are there, and go on.
 #include "agent/log.hpp"
-#include "asker_for.hpp"
 #include "common/text.hpp"
 #include "member.hpp"
+#include "responder_for.hpp"
 
 #include <cerrno>
 #include <utility>
@@ -28,7 +28,7 @@ void Member::restore(const wire::JobNode &one, std::function<void(Expected<void>
          .spec = spec_of(one),
          .cgroups = record_.prepare().cgroups(),
          .share = share_of(one),
-         .meeting = meeting_of(one),
+         .rendezvous = rendezvous_of(one),
          .on_found = [self = shared_from_this(),
                       &one](const std::vector<char> &ranks) { return self->take_ranks(one, ranks); },
          .on_held =
@@ -37,7 +37,7 @@ void Member::restore(const wire::JobNode &one, std::function<void(Expected<void>
                      self->tell(one.name(), attached);
                  });
              }},
-        asker_for<Imaged>([self = shared_from_this(), &one](Expected<Imaged> imaged) {
+        responder_for<Imaged>([self = shared_from_this(), &one](Expected<Imaged> imaged) {
             if (!imaged)
                 return self->tell(one.name(), propagate(imaged));
             self->tell_user(imaged->report.notices);

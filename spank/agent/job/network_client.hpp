@@ -3,7 +3,7 @@
 // blocks.
 #pragma once
 
-#include "agent/worker/surroundings.hpp"
+#include "agent/worker/paths.hpp"
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"

@@ -28,7 +28,7 @@ constexpr auto kEndPatience = 20s;  // for the kernel to end a PID namespace
 
 } // namespace
 
-std::string_view words(LiveNode::State state) {
+std::string_view to_string(LiveNode::State state) {
     switch (state) {
     case LiveNode::State::preparing:
         return "preparing";
@@ -50,38 +50,38 @@ std::string_view words(LiveNode::State state) {
     return "gone";
 }
 
-void Asker::refuse(const Error &error) const {
+void Responder::refuse(const Error &error) const {
     tell(Failed{.doing = error.doing, .on = error.on, .why = error.why, .code = error.code});
 }
 
-Expected<LiveNode> LiveNode::make(node::MakePlan plan, ProxyShare share, std::optional<Meeting> meeting,
-                                  const Surroundings &surroundings, Asker asker) {
+Expected<LiveNode> LiveNode::make(node::MakePlan plan, ProxyShare share, std::optional<Rendezvous> rendezvous,
+                                  const Paths &paths, Responder responder) {
     node::Record record;
     record.spec = plan.spec;
     record.made = std::time(nullptr);
-    LiveNode out(plan.room, std::move(record), surroundings);
+    LiveNode out(plan.room, std::move(record), paths);
     const auto devices = plan.spec.devices;
     out.plan_ = std::move(plan);
     if (share.count == 0)
         share.count = devices;
-    auto begun =
-        devices != 0 ? out.start_proxies(out.plan_->cgroups, share, std::move(meeting)) : out.begin_making();
+    auto begun = devices != 0 ? out.start_proxies(out.plan_->cgroups, share, std::move(rendezvous))
+                              : out.begin_making();
     if (!begun)
         return propagate(begun);
-    out.maker_ = std::move(asker);
+    out.maker_ = std::move(responder);
     out.patience_ = Deadline::after(kMakePatience);
     return out;
 }
 
 Expected<void> LiveNode::start_proxies(const std::string &cgroups, ProxyShare share,
-                                       std::optional<Meeting> meeting) {
+                                       std::optional<Rendezvous> rendezvous) {
     auto proxies = Proxies::start({.libraries = surroundings_->libraries,
                                    .spec = record_.spec,
                                    .room = room_,
                                    .cgroups = cgroups,
                                    .share = share,
                                    .turn = surroundings_->gpu_turn,
-                                   .meeting = std::move(meeting)});
+                                   .rendezvous = std::move(rendezvous)});
     if (!proxies)
         return propagate(proxies);
     if (auto linked = room_.link_devices(record_.spec.devices, share.count); !linked)
@@ -107,7 +107,7 @@ Expected<void> LiveNode::begin_making() {
     return {};
 }
 
-Expected<LiveNode> LiveNode::adopt(node::Room room, const Surroundings &surroundings) {
+Expected<LiveNode> LiveNode::adopt(node::Room room, const Paths &paths) {
     auto record = room.read();
     if (!record)
         return propagate(record);
@@ -123,7 +123,7 @@ Expected<LiveNode> LiveNode::adopt(node::Room room, const Surroundings &surround
             return propagate(ended);
     if (!pidfd && (pidfd.error().code != ESRCH || proxies->ended()))
         return propagate(pidfd);
-    LiveNode out(std::move(room), std::move(*record), surroundings);
+    LiveNode out(std::move(room), std::move(*record), paths);
     if (!out.record_.proxies.empty())
         out.proxies_ = std::move(*proxies);
     if (!pidfd) { // its proxies are still to end
@@ -150,7 +150,7 @@ Expected<LiveNode> LiveNode::adopt(node::Room room, const Surroundings &surround
 }
 
 NodeLine LiveNode::line() const {
-    NodeLine out{.record = record_, .state = std::string(words(state_)), .tasks = {}};
+    NodeLine out{.record = record_, .state = std::string(to_string(state_)), .tasks = {}};
     out.record.spec.environment.clear(); // a list must fit into a packet
     for (const auto &[id, task] : tasks_)
         out.tasks.push_back(
@@ -293,7 +293,7 @@ void LiveNode::look_at_deadlines() {
     if (!patience_ || !patience_->expired())
         return;
     const auto error =
-        timeout_error(*patience_, fmt::format("{}, which is {}", record_.spec.name, words(state_)));
+        timeout_error(*patience_, fmt::format("{}, which is {}", record_.spec.name, to_string(state_)));
     patience_.reset();
     kLog.error("{}", error.message());
     if (auto maker = std::exchange(maker_, std::nullopt)) {
@@ -356,7 +356,7 @@ void LiveNode::finish() {
     end_check(std::unexpected(ended));
     drop_connection(ended);
     for (const auto &one : std::exchange(held_signals_, {}))
-        one.asker.refuse(ended);
+        one.responder.refuse(ended);
     tasks_.clear();
     pidfd_.reset();
     const auto removed = room_.remove();
@@ -369,7 +369,7 @@ void LiveNode::finish() {
         imager->refuse(ended);
     answer_step(std::unexpected(ended));
     for (const auto &waiter : std::exchange(waiters_, {}))
-        waiter.asker.tell(Ended{.status = SIGKILL, .node_ended = true});
+        waiter.responder.tell(Ended{.status = SIGKILL, .node_ended = true});
     for (const auto &destroyer : std::exchange(destroyers_, {})) {
         if (removed)
             destroyer.tell(Done{});
@@ -380,7 +380,7 @@ void LiveNode::finish() {
 
 Expected<LiveNode::Ends> LiveNode::ends() const {
     if (state_ != State::running)
-        return failure("connect", record_.spec.name, fmt::format("it is {}", words(state_)), EAGAIN);
+        return failure("connect", record_.spec.name, fmt::format("it is {}", to_string(state_)), EAGAIN);
     auto network = open_file(fmt::format("/proc/{}/ns/net", record_.init.pid), O_RDONLY);
     if (!network)
         return propagate(network);
@@ -391,9 +391,9 @@ Expected<LiveNode::Ends> LiveNode::ends() const {
     return Ends{.network = std::move(*network), .init = std::move(init)};
 }
 
-void LiveNode::destroy(std::optional<Asker> asker) {
-    if (asker)
-        destroyers_.push_back(std::move(*asker));
+void LiveNode::destroy(std::optional<Responder> responder) {
+    if (responder)
+        destroyers_.push_back(std::move(*responder));
     if (state_ == State::gone)
         return;
     end();

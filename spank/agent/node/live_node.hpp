@@ -13,8 +13,8 @@
 #include "agent/output/task_log.hpp"
 #include "agent/protocol/agent_messages.hpp"
 #include "agent/worker/apart.hpp"
+#include "agent/worker/paths.hpp"
 #include "agent/worker/removal.hpp"
-#include "agent/worker/surroundings.hpp"
 #include "agent/worker/worker.hpp"
 #include "common/deadline.hpp"
 #include "common/unique_fd.hpp"
@@ -49,7 +49,7 @@ using GivenTasks = std::map<std::uint32_t, GivenTask>;
 // An answer to one request. The descriptors are the caller's to keep open until it returns.
 using Answer = std::function<void(const std::string &packet, std::span<const int> descriptors)>;
 // How a request is answered: packets are made with its token.
-struct Asker {
+struct Responder {
     std::uint32_t token = 0;
     Answer answer;
 
@@ -64,13 +64,13 @@ class LiveNode {
   public:
     enum class State : std::uint8_t { preparing, restoring, making, joining, running, saving, ending, gone };
 
-    // A new one. `asker` hears when it runs, or why it does not.
-    // meeting: of its proxies with those of other nodes.
+    // A new one. `responder` hears when it runs, or why it does not.
+    // rendezvous: of its proxies with those of other nodes.
     [[nodiscard]] static Expected<LiveNode> make(node::MakePlan plan, ProxyShare share,
-                                                 std::optional<Meeting> meeting,
-                                                 const Surroundings &surroundings, Asker asker);
+                                                 std::optional<Rendezvous> rendezvous, const Paths &paths,
+                                                 Responder responder);
     // One that an earlier agent has made, by its record.
-    [[nodiscard]] static Expected<LiveNode> adopt(node::Room room, const Surroundings &surroundings);
+    [[nodiscard]] static Expected<LiveNode> adopt(node::Room room, const Paths &paths);
     // Its network namespace and its init, for who connects it.
     struct Ends {
         UniqueFd network;
@@ -83,13 +83,13 @@ class LiveNode {
         node::Room room; // prepared
         std::string cgroups;
         ProxyShare share;
-        std::optional<Meeting> meeting; // of its proxies with those of other nodes
+        std::optional<Rendezvous> rendezvous; // of its proxies with those of other nodes
         Worker worker;
         GivenTasks given;
         OnHeld on_held; // it stands still from now on, until go_on()
     };
-    [[nodiscard]] static Expected<LiveNode> restore(RestorePlan plan, const Surroundings &surroundings,
-                                                    Asker asker);
+    [[nodiscard]] static Expected<LiveNode> restore(RestorePlan plan, const Paths &paths,
+                                                    Responder responder);
 
     [[nodiscard]] const node::Record &record() const { return record_; }
     [[nodiscard]] State state() const { return state_; }
@@ -105,20 +105,21 @@ class LiveNode {
     void handle();
 
     // live_node_start.cpp. cgroups: of the task, /proc/PID/cgroup; empty: where the node is.
-    void start(node::Program program, Streams descriptors, const Asker &asker, std::string cgroups = {});
+    void start(node::Program program, Streams descriptors, const Responder &responder,
+               std::string cgroups = {});
     // live_node_tasks.cpp
     // alone: not to the task's process group, but only to the process that was started. While the node is
     // saved it waits, as for any process that is stopped.
-    void signal(const Signal &request, const Asker &asker, bool alone = false);
-    void wait(const Wait &request, const Asker &asker);
-    void attach(std::uint32_t task, const Asker &asker);
-    void log(std::uint32_t task, const Asker &asker) const;
+    void signal(const Signal &request, const Responder &responder, bool alone = false);
+    void wait(const Wait &request, const Responder &responder);
+    void attach(std::uint32_t task, const Responder &responder);
+    void log(std::uint32_t task, const Responder &responder) const;
     // Of a detached task: null if there is no such task, or its output has not been asked for yet.
     [[nodiscard]] TaskLog *output(std::uint32_t task);
     // There is none, and there will be none.
     [[nodiscard]] bool output_is_lost(std::uint32_t task) const;
     // live_node_images.cpp
-    void checkpoint(bool go_on, const Asker &asker);
+    void checkpoint(bool go_on, const Responder &responder);
     // live_node_part.cpp: its part of a checkpoint of its job, step by step (worker_messages.hpp). One step
     // at a time; what the worker has answered is told, or why it has not.
     using OnStep = std::function<void(Expected<std::string> packet)>;
@@ -144,8 +145,8 @@ class LiveNode {
 
     [[nodiscard]] Expected<Ends> ends() const; // while it runs
 
-    // Nobody is told if there is no asker.
-    void destroy(std::optional<Asker> asker);
+    // Nobody is told if there is no responder.
+    void destroy(std::optional<Responder> responder);
 
   private:
     struct Task {
@@ -169,11 +170,11 @@ class LiveNode {
     };
     struct Waiter {
         Wait request;
-        Asker asker;
+        Responder responder;
     };
     struct HeldSignal {
         Signal request;
-        Asker asker;
+        Responder responder;
         bool alone = false;
     };
 
@@ -181,7 +182,7 @@ class LiveNode {
     struct Start {
         node::Program program;
         Streams descriptors;
-        Asker asker;
+        Responder responder;
         std::string cgroups;
     };
 
@@ -193,12 +194,12 @@ class LiveNode {
         std::shared_ptr<void> place; // of the few that a host has for them
     };
 
-    LiveNode(node::Room room, node::Record record, const Surroundings &surroundings)
-        : surroundings_(&surroundings), room_(std::move(room)), record_(std::move(record)),
+    LiveNode(node::Room room, node::Record record, const Paths &paths)
+        : surroundings_(&paths), room_(std::move(room)), record_(std::move(record)),
           memory_(ProgramMemory::count(record_.spec.uid, memory_of(record_.spec))) {}
 
     [[nodiscard]] Expected<void> start_proxies(const std::string &cgroups, ProxyShare share,
-                                               std::optional<Meeting> meeting);
+                                               std::optional<Rendezvous> rendezvous);
     void step_proxies();
     [[nodiscard]] Expected<void> begin_making();
     void step_making();
@@ -231,7 +232,7 @@ class LiveNode {
                    std::function<void(const Error &)> on_error, const Streams *streams);
 
     // live_node_start.cpp
-    void start_here(node::Program program, Streams descriptors, const Asker &asker);
+    void start_here(node::Program program, Streams descriptors, const Responder &responder);
     void start_next();
     [[nodiscard]] Expected<void> move_init(const std::string &cgroups);
 
@@ -267,7 +268,7 @@ class LiveNode {
     void read_checker();
     void end_check(const Expected<std::string> &outcome);
 
-    const Surroundings *surroundings_;
+    const Paths *surroundings_;
     node::Room room_;
     node::Record record_;
     ProgramMemory memory_; // of its specification
@@ -280,7 +281,7 @@ class LiveNode {
     Turn save_turn_;                     // of the next periodic checkpoint
     std::optional<Removal> removal_;     // of what workers have left in the staging directory
     bool last_removal_ = false;          // nothing comes into it any more
-    std::optional<Asker> imager_;        // hears what becomes of the worker's work
+    std::optional<Responder> imager_;    // hears what becomes of the worker's work
     std::optional<ImageReport> report_;  // what there is to hear, once the node is where it must be
     std::string phase_;                  // what its worker says it does
     std::optional<Error> undone_;        // what to hear instead, once a recovery has come to its end
@@ -295,7 +296,7 @@ class LiveNode {
     OnHeld on_held_;                                  // of a restore
     std::map<std::uint32_t, std::vector<char>> cpus_; // of tasks that are still to be bound to theirs
     std::optional<node::Making> making_;
-    std::optional<Asker> maker_;       // hears how the making went
+    std::optional<Responder> maker_;   // hears how the making went
     std::optional<Deadline> patience_; // for making, joining, ending
     UniqueFd pidfd_;
     UniqueFd init_; // the connection
@@ -310,9 +311,9 @@ class LiveNode {
     bool starting_ = false;                // the one that was the first of them
     bool looking_at_starts_ = false;
     std::string home_; // init's own cgroups, while it is in those of a task that it starts
-    std::vector<Asker> destroyers_;
+    std::vector<Responder> destroyers_;
 };
 
-[[nodiscard]] std::string_view words(LiveNode::State state);
+[[nodiscard]] std::string_view to_string(LiveNode::State state);
 
 } // namespace singularity::agent

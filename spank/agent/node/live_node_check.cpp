@@ -44,7 +44,7 @@ void LiveNode::check(OnCheck on_check) {
     if (checking_)
         return refuse("it is being checked already");
     if (state_ != State::running || worker_)
-        return refuse(fmt::format("it is {}", words(state_)));
+        return refuse(fmt::format("it is {}", to_string(state_)));
     if (check_places(record_.spec.uid).use_count() > kCheckPlaces)
         return refuse(fmt::format("{} others of its user's on this host are", kCheckPlaces));
     if (auto room = Worker::room_for_one_more(record_.spec.uid, "check", record_.spec.name); !room)

@@ -28,13 +28,13 @@ Workplace LiveNode::workplace() const {
     return {.state = surroundings_->state, .staging = surroundings_->staging / record_.spec.name};
 }
 
-void LiveNode::checkpoint(bool go_on, const Asker &asker) {
+void LiveNode::checkpoint(bool go_on, const Responder &responder) {
     if (auto room = Worker::room_for_one_more(record_.spec.uid, "save", record_.spec.name); !room)
-        return asker.refuse(room.error());
+        return responder.refuse(room.error());
     if (auto begun = begin_saving(go_on, false); begun)
-        imager_ = asker;
+        imager_ = responder;
     else
-        asker.refuse(begun.error());
+        responder.refuse(begun.error());
 }
 
 Expected<void> LiveNode::begin_saving(bool go_on, bool periodic, const PartPlan *part) {
@@ -131,16 +131,16 @@ Expected<void> LiveNode::recover() {
     return {};
 }
 
-Expected<LiveNode> LiveNode::restore(RestorePlan plan, const Surroundings &surroundings, Asker asker) {
+Expected<LiveNode> LiveNode::restore(RestorePlan plan, const Paths &paths, Responder responder) {
     plan.record.init = {};
     plan.record.proxies.clear();
     plan.record.made = std::time(nullptr);
-    LiveNode out(std::move(plan.room), std::move(plan.record), surroundings);
+    LiveNode out(std::move(plan.room), std::move(plan.record), paths);
     out.worker_ = std::make_unique<Worker>(std::move(plan.worker));
     out.given_ = std::move(plan.given);
     out.on_held_ = std::move(plan.on_held);
     if (plan.share.count != 0) {
-        if (auto started = out.start_proxies(plan.cgroups, plan.share, std::move(plan.meeting)); !started)
+        if (auto started = out.start_proxies(plan.cgroups, plan.share, std::move(plan.rendezvous)); !started)
             return propagate(started);
     } else {
         if (auto written = out.room_.write(out.record_); !written)
@@ -148,7 +148,7 @@ Expected<LiveNode> LiveNode::restore(RestorePlan plan, const Surroundings &surro
         if (auto begun = out.begin_restoring(); !begun)
             return propagate(begun);
     }
-    out.imager_ = std::move(asker);
+    out.imager_ = std::move(responder);
     out.go_on_ = true;
     if (out.record_.spec.job.empty())
         out.counted_ = Work::restore;
@@ -209,7 +209,7 @@ Expected<void> LiveNode::begin_restoring() {
 Expected<void> LiveNode::go_on() {
     if (state_ != State::restoring || on_held_ || !worker_)
         return failure("go on with", record_.spec.name,
-                       fmt::format("it is {}, and not held after a restore", words(state_)), EAGAIN);
+                       fmt::format("it is {}, and not held after a restore", to_string(state_)), EAGAIN);
     return worker_->tell(WorkStep{.step = PartStep::resume});
 }
 

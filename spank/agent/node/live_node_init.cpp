@@ -221,7 +221,7 @@ void LiveNode::ask_bytes(std::uint32_t token, const std::string &bytes,
                          std::function<void(const Error &)> on_error, const Streams *streams) {
     if (state_ != State::running)
         return on_error(
-            {"use", record_.spec.name, fmt::format("it is {}; try again later", words(state_)), EAGAIN});
+            {"use", record_.spec.name, fmt::format("it is {}; try again later", to_string(state_)), EAGAIN});
     if (bytes.size() > node::kPacketLimit)
         return on_error(
             {"ask", record_.spec.name,

@@ -60,12 +60,13 @@ void add_environment(node::Program &program, const std::vector<std::string> &nod
 
 } // namespace
 
-void LiveNode::start(node::Program program, Streams descriptors, const Asker &asker, std::string cgroups) {
+void LiveNode::start(node::Program program, Streams descriptors, const Responder &responder,
+                     std::string cgroups) {
     if (cgroups.empty())
-        return start_here(std::move(program), std::move(descriptors), asker);
+        return start_here(std::move(program), std::move(descriptors), responder);
     starts_.push_back({.program = std::move(program),
                        .descriptors = std::move(descriptors),
-                       .asker = asker,
+                       .responder = responder,
                        .cgroups = std::move(cgroups)});
     start_next();
 }
@@ -77,16 +78,16 @@ void LiveNode::start_next() {
         auto next = std::move(starts_.front());
         starts_.pop_front();
         if (auto moved = move_init(next.cgroups); !moved) {
-            next.asker.refuse(moved.error());
+            next.responder.refuse(moved.error());
             continue;
         }
         starting_ = true;
         start_here(std::move(next.program), std::move(next.descriptors),
-                   {.token = next.asker.token,
-                    .answer = [this, asker = next.asker](const std::string &packet,
-                                                         std::span<const int> descriptors) {
+                   {.token = next.responder.token,
+                    .answer = [this, responder = next.responder](const std::string &packet,
+                                                                 std::span<const int> descriptors) {
                         starting_ = false;
-                        asker.answer(packet, descriptors);
+                        responder.answer(packet, descriptors);
                         start_next();
                     }});
     }
@@ -112,21 +113,21 @@ Expected<void> LiveNode::move_init(const std::string &cgroups) {
     return node::move_to_cgroups(pid, cgroups);
 }
 
-void LiveNode::start_here(node::Program program, Streams descriptors, const Asker &asker) {
+void LiveNode::start_here(node::Program program, Streams descriptors, const Responder &responder) {
     if (auto checked = check_program(program); !checked)
-        return asker.refuse(checked.error());
+        return responder.refuse(checked.error());
     if (descriptors.size() != (program.stdio == Stdio::given ? 3U : 0U))
-        return asker.refuse({"start", quote(program.arguments.front()),
-                             fmt::format("{} descriptors came with the request", descriptors.size()),
-                             EINVAL});
+        return responder.refuse({"start", quote(program.arguments.front()),
+                                 fmt::format("{} descriptors came with the request", descriptors.size()),
+                                 EINVAL});
     if (auto why = no_room_for(Budget::tasks, record_.spec.uid))
-        return asker.refuse({"start", quote(program.arguments.front()), *std::move(why), EDQUOT});
+        return responder.refuse({"start", quote(program.arguments.front()), *std::move(why), EDQUOT});
     do
         ++last_task_;
     while (last_task_ == 0 || tasks_.contains(last_task_));
     const auto id = last_task_;
     if (!descriptors.trouble().empty())
-        return asker.refuse({"give a task", "a standard stream", descriptors.trouble(), EINVAL});
+        return responder.refuse({"give a task", "a standard stream", descriptors.trouble(), EINVAL});
     for (std::uint32_t stream = 0; stream < descriptors.size(); ++stream)
         if (const auto &key = descriptors.keys()[stream]; !key.empty())
             record_.given.push_back({.key = key, .task = id, .stream = stream});
@@ -140,7 +141,7 @@ void LiveNode::start_here(node::Program program, Streams descriptors, const Aske
     if (descriptors.size() != 0)
         if (auto written = room_.write(record_); !written) {
             give_back();
-            return asker.refuse(written.error());
+            return responder.refuse(written.error());
         }
     add_environment(program, record_.spec.environment);
     auto &task = tasks_[id];
@@ -150,7 +151,7 @@ void LiveNode::start_here(node::Program program, Streams descriptors, const Aske
     ask(
         request,
         // Not the program, which may be large.
-        [this, id, asker, give_back, stdio = request.program.stdio, directory = request.program.directory,
+        [this, id, responder, give_back, stdio = request.program.stdio, directory = request.program.directory,
          name = request.program.arguments.front()](const node::Packet &packet) {
             const auto started = node::decode<node::InitStarted>(packet.bytes);
             const auto failed = node::decode<node::InitFailed>(packet.bytes);
@@ -158,7 +159,7 @@ void LiveNode::start_here(node::Program program, Streams descriptors, const Aske
             if (failed || !started || found == tasks_.end() ||
                 packet.descriptors.size() != (stdio == Stdio::given ? 0U : 1U)) {
                 give_back();
-                return asker.refuse(
+                return responder.refuse(
                     failed ? task_error(*failed, failed->step == node::Step::directory ? directory : name,
                                         record_.spec.image.directory)
                            : unexpected_reply(record_.spec.name));
@@ -167,12 +168,12 @@ void LiveNode::start_here(node::Program program, Streams descriptors, const Aske
             found->second.phase = Phase::running;
             if (stdio == Stdio::kept)
                 open_log(id, packet.descriptors.all()[0]);
-            asker.tell(Started{.task = id, .pid = started->pid},
-                       stdio == Stdio::terminal ? packet.descriptors.all() : std::span<const int>());
+            responder.tell(Started{.task = id, .pid = started->pid},
+                           stdio == Stdio::terminal ? packet.descriptors.all() : std::span<const int>());
         },
-        [asker, give_back](const Error &error) {
+        [responder, give_back](const Error &error) {
             give_back();
-            asker.refuse(error);
+            responder.refuse(error);
         },
         &descriptors);
 }

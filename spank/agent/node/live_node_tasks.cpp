@@ -23,63 +23,65 @@ constexpr std::size_t kWaiterLimit = 4096;
 
 } // namespace
 
-void LiveNode::signal(const Signal &request, const Asker &asker, bool alone) {
+void LiveNode::signal(const Signal &request, const Responder &responder, bool alone) {
     const auto on = request.task == 0 ? record_.spec.name : task_name(record_.spec.name, request.task);
     if (request.number < 0 || request.number >= NSIG)
-        return asker.refuse(
+        return responder.refuse(
             {"send", fmt::format("signal {}", request.number), "there is no such signal", EINVAL});
     if (state_ == State::saving || state_ == State::joining) {
         if (held_signals_.size() >= kWaiterLimit)
-            return asker.refuse({"send a signal to", on, "too many wait here already", ENOSPC});
-        held_signals_.push_back({.request = request, .asker = asker, .alone = alone});
+            return responder.refuse({"send a signal to", on, "too many wait here already", ENOSPC});
+        held_signals_.push_back({.request = request, .responder = responder, .alone = alone});
         return;
     }
     ask(
         node::InitSignal{.task = request.task, .number = request.number, .alone = alone},
-        [asker, on](const node::Packet &packet) {
+        [responder, on](const node::Packet &packet) {
             if (const auto failed = node::decode<node::InitFailed>(packet.bytes))
-                asker.refuse(task_error(*failed, on));
+                responder.refuse(task_error(*failed, on));
             else
-                asker.tell(Done{});
+                responder.tell(Done{});
         },
-        [asker](const Error &error) { asker.refuse(error); });
+        [responder](const Error &error) { responder.refuse(error); });
 }
 
 void LiveNode::send_held_signals() {
     for (const auto &one : std::exchange(held_signals_, {}))
-        signal(one.request, one.asker, one.alone);
+        signal(one.request, one.responder, one.alone);
 }
 
-void LiveNode::wait(const Wait &request, const Asker &asker) {
+void LiveNode::wait(const Wait &request, const Responder &responder) {
     if (waiters_.size() >= kWaiterLimit)
-        return asker.refuse(
+        return responder.refuse(
             {"wait for", task_name(record_.spec.name, request.task), "too many wait here already", ENOSPC});
-    waiters_.push_back({.request = request, .asker = asker});
+    waiters_.push_back({.request = request, .responder = responder});
     if (state_ == State::running)
         answer_waiters(request.task);
 }
 
-void LiveNode::attach(std::uint32_t task, const Asker &asker) {
+void LiveNode::attach(std::uint32_t task, const Responder &responder) {
     const auto found = tasks_.find(task);
     if (found == tasks_.end() || found->second.stdio != Stdio::terminal)
-        return asker.refuse({"attach to", task_name(record_.spec.name, task), "it has no terminal", ENOTTY});
+        return responder.refuse(
+            {"attach to", task_name(record_.spec.name, task), "it has no terminal", ENOTTY});
     ask(
         node::InitAttach{.task = task},
-        [asker, name = record_.spec.name, task](const node::Packet &packet) {
+        [responder, name = record_.spec.name, task](const node::Packet &packet) {
             if (const auto failed = node::decode<node::InitFailed>(packet.bytes))
-                asker.refuse(task_error(*failed, task_name(name, task)));
+                responder.refuse(task_error(*failed, task_name(name, task)));
             else if (packet.descriptors.size() == 1)
-                asker.tell(Lent{}, packet.descriptors.all());
+                responder.tell(Lent{}, packet.descriptors.all());
             else
-                asker.refuse(unexpected_reply(name));
+                responder.refuse(unexpected_reply(name));
         },
-        [asker](const Error &error) { asker.refuse(error); });
+        [responder](const Error &error) { responder.refuse(error); });
 }
 
-void LiveNode::log(std::uint32_t task, const Asker &asker) const {
+void LiveNode::log(std::uint32_t task, const Responder &responder) const {
     if (!record_.spec.job.empty())
-        return asker.refuse({"read the output of", task_name(record_.spec.name, task),
-                             fmt::format("it goes to its job, {}: ask for that", record_.spec.job), EINVAL});
+        return responder.refuse({"read the output of", task_name(record_.spec.name, task),
+                                 fmt::format("it goes to its job, {}: ask for that", record_.spec.job),
+                                 EINVAL});
     std::vector<UniqueFd> files;
     std::vector<int> numbers;
     const auto path = room_.log(task);
@@ -91,9 +93,9 @@ void LiveNode::log(std::uint32_t task, const Asker &asker) const {
         files.push_back(std::move(*opened));
     }
     if (files.empty())
-        return asker.refuse({"read the output of", task_name(record_.spec.name, task),
-                             "there is none: only that of detached tasks is kept", ENOENT});
-    asker.tell(Lent{}, numbers);
+        return responder.refuse({"read the output of", task_name(record_.spec.name, task),
+                                 "there is none: only that of detached tasks is kept", ENOENT});
+    responder.tell(Lent{}, numbers);
 }
 
 TaskLog *LiveNode::output(std::uint32_t task) {
@@ -117,11 +119,11 @@ void LiveNode::answer_waiters(std::uint32_t task) {
         if (waiter.request.task != task) {
             left.push_back(std::move(waiter));
         } else if (found == tasks_.end()) {
-            waiter.asker.refuse(
+            waiter.responder.refuse(
                 {"wait for", task_name(record_.spec.name, task), "there is no such task", ENOENT});
         } else {
             forget = forget || waiter.request.forget;
-            waiter.asker.tell(Ended{.status = found->second.status});
+            waiter.responder.tell(Ended{.status = found->second.status});
         }
     }
     waiters_ = std::move(left);

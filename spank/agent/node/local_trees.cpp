@@ -26,7 +26,7 @@ constexpr int kMostErrands = 4;     // at a time
 constexpr auto kBetweenLooks = 60s; // and as long until what could not be removed is tried again
 
 constexpr auto kErrandPatience = 120s; // for the disk
-constexpr std::size_t kMostText = peers::Errand::kLimit - 1024;
+constexpr std::size_t kMostText = peers::Subprocess::kLimit - 1024;
 
 // Nothing: it is none.
 template <class Number>
@@ -124,7 +124,7 @@ void LocalTrees::begin(uid_t uid, std::uint32_t job, std::uint32_t run) {
     auto tree = local::tree_name(uid, job);
     // Those that are under way count from the front.
     const auto waiting =
-        std::next(begun_.begin(), static_cast<std::ptrdiff_t>(errand_ ? begun_under_way_ : 0));
+        std::next(begun_.begin(), static_cast<std::ptrdiff_t>(subprocess_ ? begun_under_way_ : 0));
     begun_.erase(std::remove_if(waiting, begun_.end(),
                                 [&](const Begun &one) { return one.tree == tree && one.run <= run; }),
                  begun_.end());
@@ -160,9 +160,9 @@ std::string LocalTrees::look_after(const std::filesystem::path &base, const std:
     return out;
 }
 
-void LocalTrees::send_errand() {
+void LocalTrees::start_subprocess() {
     look_ = Deadline::after(kBetweenLooks);
-    auto sent = peers::Errand::send(
+    auto sent = peers::Subprocess::start(
         "look after jobs' local directories",
         [base = settings_.base, begun = begun_, over = over_] { return look_after(base, begun, over); },
         Deadline::after(kErrandPatience));
@@ -170,16 +170,16 @@ void LocalTrees::send_errand() {
         kLog.error("{}", sent.error().message());
         return;
     }
-    errand_ = std::move(*sent);
+    subprocess_ = std::move(*sent);
     begun_under_way_ = begun_.size();
     over_under_way_ = over_.size();
 }
 
-void LocalTrees::take_errand() {
-    const auto text = errand_->take();
+void LocalTrees::take_answer() {
+    const auto text = subprocess_->take();
     if (text && !*text)
         return;
-    errand_.reset();
+    subprocess_.reset();
     // A look finds what should have been moved and was not; what should have been written is tried again.
     const bool some_are_aside = over_under_way_ != 0;
     over_.erase(over_.begin(), std::next(over_.begin(), static_cast<std::ptrdiff_t>(over_under_way_)));
@@ -212,14 +212,15 @@ void LocalTrees::on_look(const std::string &text) {
 }
 
 void LocalTrees::handle(const std::function<bool(const std::string &)> &is_used) {
-    if (errand_)
-        take_errand();
+    if (subprocess_)
+        take_answer();
     for (auto at = trees_.begin(); at != trees_.end();) {
         auto &[name, tree] = *at;
         if (is_used(name)) {
-            tree = {.found = tree.found, .pause = {}, .ask = {}, .turn = {}, .errand = {}, .asked_about = {}};
+            tree = {
+                .found = tree.found, .pause = {}, .ask = {}, .turn = {}, .subprocess = {}, .asked_about = {}};
             ++at;
-        } else if (!tree.found && !tree.errand) {
+        } else if (!tree.found && !tree.subprocess) {
             look_again(); // it finds the tree, or there is none
             at = trees_.erase(at);
         } else if (is_over(name, tree)) {
@@ -234,25 +235,26 @@ void LocalTrees::handle(const std::function<bool(const std::string &)> &is_used)
         removal_.reset();
     if (remove_ && remove_->expired() && !removal_)
         begin_removal();
-    if (!errand_ && look_ && look_->expired())
-        send_errand();
+    if (!subprocess_ && look_ && look_->expired())
+        start_subprocess();
 }
 
 bool LocalTrees::is_over(const std::string &name, Tree &tree) {
     local::SlurmTree about;
     if (!local::read_tree_name(name, about))
         return true;
-    if (!tree.errand && !tree.ask) {
+    if (!tree.subprocess && !tree.ask) {
         tree.pause = kFirstPause;
         tree.ask = Deadline::after(tree.pause);
     }
-    if (!tree.errand && tree.ask->expired())
+    if (!tree.subprocess && tree.ask->expired())
         ask(tree, {.id = about.job, .uid = about.uid});
-    auto answer = tree.errand ? tree.errand->take() : Expected<std::optional<std::string>>(std::nullopt);
-    if (tree.errand && answer && !*answer)
+    auto answer =
+        tree.subprocess ? tree.subprocess->take() : Expected<std::optional<std::string>>(std::nullopt);
+    if (tree.subprocess && answer && !*answer)
         return false;
-    if (tree.errand) {
-        tree.errand.reset();
+    if (tree.subprocess) {
+        tree.subprocess.reset();
         auto job = answer ? parse_slurm_job(**answer) : propagate(answer);
         using Fate = SlurmJob::Fate;
         if (!job)
@@ -270,21 +272,21 @@ bool LocalTrees::is_over(const std::string &name, Tree &tree) {
 
 void LocalTrees::ask(Tree &tree, const OwnedJob &job) {
     const auto asking =
-        std::ranges::count_if(trees_, [](const auto &one) { return one.second.errand.has_value(); });
+        std::ranges::count_if(trees_, [](const auto &one) { return one.second.subprocess.has_value(); });
     if (asking >= kMostErrands ||
         !tree.turn.has_come(Budget::questions, job.uid, fmt::format("job {}", job.id))) {
         tree.ask = Deadline::after(kFirstPause);
         return;
     }
     tree.ask.reset();
-    auto errand = SlurmErrand::about(*libraries_, job);
-    if (!errand) {
-        kLog.error("{}", errand.error().message());
+    auto subprocess = SlurmRequest::about(*libraries_, job);
+    if (!subprocess) {
+        kLog.error("{}", subprocess.error().message());
         return;
     }
     // What is heard is about this one, and not about one that a new run makes meanwhile.
     tree.asked_about = tree.found;
-    tree.errand = std::move(*errand);
+    tree.subprocess = std::move(*subprocess);
 }
 
 void LocalTrees::begin_removal() {
@@ -301,10 +303,10 @@ void LocalTrees::begin_removal() {
 
 void LocalTrees::watch(std::vector<pollfd> &fds) const {
     for (const auto &[name, tree] : trees_)
-        if (tree.errand)
-            fds.push_back({.fd = tree.errand->fd(), .events = POLLIN, .revents = 0});
-    if (errand_)
-        fds.push_back({.fd = errand_->fd(), .events = POLLIN, .revents = 0});
+        if (tree.subprocess)
+            fds.push_back({.fd = tree.subprocess->fd(), .events = POLLIN, .revents = 0});
+    if (subprocess_)
+        fds.push_back({.fd = subprocess_->fd(), .events = POLLIN, .revents = 0});
     std::vector<int> removing;
     if (removal_)
         removal_->watch(removing);
@@ -313,7 +315,7 @@ void LocalTrees::watch(std::vector<pollfd> &fds) const {
 }
 
 std::optional<Deadline> LocalTrees::next_deadline() const {
-    std::optional<Deadline> out = errand_ ? std::optional(errand_->deadline()) : look_;
+    std::optional<Deadline> out = subprocess_ ? std::optional(subprocess_->deadline()) : look_;
     const auto consider = [&out](const std::optional<Deadline> &deadline) {
         if (deadline && (!out || deadline->when() < out->when()))
             out = deadline;
@@ -322,8 +324,8 @@ std::optional<Deadline> LocalTrees::next_deadline() const {
         consider(remove_);
     for (const auto &[name, tree] : trees_) {
         consider(tree.ask);
-        if (tree.errand)
-            consider(tree.errand->deadline());
+        if (tree.subprocess)
+            consider(tree.subprocess->deadline());
     }
     return out;
 }

@@ -4,8 +4,8 @@
 // its steps; any other as long as one of its nodes.
 //
 // The disk on which they lie may be slow or hang: only names are chosen here. A node's first process makes
-// its directories, its worker those of one that is restored, and what is to be done in BASE besides is an
-// errand for a process of its own, one at a time.
+// its directories, its worker those of one that is restored, and what is to be done in BASE besides is the
+// work of a process of its own, one at a time.
 #pragma once
 
 #include "agent/slurm/slurm_job.hpp"
@@ -15,7 +15,7 @@
 #include "common/error.hpp"
 #include "local/remove.hpp"
 #include "node/record.hpp"
-#include "peers/errand.hpp"
+#include "peers/subprocess.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -64,7 +64,7 @@ class LocalTrees {
         std::chrono::seconds pause{};
         std::optional<Deadline> ask;
         Turn turn; // to ask
-        std::optional<SlurmErrand> errand;
+        std::optional<SlurmRequest> subprocess;
         std::optional<local::FoundTree> asked_about;
     };
     struct Begun {
@@ -76,8 +76,8 @@ class LocalTrees {
     [[nodiscard]] static std::string look_after(const std::filesystem::path &base,
                                                 const std::vector<Begun> &begun,
                                                 const std::vector<local::FoundTree> &over);
-    void send_errand();
-    void take_errand();
+    void start_subprocess();
+    void take_answer();
     void on_look(const std::string &text);
     [[nodiscard]] Expected<void> name(node::Spec &spec);
     [[nodiscard]] Expected<bool> has_layer(const node::Image &image) const;
@@ -94,7 +94,7 @@ class LocalTrees {
     std::optional<Deadline> look_ = Deadline::after(std::chrono::seconds(0));
     std::vector<Begun> begun_;           // to be written; those that are under way come first
     std::vector<local::FoundTree> over_; // to be moved aside; likewise
-    std::optional<peers::Errand> errand_;
+    std::optional<peers::Subprocess> subprocess_;
     std::size_t begun_under_way_ = 0;
     std::size_t over_under_way_ = 0;
     std::optional<Removal> removal_;

@@ -49,10 +49,10 @@ constexpr int kRendezvous = 7; // the first proxy's
 constexpr char kTrouble = '!';
 
 std::string driver_of(const ProxyPlan &plan) {
-    const auto &wish = plan.spec.backend;
-    if (wish == "software" || (wish.empty() && access("/dev/nvidiactl", F_OK) != 0))
+    const auto &backend = plan.spec.backend;
+    if (backend == "software" || (backend.empty() && access("/dev/nvidiactl", F_OK) != 0))
         return plan.libraries.software_gpu();
-    return wish.empty() || wish == "nvidia" ? kNvidia : wish;
+    return backend.empty() || backend == "nvidia" ? kNvidia : backend;
 }
 
 // What a proxy writes its log to. With the file itself its user, whose process it is, could fill the host's
@@ -132,7 +132,7 @@ Expected<void> arrange(const Descriptors &given) {
 
 // The process of one proxy, until it is one. The error goes to the ready pipe.
 Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const Descriptors &given,
-                            const Meeting &meeting) {
+                            const Rendezvous &rendezvous) {
     // Until the agent has written down that we exist. Its death ends the wait as well.
     char allowed = 0;
     ssize_t got = 0;
@@ -167,17 +167,17 @@ Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const D
                                        "--ready-fd",
                                        std::to_string(kReady),
                                        "--rendezvous",
-                                       meeting.rendezvous,
+                                       rendezvous.place,
                                        "--job-key-fd",
                                        std::to_string(kJobKey)};
     if (plan.turn != std::chrono::milliseconds::zero())
         arguments.insert(arguments.end(), {"--turn", std::to_string(plan.turn.count())});
     if (!plan.libraries.nccl.empty())
         arguments.insert(arguments.end(), {"--nccl", plan.libraries.nccl});
-    if (number == 0 && meeting.socket)
+    if (number == 0 && rendezvous.socket)
         arguments.insert(arguments.end(), {"--rendezvous-fd", std::to_string(kRendezvous)});
-    if (!meeting.host.empty())
-        arguments.insert(arguments.end(), {"--host-name", meeting.host, "--address", meeting.address});
+    if (!rendezvous.host.empty())
+        arguments.insert(arguments.end(), {"--host-name", rendezvous.host, "--address", rendezvous.address});
     auto environment = environment_of(plan, number);
     const auto argument_list = exec_list(arguments);
     const auto environment_list = exec_list(environment);
@@ -186,10 +186,10 @@ Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const D
 }
 
 [[noreturn]] void run_proxy(const ProxyPlan &plan, std::uint32_t number, const Descriptors &given,
-                            const Meeting &meeting) {
+                            const Rendezvous &rendezvous) {
     std::string trouble;
     try {
-        if (auto become = become_proxy(plan, number, given, meeting); !become)
+        if (auto become = become_proxy(plan, number, given, rendezvous); !become)
             trouble = become.error().message();
     } catch (const std::exception &error) {
         trouble = error.what();
@@ -238,9 +238,9 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
     auto null = open_file("/dev/null", O_RDWR);
     if (!go || !null)
         return go ? propagate(null) : propagate(go);
-    auto meeting = plan.meeting ? Expected<Meeting>(*plan.meeting) : meet_here();
-    if (!meeting)
-        return propagate(meeting);
+    auto rendezvous = plan.rendezvous ? Expected<Rendezvous>(*plan.rendezvous) : rendezvous_here();
+    if (!rendezvous)
+        return propagate(rendezvous);
     for (std::uint32_t number = 0; number < plan.share.count; ++number) {
         auto ready = make_pipe();
         if (!ready)
@@ -254,7 +254,7 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
         auto log = make_log_pipe(plan.room, number);
         if (!log)
             return propagate(log);
-        const auto key = readable(meeting->key);
+        const auto key = readable(rendezvous->key);
         if (!key)
             return std::unexpected(key.error());
         const Descriptors given{.go = go->reading.get(),
@@ -262,8 +262,8 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
                                 .control = control->get(),
                                 .key = key->get(),
                                 .socket = socket->get(),
-                                .rendezvous =
-                                    number == 0 && meeting->socket ? meeting->socket->get() : null->get(),
+                                .rendezvous = number == 0 && rendezvous->socket ? rendezvous->socket->get()
+                                                                                : null->get(),
                                 .log = log->get(),
                                 .null = null->get()};
         const pid_t pid = fork();
@@ -272,7 +272,7 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
         if (pid == 0) {
             // Or our own copy of the other end would keep us waiting for an agent that has died.
             go->writing.reset();
-            run_proxy(plan, number, given, *meeting);
+            run_proxy(plan, number, given, *rendezvous);
         }
         One one;
         one.pidfd = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));

@@ -5,13 +5,13 @@
 #pragma once
 
 #include "agent/output/task_log.hpp"
-#include "agent/worker/surroundings.hpp"
+#include "agent/worker/paths.hpp"
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
-#include "meeting.hpp"
 #include "node/process.hpp"
 #include "node/record.hpp"
+#include "rendezvous.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -40,8 +40,8 @@ struct ProxyPlan {
     node::Room room;     // prepared
     std::string cgroups; // /proc/PID/cgroup of who asks
     ProxyShare share;
-    std::chrono::milliseconds turn{}; // as Surroundings has it
-    std::optional<Meeting> meeting;   // with those of other nodes of a job; else they meet each other
+    std::chrono::milliseconds turn{};     // as Paths has it
+    std::optional<Rendezvous> rendezvous; // with those of other nodes of a job; else they meet each other
 };
 
 // Nothing blocks: step() is called when one of the descriptors that watch() names is readable.

@@ -152,8 +152,8 @@ int Server::poll_timeout() const {
     for (const auto &script : scripts_) {
         consider(script.ask_again);
         consider(script.left);
-        if (script.errand)
-            consider(script.errand->deadline());
+        if (script.subprocess)
+            consider(script.subprocess->deadline());
     }
     return first ? first->poll_timeout() : -1;
 }
@@ -180,8 +180,8 @@ Expected<void> Server::serve() {
         jobs_->watch(watched);
         slurm_watch_.watch(watched);
         for (const auto &script : scripts_)
-            if (script.errand)
-                watched.push_back({.fd = script.errand->fd(), .events = POLLIN, .revents = 0});
+            if (script.subprocess)
+                watched.push_back({.fd = script.subprocess->fd(), .events = POLLIN, .revents = 0});
         reruns_.watch(watched);
         local_trees_.watch(watched);
         std::vector<int> of_workers;
@@ -267,18 +267,18 @@ void Server::accept_clients() {
             }
             return;
         }
-        auto sender = Sender::of(socket.get());
-        if (!sender)
+        auto credentials = PeerCredentials::of(socket.get());
+        if (!credentials)
             continue; // gone already
         const auto of_same = std::ranges::count_if(
-            clients_, [&](const auto &other) { return other->sender.uid() == sender->uid(); });
-        if (auto why = one_connection_more(sender->uid(), static_cast<std::size_t>(of_same))) {
+            clients_, [&](const auto &other) { return other->credentials.uid() == credentials->uid(); });
+        if (auto why = one_connection_more(credentials->uid(), static_cast<std::size_t>(of_same))) {
             kLog.warning("a connection is refused: {}", *why);
-            hang_up(std::move(socket), sender->uid());
+            hang_up(std::move(socket), credentials->uid());
             continue;
         }
         node::widen(socket.get());
-        clients_.push_back(std::make_shared<Client>(std::move(socket), std::move(*sender)));
+        clients_.push_back(std::make_shared<Client>(std::move(socket), std::move(*credentials)));
     }
 }
 
@@ -287,7 +287,7 @@ void Server::read_client(const std::shared_ptr<Client> &client) {
     std::size_t bytes = 0;
     for (int count = 0; count < kPacketsAtOnce && bytes < kBytesAtOnce && !client->gone; ++count) {
         const auto received =
-            receive_apart(client->socket.get(), client->sender.uid(), packet, client->brought);
+            receive_apart(client->socket.get(), client->credentials.uid(), packet, client->brought);
         const bool over_budget = received == node::Received::failed && errno == EDQUOT;
         if (received == node::Received::nothing)
             return;
@@ -298,11 +298,11 @@ void Server::read_client(const std::shared_ptr<Client> &client) {
             continue;
         // What it asked for lies in the socket still, and goes with that.
         if (const auto header = node::header_of(packet.bytes); over_budget && header && header->token != 0)
-            asker_for(client, header->token)
+            responder_for(client, header->token)
                 .refuse({"receive", "descriptors that came with a request", packet.refusal, EDQUOT});
         if (received != node::Received::hung_up)
-            kLog.warning("uid {} sent what is no request{}{}: the connection is closed", client->sender.uid(),
-                         packet.refusal.empty() ? "" : ": ", packet.refusal);
+            kLog.warning("uid {} sent what is no request{}{}: the connection is closed",
+                         client->credentials.uid(), packet.refusal.empty() ? "" : ": ", packet.refusal);
         client->gone = true;
     }
 }
@@ -324,7 +324,7 @@ void Server::collect() {
     forget_ended_processes();
     std::erase_if(clients_, [](const auto &client) {
         if (client->gone)
-            hang_up(std::move(client->socket), client->sender.uid());
+            hang_up(std::move(client->socket), client->credentials.uid());
         return client->gone;
     });
     // Whose client has left counts as his until its process has ended.

@@ -8,7 +8,7 @@
 #include "agent/node/adoption.hpp"
 #include "agent/node/live_node.hpp"
 #include "agent/node/local_trees.hpp"
-#include "agent/slurm/sender.hpp"
+#include "agent/slurm/peer_credentials.hpp"
 #include "agent/slurm/slurm_watch.hpp"
 #include "agent/step/reruns.hpp"
 #include "agent/step/steps.hpp"
@@ -33,7 +33,7 @@ namespace singularity::agent {
 
 struct ServerOptions {
     std::filesystem::path socket;
-    Surroundings places;
+    Paths places;
     std::string host; // our own name
     Config::Agents agents;
     Config::Network network;
@@ -58,7 +58,7 @@ class Server : private NodeKeeper {
   private:
     struct Client {
         UniqueFd socket;
-        Sender sender;
+        PeerCredentials credentials;
         bool gone = false;
         Streams brought;            // with its last request
         std::shared_ptr<Step> step; // of whose rank it is the wrapper
@@ -75,7 +75,7 @@ class Server : private NodeKeeper {
     struct Finding {
         Worker worker;
         std::shared_ptr<Client> client; // null: for a job of ours
-        Asker asker;
+        Responder responder;
         Restore request;
         std::string cgroups;
         Streams given;
@@ -92,10 +92,10 @@ class Server : private NodeKeeper {
         std::uint32_t job = 0;
         std::uint32_t restarts = 0; // of that, when it began
         std::weak_ptr<Client> client;
-        std::optional<Asker> beginner; // hears that it is to be stopped
-        std::optional<Asker> holder;   // who has stopped it hears what becomes of the job
-        bool stop = false;             // by us
-        std::optional<SlurmErrand> errand;
+        std::optional<Responder> beginner; // hears that it is to be stopped
+        std::optional<Responder> holder;   // who has stopped it hears what becomes of the job
+        bool stop = false;                 // by us
+        std::optional<SlurmRequest> subprocess;
         std::optional<Deadline> ask_again;
         Turn turn; // to ask
         bool runs_again = false;
@@ -153,41 +153,42 @@ class Server : private NodeKeeper {
 
     // server_requests.cpp
     // False: the packet is none of ours.
-    [[nodiscard]] static Asker asker_for(const std::shared_ptr<Client> &client, std::uint32_t token);
+    [[nodiscard]] static Responder responder_for(const std::shared_ptr<Client> &client, std::uint32_t token);
     [[nodiscard]] bool handle(const std::shared_ptr<Client> &client, node::Packet &packet);
-    void create(const std::shared_ptr<Client> &client, Create request, const Asker &asker);
+    void create(const std::shared_ptr<Client> &client, Create request, const Responder &responder);
     [[nodiscard]] Expected<void> room_for_one_more(bool for_root, const node::Spec &spec) const;
     [[nodiscard]] Expected<void> choose_shown(node::Spec &spec) const;
     // A node of which is known that it may be made.
-    void make_checked(node::Spec spec, std::string cgroups, ProxyShare share, std::optional<Meeting> meeting,
-                      const std::shared_ptr<Client> &owner, const Asker &asker);
-    void list(const std::shared_ptr<Client> &client, const Asker &asker) const;
-    void checkpoint(const Client &client, const Checkpoint &request, const Asker &asker);
-    // The node, if there is one that the client may touch; else the asker has been told.
-    [[nodiscard]] Held *find(const Client &client, const std::string &name, const Asker &asker);
+    void make_checked(node::Spec spec, std::string cgroups, ProxyShare share,
+                      std::optional<Rendezvous> rendezvous, const std::shared_ptr<Client> &owner,
+                      const Responder &responder);
+    void list(const std::shared_ptr<Client> &client, const Responder &responder) const;
+    void checkpoint(const Client &client, const Checkpoint &request, const Responder &responder);
+    // The node, if there is one that the client may touch; else the responder has been told.
+    [[nodiscard]] Held *find(const Client &client, const std::string &name, const Responder &responder);
 
     // server_jobs.cpp
     [[nodiscard]] Expected<void> open_jobs();
-    void make_node(node::Spec spec, std::string cgroups, ProxyShare share, std::optional<Meeting> meeting,
-                   const Asker &asker) override;
-    void restore_node(Restoring restoring, const Asker &asker) override;
+    void make_node(node::Spec spec, std::string cgroups, ProxyShare share,
+                   std::optional<Rendezvous> rendezvous, const Responder &responder) override;
+    void restore_node(Restoring restoring, const Responder &responder) override;
     [[nodiscard]] LiveNode *find_node(const std::string &name) override;
     [[nodiscard]] LiveNode *look_at_node(const std::string &name) override;
     [[nodiscard]] std::shared_ptr<Job> find_job(const Client &client, const std::string &name,
-                                                const Asker &asker);
+                                                const Responder &responder);
     [[nodiscard]] bool handle_job(const std::shared_ptr<Client> &client, const node::Packet &packet,
-                                  Message type, const Asker &asker);
-    void run_job(const std::shared_ptr<Client> &client, RunJob request, const Asker &asker);
-    void list_jobs(const Client &client, const Asker &asker) const;
+                                  Message type, const Responder &responder);
+    void run_job(const std::shared_ptr<Client> &client, RunJob request, const Responder &responder);
+    void list_jobs(const Client &client, const Responder &responder) const;
     void end_job_ties();
 
     // server_steps.cpp
     [[nodiscard]] std::shared_ptr<Step> find_step(const StepKey &key) override;
     [[nodiscard]] std::shared_ptr<Step> adopt_step(const StepKey &key, const std::string &job) override;
     [[nodiscard]] bool handle_step(const std::shared_ptr<Client> &client, node::Packet &packet, Message type,
-                                   const Asker &asker);
+                                   const Responder &responder);
     void join_step(const std::shared_ptr<Client> &client, JoinStep request, Streams descriptors,
-                   const Asker &asker);
+                   const Responder &responder);
     // All tasks of its first host are here.
     void begin_step(const std::shared_ptr<Step> &step);
     // From its program's beginning. note: what the user must know.
@@ -205,7 +206,7 @@ class Server : private NodeKeeper {
 
     // server_scripts.cpp
     [[nodiscard]] bool handle_script(const std::shared_ptr<Client> &client, const node::Packet &packet,
-                                     Message type, const Asker &asker);
+                                     Message type, const Responder &responder);
     void look_at_scripts();
     void run_again(Rerun rerun) override { reruns_.add(std::move(rerun)); }
     void look_at_script(Script &script);
@@ -218,10 +219,10 @@ class Server : private NodeKeeper {
 
     // server_commands.cpp
     [[nodiscard]] bool handle_commands(const std::shared_ptr<Client> &client, const node::Packet &packet,
-                                       Message type, const Asker &asker);
-    void open_door(const std::shared_ptr<Client> &client, const Asker &asker);
-    void step_runs(const Client &client, std::uint32_t number, const Asker &asker) const;
-    void input_read(const Client &client, const InputRead &about, const Asker &asker);
+                                       Message type, const Responder &responder);
+    void open_door(const std::shared_ptr<Client> &client, const Responder &responder);
+    void step_runs(const Client &client, std::uint32_t number, const Responder &responder) const;
+    void input_read(const Client &client, const InputRead &about, const Responder &responder);
     // By all of them, in their order; nothing where one is missing.
     [[nodiscard]] StepInput input_of(const Client &script, std::uint32_t number, std::uint32_t ranks) const;
     // What there is of steps, as far as has been found by now.
@@ -231,15 +232,17 @@ class Server : private NodeKeeper {
         FindSteps request;
         std::string store;
         std::string cgroups;
-        Asker asker;
+        Responder responder;
         FoundSteps found;
     };
-    void find_steps(const std::shared_ptr<Client> &client, const FindSteps &request, const Asker &asker);
+    void find_steps(const std::shared_ptr<Client> &client, const FindSteps &request,
+                    const Responder &responder);
     void find_next_step(const std::shared_ptr<StepsLook> &look);
 
     // server_saves.cpp
-    void save_steps(const Client &client, const SaveSteps &request, const Asker &asker);
-    void commands_rest(const std::shared_ptr<Client> &client, const CommandsRest &rest, const Asker &asker);
+    void save_steps(const Client &client, const SaveSteps &request, const Responder &responder);
+    void commands_rest(const std::shared_ptr<Client> &client, const CommandsRest &rest,
+                       const Responder &responder);
     void script_saved(const StepKey &key) override;
     void forget_image(const StepKey &key, std::string image) override;
     void forget_images(std::uint32_t uid, std::uint32_t job, std::vector<std::string> images);
@@ -248,7 +251,7 @@ class Server : private NodeKeeper {
 
     // server_restore.cpp
     void restore(const std::shared_ptr<Client> &client, const Restore &request, Streams given,
-                 const Asker &asker);
+                 const Responder &responder);
     void read_finding(Finding &finding);
     // The node, or why it cannot be restored.
     [[nodiscard]] Expected<void> restore_found(Finding &finding, WorkFound &&found);
@@ -302,6 +305,6 @@ class Server : private NodeKeeper {
 };
 
 // What its job is made of, and compared with.
-[[nodiscard]] JobKeeper::Wish wish_of(const Step &step);
+[[nodiscard]] JobKeeper::JobRequest request_of_step(const Step &step);
 
 } // namespace singularity::agent

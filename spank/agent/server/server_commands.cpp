@@ -21,7 +21,7 @@
 namespace singularity::agent {
 
 bool Server::handle_commands(const std::shared_ptr<Client> &client, const node::Packet &packet, Message type,
-                             const Asker &asker) {
+                             const Responder &responder) {
     const auto rest = node::decode<CommandsRest>(packet.bytes);
     const auto find = node::decode<FindSteps>(packet.bytes);
     const auto runs = node::decode<StepRuns>(packet.bytes);
@@ -35,34 +35,34 @@ bool Server::handle_commands(const std::shared_ptr<Client> &client, const node::
     if (!good)
         return false;
     if (!client->step)
-        asker.refuse({"look after", "Slurm's commands", "this connection is that of no task", EINVAL});
+        responder.refuse({"look after", "Slurm's commands", "this connection is that of no task", EINVAL});
     else if (type == Message::open_door)
-        open_door(client, asker);
+        open_door(client, responder);
     else if (type == Message::watch_saves)
         client->step->doors().watch(
-            client.get(), options_.elastic.save_running_steps && is_script(client->step->name()), asker);
+            client.get(), options_.elastic.save_running_steps && is_script(client->step->name()), responder);
     else if (find)
-        find_steps(client, *find, asker);
+        find_steps(client, *find, responder);
     else if (runs)
-        step_runs(*client, runs->number, asker);
+        step_runs(*client, runs->number, responder);
     else if (input)
-        input_read(*client, *input, asker);
+        input_read(*client, *input, responder);
     else if (save)
-        save_steps(*client, *save, asker);
+        save_steps(*client, *save, responder);
     else
-        commands_rest(client, *rest, asker);
+        commands_rest(client, *rest, responder);
     return true;
 }
 
 // Kept for as long as the script may ask; where there are too many, the oldest goes, of a step that has ended
 // otherwise.
-void Server::input_read(const Client &client, const InputRead &about, const Asker &asker) {
-    const auto uid = client.sender.uid();
+void Server::input_read(const Client &client, const InputRead &about, const Responder &responder) {
+    const auto uid = client.credentials.uid();
     const auto job = job_of_step(client.step->name());
     const auto number = client.step->plan().number;
     const auto script = std::ranges::find_if(
         scripts_, [&](const auto &one) { return job && one.uid == uid && one.job == *job && !one.left; });
-    asker.tell(Done{});
+    responder.tell(Done{});
     if (script == scripts_.end() || number == 0)
         return;
     auto &inputs = script->inputs;
@@ -90,8 +90,8 @@ StepInput Server::input_of(const Client &script, std::uint32_t number, std::uint
     return out.bytes.size() == ranks ? out : StepInput();
 }
 
-void Server::step_runs(const Client &client, std::uint32_t number, const Asker &asker) const {
-    const auto uid = client.sender.uid();
+void Server::step_runs(const Client &client, std::uint32_t number, const Responder &responder) const {
+    const auto uid = client.credentials.uid();
     const auto job = job_of_step(client.step->name());
     const auto runs = [&](const auto &entry) {
         const auto &[key, step] = entry;
@@ -101,30 +101,31 @@ void Server::step_runs(const Client &client, std::uint32_t number, const Asker &
                std::ranges::any_of(tasks, [&](auto task) { return !step->places_of(task).empty(); });
     };
     if (number != 0 && std::ranges::any_of(steps_, runs))
-        asker.tell(Done{});
+        responder.tell(Done{});
     else
-        asker.refuse({"find", fmt::format("the step {}", number), "it does not run here", EAGAIN});
+        responder.refuse({"find", fmt::format("the step {}", number), "it does not run here", EAGAIN});
 }
 
-void Server::find_steps(const std::shared_ptr<Client> &client, const FindSteps &request, const Asker &asker) {
+void Server::find_steps(const std::shared_ptr<Client> &client, const FindSteps &request,
+                        const Responder &responder) {
     const auto job = job_of_step(client->step->name());
     auto store = store_here(request.store);
-    auto cgroups = client->sender.cgroups();
+    auto cgroups = client->credentials.cgroups();
     if (!job || !store || !cgroups)
-        return asker.refuse(!job ? job.error() : !store ? store.error() : cgroups.error());
+        return responder.refuse(!job ? job.error() : !store ? store.error() : cgroups.error());
     if (request.numbers.size() > kStepsLimit)
-        return asker.refuse({"find", fmt::format("{} steps", request.numbers.size()),
-                             fmt::format("at most {} can be asked for", kStepsLimit), EINVAL});
+        return responder.refuse({"find", fmt::format("{} steps", request.numbers.size()),
+                                 fmt::format("at most {} can be asked for", kStepsLimit), EINVAL});
     if (std::ranges::any_of(findings_, [&](const auto &one) {
             return one->only_looks && !one->over && one->client == client;
         }))
-        return asker.refuse({"find", "steps", "others are looked for already", EBUSY});
+        return responder.refuse({"find", "steps", "others are looked for already", EBUSY});
     const auto look = std::make_shared<StepsLook>(StepsLook{.client = client,
                                                             .job = *job,
                                                             .request = request,
                                                             .store = *std::move(store),
                                                             .cgroups = *std::move(cgroups),
-                                                            .asker = asker,
+                                                            .responder = responder,
                                                             .found = {}});
     find_next_step(look);
 }
@@ -136,15 +137,15 @@ void Server::find_next_step(const std::shared_ptr<StepsLook> &look) {
     const auto &request = look->request;
     auto &found = look->found.checkpoints;
     if (found.size() == request.numbers.size())
-        return look->asker.tell(look->found);
-    const auto name = job_name_of_step(look->client->sender.uid(),
+        return look->responder.tell(look->found);
+    const auto name = job_name_of_step(look->client->credentials.uid(),
                                        fmt::format("{}.{}", look->job, request.numbers[found.size()]));
     look_for_saved(
         name, look->client, look->cgroups, look->store,
         [this, look, name, found_before = found.size()](const Expected<WorkFoundJob> &saved) {
             peers::wire::JobRecord record;
             if (!saved && saved.error().code != ENOENT)
-                return look->asker.refuse(saved.error());
+                return look->responder.refuse(saved.error());
             const bool is_of_this_run =
                 saved &&
                 record.ParseFromArray(saved->record.data(), static_cast<int>(saved->record.size())) &&
@@ -158,9 +159,9 @@ void Server::find_next_step(const std::shared_ptr<StepsLook> &look) {
         });
 }
 
-void Server::open_door(const std::shared_ptr<Client> &client, const Asker &asker) {
+void Server::open_door(const std::shared_ptr<Client> &client, const Responder &responder) {
     const auto refuse = [&](std::string why, int code) {
-        asker.refuse({"open a door for", "Slurm's commands", std::move(why), code});
+        responder.refuse({"open a door for", "Slurm's commands", std::move(why), code});
     };
     Step &step = *client->step;
     const auto ranks = step.nodes_of(client->rank);
@@ -171,7 +172,7 @@ void Server::open_door(const std::shared_ptr<Client> &client, const Asker &asker
     SocketOwner owner;
     for (const auto &[rank, name] : *ranks) {
         const LiveNode *const node = look_at_node(name);
-        if (node == nullptr || node->record().spec.uid != client->sender.uid())
+        if (node == nullptr || node->record().spec.uid != client->credentials.uid())
             continue;
         const auto &spec = node->record().spec;
         doors.push_back(node::Room(options_.places.state, name).run() / node::door_name(rank));
@@ -188,8 +189,8 @@ void Server::open_door(const std::shared_ptr<Client> &client, const Asker &asker
                                          }},
                                     doors, owner);
     if (!socket)
-        return asker.refuse(socket.error());
-    asker.tell(Door{.commands = std::move(commands)}, std::array{*socket});
+        return responder.refuse(socket.error());
+    responder.tell(Door{.commands = std::move(commands)}, std::array{*socket});
 }
 
 } // namespace singularity::agent

@@ -40,17 +40,17 @@ Expected<void> Server::open_jobs() {
     return {};
 }
 
-void Server::make_node(node::Spec spec, std::string cgroups, ProxyShare share, std::optional<Meeting> meeting,
-                       const Asker &asker) {
+void Server::make_node(node::Spec spec, std::string cgroups, ProxyShare share,
+                       std::optional<Rendezvous> rendezvous, const Responder &responder) {
     if (cgroups.empty()) {
         auto own = proc::read("/proc/self/cgroup");
         if (!own)
-            return asker.refuse(own.error());
+            return responder.refuse(own.error());
         cgroups = std::move(*own);
     }
     if (auto room = room_for_one_more(spec.uid == 0, spec); !room)
-        return asker.refuse(room.error());
-    make_checked(std::move(spec), std::move(cgroups), share, std::move(meeting), {}, asker);
+        return responder.refuse(room.error());
+    make_checked(std::move(spec), std::move(cgroups), share, std::move(rendezvous), {}, responder);
 }
 
 LiveNode *Server::look_at_node(const std::string &name) {
@@ -67,38 +67,39 @@ LiveNode *Server::find_node(const std::string &name) {
     return node;
 }
 
-std::shared_ptr<Job> Server::find_job(const Client &client, const std::string &name, const Asker &asker) {
+std::shared_ptr<Job> Server::find_job(const Client &client, const std::string &name,
+                                      const Responder &responder) {
     auto job = jobs_->find(name);
     if (!job && jobs_->job_waits(name))
-        asker.refuse({"find the job", quote(name),
-                      "it could not be looked at yet since this host's agent was started: try again",
-                      EAGAIN});
+        responder.refuse({"find the job", quote(name),
+                          "it could not be looked at yet since this host's agent was started: try again",
+                          EAGAIN});
     else if (!job)
-        asker.refuse({"find the job", quote(name), "this agent coordinates none of that name", ENOENT});
-    else if (!client.sender.is_root() && client.sender.uid() != job->record().user().uid()) {
-        asker.refuse({"use the job", quote(name), "it belongs to another user", EPERM});
+        responder.refuse({"find the job", quote(name), "this agent coordinates none of that name", ENOENT});
+    else if (!client.credentials.is_root() && client.credentials.uid() != job->record().user().uid()) {
+        responder.refuse({"use the job", quote(name), "it belongs to another user", EPERM});
         return nullptr;
     }
     return job;
 }
 
-void Server::run_job(const std::shared_ptr<Client> &client, RunJob request, const Asker &asker) {
-    auto cgroups = client->sender.cgroups();
+void Server::run_job(const std::shared_ptr<Client> &client, RunJob request, const Responder &responder) {
+    auto cgroups = client->credentials.cgroups();
     if (!cgroups)
-        return asker.refuse(cgroups.error());
+        return responder.refuse(cgroups.error());
     const bool here = std::ranges::all_of(
         request.hosts, [&](const auto &host) { return peers::short_name(host) == options_.host; });
-    const auto &sender = client->sender;
+    const auto &credentials = client->credentials;
     const bool without_slurm = options_.agents.run_without_slurm;
-    if (auto may =
-            here ? sender.may_run_here(without_slurm, *cgroups) : sender.may_run_on_hosts(without_slurm);
+    if (auto may = here ? credentials.may_run_here(without_slurm, *cgroups)
+                        : credentials.may_run_on_hosts(without_slurm);
         !may)
-        return asker.refuse(may.error());
+        return responder.refuse(may.error());
     const bool tied = request.tied;
-    const auto &groups = client->sender.groups();
+    const auto &groups = client->credentials.groups();
     auto job = jobs_->run({.request = std::move(request),
-                           .uid = client->sender.uid(),
-                           .gid = client->sender.gid(),
+                           .uid = client->credentials.uid(),
+                           .gid = client->credentials.gid(),
                            .groups = {groups.begin(), groups.end()},
                            .cgroups = std::move(*cgroups),
                            .step = {},
@@ -113,17 +114,17 @@ void Server::run_job(const std::shared_ptr<Client> &client, RunJob request, cons
                            .gpus = {},
                            .store = {}});
     if (!job)
-        return asker.refuse(job.error());
+        return responder.refuse(job.error());
     if (tied)
         job_ties_[(*job)->record().name()] = {.owner = client, .patience = {}};
-    asker.tell(JobMade{.job = (*job)->record().name(), .ranks = (*job)->ranks()});
+    responder.tell(JobMade{.job = (*job)->record().name(), .ranks = (*job)->ranks()});
 }
 
-void Server::list_jobs(const Client &client, const Asker &asker) const {
+void Server::list_jobs(const Client &client, const Responder &responder) const {
     Jobs out;
     std::size_t size = 0;
     for (const auto &[name, job] : jobs_->all()) {
-        if (!client.sender.is_root() && client.sender.uid() != job->record().user().uid())
+        if (!client.credentials.is_root() && client.credentials.uid() != job->record().user().uid())
             continue;
         auto line = job->line();
         node::Writer measure;
@@ -135,18 +136,18 @@ void Server::list_jobs(const Client &client, const Asker &asker) const {
         }
         out.jobs.push_back(std::move(line));
     }
-    asker.tell(out);
+    responder.tell(out);
 }
 
 bool Server::handle_job(const std::shared_ptr<Client> &client, const node::Packet &packet, Message type,
-                        const Asker &asker) {
+                        const Responder &responder) {
     const auto about_job = [&]<class Body>(void (*act)(Server &, const std::shared_ptr<Client> &, Job &,
-                                                       Body &&, const Asker &)) {
+                                                       Body &&, const Responder &)) {
         auto body = node::decode<Body>(packet.bytes);
         if (!body)
             return false;
-        if (const auto job = find_job(*client, body->job, asker))
-            act(*this, client, *job, std::move(*body), asker);
+        if (const auto job = find_job(*client, body->job, responder))
+            act(*this, client, *job, std::move(*body), responder);
         return true;
     };
     using Who = const std::shared_ptr<Client> &;
@@ -154,36 +155,37 @@ bool Server::handle_job(const std::shared_ptr<Client> &client, const node::Packe
     case Message::run_job: {
         auto body = node::decode<RunJob>(packet.bytes);
         if (body)
-            run_job(client, std::move(*body), asker);
+            run_job(client, std::move(*body), responder);
         return body.has_value();
     }
     case Message::list_jobs:
         if (!node::decode<ListJobs>(packet.bytes))
             return false;
-        list_jobs(*client, asker);
+        list_jobs(*client, responder);
         return true;
     case Message::follow_job:
-        return about_job(+[](Server &self, Who from, Job &job, FollowJob &&body, const Asker &to) {
+        return about_job(+[](Server &self, Who from, Job &job, FollowJob &&body, const Responder &to) {
             const auto tie = self.job_ties_.find(job.record().name());
             const bool owner = tie != self.job_ties_.end() && tie->second.owner.lock() == from;
             job.follow(std::move(body), owner && body.only < 0, to);
         });
     case Message::signal_job:
-        return about_job(+[](Server & /*self*/, Who /*from*/, Job &job, SignalJob &&body, const Asker &to) {
-            if (body.number < 0 || body.number >= NSIG)
-                return to.refuse(
-                    {"send", fmt::format("signal {}", body.number), "there is no such signal", EINVAL});
-            job.signal(body.number, to);
-        });
+        return about_job(
+            +[](Server & /*self*/, Who /*from*/, Job &job, SignalJob &&body, const Responder &to) {
+                if (body.number < 0 || body.number >= NSIG)
+                    return to.refuse(
+                        {"send", fmt::format("signal {}", body.number), "there is no such signal", EINVAL});
+                job.signal(body.number, to);
+            });
     case Message::destroy_job:
         return about_job(+[](Server & /*self*/, Who /*from*/, Job &job, DestroyJob && /*body*/,
-                             const Asker &to) { job.destroy(to); });
+                             const Responder &to) { job.destroy(to); });
     case Message::cut_job:
-        return about_job(+[](Server & /*self*/, Who /*from*/, Job &job, CutJob &&body, const Asker &to) {
+        return about_job(+[](Server & /*self*/, Who /*from*/, Job &job, CutJob &&body, const Responder &to) {
             job.cut(body.open, to);
         });
     case Message::tie_job:
-        return about_job(+[](Server &self, Who from, Job &job, TieJob && /*body*/, const Asker &to) {
+        return about_job(+[](Server &self, Who from, Job &job, TieJob && /*body*/, const Responder &to) {
             self.job_ties_[job.record().name()] = {.owner = from, .patience = {}};
             to.tell(Done{});
         });

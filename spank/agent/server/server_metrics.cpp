@@ -40,15 +40,15 @@ Gauges Server::gauges() const {
                .running = {},
                .held = {}};
     for (const auto state : kNodeStates)
-        out.nodes.emplace(words(state), 0);
+        out.nodes.emplace(to_string(state), 0);
     for (const auto state : kJobStates)
-        out.jobs.emplace(words(state), 0);
+        out.jobs.emplace(to_string(state), 0);
     for (const auto &[name, one] : nodes_)
-        ++out.nodes[std::string(words(one.node->state()))];
+        ++out.nodes[std::string(to_string(one.node->state()))];
     std::ranges::transform(kShared, out.held.begin(), held);
     for (const auto &[name, job] : jobs_->all()) {
         const auto &record = job->record();
-        ++out.jobs[std::string(words(record.state()))];
+        ++out.jobs[std::string(to_string(record.state()))];
         if (record.state() == wire::JobRecord::RUNNING)
             out.running.push_back({.name = name,
                                    .started = static_cast<std::time_t>(record.made()),

@@ -26,30 +26,32 @@ Expected<std::string> own_or(const std::string &cgroups) {
 } // namespace
 
 void Server::restore(const std::shared_ptr<Client> &client, const Restore &request, Streams given,
-                     const Asker &asker) {
+                     const Responder &responder) {
     if (given.size() != 0 && given.size() != 3)
-        return asker.refuse({"restore", quote(request.what),
-                             fmt::format("{} descriptors came with it", given.size()), EINVAL});
-    const auto uid = client->sender.uid();
+        return responder.refuse({"restore", quote(request.what),
+                                 fmt::format("{} descriptors came with it", given.size()), EINVAL});
+    const auto uid = client->credentials.uid();
     const auto of_same = std::ranges::count_if(findings_, [&](const auto &one) {
-        return one->client && !one->only_looks && one->client->sender.uid() == uid;
+        return one->client && !one->only_looks && one->client->credentials.uid() == uid;
     });
     if (auto why = budgets().refusal(Budget::restores, uid, static_cast<std::uint64_t>(of_same)))
-        return asker.refuse({"restore", quote(request.what), *why, EDQUOT});
-    auto cgroups = client->sender.cgroups();
+        return responder.refuse({"restore", quote(request.what), *why, EDQUOT});
+    auto cgroups = client->credentials.cgroups();
     if (!cgroups)
-        return asker.refuse(cgroups.error());
+        return responder.refuse(cgroups.error());
     if (auto room = Worker::room_for_one_more(uid, "restore", quote(request.what)); !room)
-        return asker.refuse(room.error());
-    auto worker = Worker::start(
-        options_.places.libraries, uid,
-        WorkRestore{
-            .what = request.what, .node = {}, .uid = client->sender.uid(), .cgroups = *cgroups, .store = {}});
+        return responder.refuse(room.error());
+    auto worker = Worker::start(options_.places.libraries, uid,
+                                WorkRestore{.what = request.what,
+                                            .node = {},
+                                            .uid = client->credentials.uid(),
+                                            .cgroups = *cgroups,
+                                            .store = {}});
     if (!worker)
-        return asker.refuse(worker.error());
+        return responder.refuse(worker.error());
     findings_.push_back(std::make_unique<Finding>(Finding{.worker = std::move(*worker),
                                                           .client = client,
-                                                          .asker = asker,
+                                                          .responder = responder,
                                                           .request = request,
                                                           .cgroups = std::move(*cgroups),
                                                           .given = std::move(given),
@@ -59,10 +61,10 @@ void Server::restore(const std::shared_ptr<Client> &client, const Restore &reque
                                                           .only_looks = {}}));
 }
 
-void Server::restore_node(Restoring restoring, const Asker &asker) {
+void Server::restore_node(Restoring restoring, const Responder &responder) {
     auto cgroups = own_or(restoring.cgroups);
     if (!cgroups)
-        return asker.refuse(cgroups.error());
+        return responder.refuse(cgroups.error());
     auto worker = Worker::start(options_.places.libraries, restoring.spec.uid,
                                 WorkRestore{.what = restoring.checkpoint,
                                             .node = restoring.spec.name,
@@ -70,13 +72,13 @@ void Server::restore_node(Restoring restoring, const Asker &asker) {
                                             .cgroups = *cgroups,
                                             .store = restoring.store});
     if (!worker)
-        return asker.refuse(worker.error());
+        return responder.refuse(worker.error());
     Restore request;
     request.what = restoring.checkpoint;
     request.proxies = restoring.share.count;
     findings_.push_back(std::make_unique<Finding>(Finding{.worker = std::move(*worker),
                                                           .client = {},
-                                                          .asker = asker,
+                                                          .responder = responder,
                                                           .request = std::move(request),
                                                           .cgroups = std::move(*cgroups),
                                                           .given = {},
@@ -92,25 +94,26 @@ void Server::look_for_saved(const std::string &job, const std::shared_ptr<Client
     Restore request;
     request.what = job;
     // Each connection of a task's may have one.
-    if (auto room = Worker::room_for_one_more(client->sender.uid(), "look for", quote(job)); !room)
+    if (auto room = Worker::room_for_one_more(client->credentials.uid(), "look for", quote(job)); !room)
         return then(propagate(room));
     auto worker = Worker::start(
-        options_.places.libraries, client->sender.uid(),
+        options_.places.libraries, client->credentials.uid(),
         WorkRestore{
-            .what = job, .node = {}, .uid = client->sender.uid(), .cgroups = cgroups, .store = store});
+            .what = job, .node = {}, .uid = client->credentials.uid(), .cgroups = cgroups, .store = store});
     if (!worker)
         return then(propagate(worker));
-    findings_.push_back(std::make_unique<Finding>(Finding{
-        .worker = std::move(*worker),
-        .client = client,
-        .asker = {.token = 1, .answer = [](const std::string & /*packet*/, std::span<const int> /*fds*/) {}},
-        .request = std::move(request),
-        .cgroups = cgroups,
-        .given = {},
-        .step = {},
-        .of_job = {},
-        .job = {},
-        .only_looks = std::move(then)}));
+    findings_.push_back(std::make_unique<Finding>(
+        Finding{.worker = std::move(*worker),
+                .client = client,
+                .responder = {.token = 1,
+                              .answer = [](const std::string & /*packet*/, std::span<const int> /*fds*/) {}},
+                .request = std::move(request),
+                .cgroups = cgroups,
+                .given = {},
+                .step = {},
+                .of_job = {},
+                .job = {},
+                .only_looks = std::move(then)}));
 }
 
 void Server::give_up(Finding &finding, const Error &error) {
@@ -129,7 +132,7 @@ void Server::give_up(Finding &finding, const Error &error) {
                 return;
         return find_no_saved(*finding.step, error);
     }
-    finding.asker.refuse(error);
+    finding.responder.refuse(error);
 }
 
 void Server::read_finding(Finding &finding) {
@@ -145,7 +148,7 @@ void Server::read_finding(Finding &finding) {
         }
         if (const auto progress = node::decode<Progress>(packet.bytes)) {
             if (finding.client)
-                finding.asker.tell(*progress);
+                finding.responder.tell(*progress);
         } else if (const auto failed = node::decode<WorkFailed>(packet.bytes)) {
             give_up(finding, {failed->error.doing, failed->error.on, failed->error.why, failed->error.code});
         } else if (auto found = node::decode<WorkFound>(packet.bytes)) {
@@ -174,16 +177,16 @@ Expected<void> Server::restore_found_job(Finding &finding, const WorkFoundJob &f
         return failure("restore", found.checkpoint, "it is not the checkpoint of one virtual node", EPROTO);
     const auto prepare = [&] {
         if (finding.step)
-            return jobs_->prepare_restore(wish_of(*finding.step), found);
-        const auto &sender = finding.client->sender;
+            return jobs_->prepare_restore(request_of_step(*finding.step), found);
+        const auto &credentials = finding.client->credentials;
         return jobs_->prepare_restore(
             {.request = &finding.request,
              .found = &found,
              .cgroups = finding.cgroups,
-             .uid = sender.uid(),
+             .uid = credentials.uid(),
              .may_make = [&](const node::Spec &spec) {
-                 auto may = sender.may_make(spec);
-                 return may ? sender.may_run_on_hosts(options_.agents.run_without_slurm) : may;
+                 auto may = credentials.may_make(spec);
+                 return may ? credentials.may_run_on_hosts(options_.agents.run_without_slurm) : may;
              }});
     };
     auto prepared = prepare();
@@ -203,7 +206,7 @@ Expected<void> Server::begin_found_job(Finding &finding) {
         return {};
     if (tied)
         job_ties_[(*job)->record().name()] = {.owner = finding.client, .patience = {}};
-    (*job)->tell_when_restored(finding.asker);
+    (*job)->tell_when_restored(finding.responder);
     return {};
 }
 
@@ -218,7 +221,7 @@ Expected<void> Server::check_found(const Finding &finding, const WorkFound &foun
     if (finding.client) {
         node::Spec asked = spec;
         asked.shown.clear(); // an agent chose that when the node was made, and the store is root's alone
-        if (auto may = finding.client->sender.may_make(asked); !may)
+        if (auto may = finding.client->credentials.may_make(asked); !may)
             return may;
     }
     if (spec.image.any() && !options_.containers.enabled)
@@ -236,10 +239,10 @@ Expected<void> Server::check_found(const Finding &finding, const WorkFound &foun
             return refuse("it is not the node that the job has there", EPROTO);
         return room_for_one_more(spec.uid == 0, spec);
     }
-    const auto &sender = finding.client->sender;
-    if (auto may = sender.may_run_here(options_.agents.run_without_slurm, finding.cgroups); !may)
+    const auto &credentials = finding.client->credentials;
+    if (auto may = credentials.may_run_here(options_.agents.run_without_slurm, finding.cgroups); !may)
         return may;
-    if (auto room = room_for_one_more(sender.is_root(), spec); !room)
+    if (auto room = room_for_one_more(credentials.is_root(), spec); !room)
         return room;
     if (spec.tied && finding.given.size() == 0 && !found.record.given.empty())
         return refuse("its program runs in the foreground: restore it without --detach", EINVAL);
@@ -280,11 +283,11 @@ Expected<void> Server::restore_found(Finding &finding, WorkFound &&found) {
                         .room = room,
                         .cgroups = finding.cgroups,
                         .share = share,
-                        .meeting = finding.of_job ? std::move(finding.of_job->meeting) : std::nullopt,
+                        .rendezvous = finding.of_job ? std::move(finding.of_job->rendezvous) : std::nullopt,
                         .worker = std::move(finding.worker),
                         .given = std::move(given),
                         .on_held = finding.of_job ? std::move(finding.of_job->on_held) : LiveNode::OnHeld()},
-                       options_.places, finding.asker)
+                       options_.places, finding.responder)
                  : Expected<LiveNode>(std::unexpected(prepared.error()));
     if (!restored) {
         if (auto removed = room.remove(); !removed)

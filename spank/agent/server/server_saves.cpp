@@ -52,11 +52,11 @@ Server::Script *Server::script_of_job(std::uint32_t uid, std::string_view step) 
     return found == scripts_.end() ? nullptr : &*found;
 }
 
-void Server::save_steps(const Client &client, const SaveSteps &request, const Asker &asker) {
+void Server::save_steps(const Client &client, const SaveSteps &request, const Responder &responder) {
     const auto refuse = [&](std::string why, int code) {
-        asker.refuse({"save", "the steps of a script", std::move(why), code});
+        responder.refuse({"save", "the steps of a script", std::move(why), code});
     };
-    const auto uid = client.sender.uid();
+    const auto uid = client.credentials.uid();
     const auto &name = client.step->name();
     const auto job = job_of_step(name);
     if (!is_script(name) || !job)
@@ -77,17 +77,17 @@ void Server::save_steps(const Client &client, const SaveSteps &request, const As
         if (auto why = reruns_.no_room(uid)) // the job's own processes may say so again and again
             return refuse(*std::move(why), EDQUOT);
         run_again({.key = {.uid = uid, .step = name}, .restarts = request.restarts, .hold = {}});
-        return asker.tell(SavedSteps{});
+        return responder.tell(SavedSteps{});
     }
     client.step->doors().wait_longer();
     const auto take = [this, uid, name, numbers = request.numbers, hosts,
-                       asker](const std::vector<Expected<wire::Envelope>> &replies) {
+                       responder](const std::vector<Expected<wire::Envelope>> &replies) {
         std::map<std::uint32_t, SavedStep> saved;
         Script *const script = script_of_job(uid, name);
         for (std::size_t at = 0; at < replies.size(); ++at) {
             const auto &reply = replies[at];
             if (const auto outcome = outcome_of(reply); !outcome)
-                return asker.refuse(outcome.error());
+                return responder.refuse(outcome.error());
             for (const auto &one : reply->saved_steps().saved()) {
                 saved[one.number()] = {.there = true,
                                        .here = one.here() && hosts[at] == options_.host,
@@ -99,20 +99,20 @@ void Server::save_steps(const Client &client, const SaveSteps &request, const As
         SavedSteps out;
         std::ranges::transform(numbers, std::back_inserter(out.steps),
                                [&](auto number) { return saved[number]; });
-        asker.tell(out);
+        responder.tell(out);
     };
     jobs_->ask_each(hosts, request_of(request, uid, *job), kStepsPatience, take);
 }
 
 void Server::commands_rest(const std::shared_ptr<Client> &client, const CommandsRest &rest,
-                           const Asker &asker) {
+                           const Responder &responder) {
     const auto is_too_long = [](const auto &one) { return one.size() > kNameMost; };
     if (rest.named.size() > 2 * kStepsLimit || std::ranges::any_of(rest.named, is_too_long))
-        return asker.refuse({"look after", "Slurm's commands", "too many checkpoints are named", EINVAL});
+        return responder.refuse({"look after", "Slurm's commands", "too many checkpoints are named", EINVAL});
     if (is_script(client->step->name()))
-        if (Script *const script = script_of_job(client->sender.uid(), client->step->name()))
+        if (Script *const script = script_of_job(client->credentials.uid(), client->step->name()))
             script->steps_named = {rest.named.begin(), rest.named.end()};
-    client->step->doors().rest_of(client.get(), rest, asker);
+    client->step->doors().rest_of(client.get(), rest, responder);
 }
 
 void Server::script_saved(const StepKey &key) {

@@ -26,13 +26,13 @@ constexpr auto kUntilWritten = 10s;       // slurmctld writes what it knows ever
 } // namespace
 
 bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Packet &packet, Message type,
-                           const Asker &asker) {
+                           const Responder &responder) {
     const auto begun = node::decode<BeginScript>(packet.bytes);
     const bool begins = begun.has_value();
     if (!begins && !(type == Message::hold_script && node::decode<HoldScript>(packet.bytes)))
         return false;
     const auto refuse = [&](std::string why, int code) {
-        asker.refuse({"look after", "a batch script", std::move(why), code});
+        responder.refuse({"look after", "a batch script", std::move(why), code});
         return true;
     };
     const auto found =
@@ -42,21 +42,21 @@ bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Pa
     if (!begins) {
         found->runs_again = found->stop;
         if (found->runs_again) {
-            asker.tell(ScriptFate{.runs_again = true});
+            responder.tell(ScriptFate{.runs_again = true});
         } else {
-            found->holder = asker;
+            found->holder = responder;
             found->ask_again = Deadline::after(0s);
         }
         return true;
     }
-    const auto cgroups = client->sender.cgroups();
+    const auto cgroups = client->credentials.cgroups();
     if (!cgroups)
         return refuse(cgroups.error().message(), cgroups.error().code);
-    const auto place = client->sender.slurm_cgroup(*cgroups);
+    const auto place = client->credentials.slurm_cgroup(*cgroups);
     if (!place)
         return refuse(place.error().message(), place.error().code);
     const auto job = script_of(*place);
-    const auto uid = client->sender.uid();
+    const auto uid = client->credentials.uid();
     if (job == 0)
         return refuse("the process that asks is in the cgroup of none that Slurm has made for it", EINVAL);
     if (found != scripts_.end())
@@ -71,10 +71,10 @@ bool Server::handle_script(const std::shared_ptr<Client> &client, const node::Pa
                         .job = job,
                         .restarts = begun->restarts,
                         .client = client,
-                        .beginner = asker,
+                        .beginner = responder,
                         .holder = {},
                         .stop = false,
-                        .errand = {},
+                        .subprocess = {},
                         .ask_again = {},
                         .turn = {},
                         .runs_again = false,
@@ -117,25 +117,26 @@ void Server::look_at_script(Script &script) {
                      timeout_error(*script.left, fmt::format("the end of job {}", script.job)).message());
         script.over = true;
     }
-    if (script.ask_again && script.ask_again->expired() && !script.errand &&
+    if (script.ask_again && script.ask_again->expired() && !script.subprocess &&
         !script.turn.has_come(Budget::questions, script.uid, fmt::format("the script of job {}", script.job)))
         script.ask_again = Deadline::after(kUntilTurn);
-    if (script.ask_again && script.ask_again->expired() && !script.errand) {
+    if (script.ask_again && script.ask_again->expired() && !script.subprocess) {
         script.ask_again.reset();
-        auto errand = SlurmErrand::about(options_.places.libraries, {.id = script.job, .uid = script.uid});
-        if (errand) {
-            script.errand = std::move(*errand);
+        auto subprocess =
+            SlurmRequest::about(options_.places.libraries, {.id = script.job, .uid = script.uid});
+        if (subprocess) {
+            script.subprocess = std::move(*subprocess);
         } else {
-            kLog.error("{}", errand.error().message());
+            kLog.error("{}", subprocess.error().message());
             script.ask_again = Deadline::after(kBetweenScriptQuestions);
         }
     }
-    if (!script.errand)
+    if (!script.subprocess)
         return;
-    auto answer = script.errand->take();
+    auto answer = script.subprocess->take();
     if (answer && !*answer)
         return;
-    script.errand.reset();
+    script.subprocess.reset();
     if (std::exchange(script.begins, false)) {
         if (!answer)
             kLog.warning("{}; it begins later", answer.error().message());
@@ -200,13 +201,13 @@ void Server::slurm_has_told(Script &script, const SlurmJob &about) {
 // nodes, half an hour later.
 void Server::remind(Script &script) {
     kLog.warning("slurmctld has forgotten that it runs job {} again, and is told so", script.job);
-    auto errand = SlurmErrand::requeue(options_.places.libraries, {.id = script.job, .uid = script.uid});
+    auto subprocess = SlurmRequest::requeue(options_.places.libraries, {.id = script.job, .uid = script.uid});
     script.was_begun = false;
-    script.reminds = errand.has_value();
-    if (errand) {
-        script.errand = std::move(*errand);
+    script.reminds = subprocess.has_value();
+    if (subprocess) {
+        script.subprocess = std::move(*subprocess);
     } else {
-        kLog.error("{}", errand.error().message());
+        kLog.error("{}", subprocess.error().message());
         script.ask_again = Deadline::after(kBetweenScriptQuestions);
     }
 }
@@ -214,13 +215,13 @@ void Server::remind(Script &script) {
 // Slurm lets it wait for two minutes, unless it is told otherwise: until its nodes have forgotten the last
 // run. They know one from the other by when its credentials were made.
 void Server::begin_again(Script &script) {
-    auto errand = SlurmErrand::begin(options_.places.libraries, {.id = script.job, .uid = script.uid});
-    script.begins = errand.has_value();
+    auto subprocess = SlurmRequest::begin(options_.places.libraries, {.id = script.job, .uid = script.uid});
+    script.begins = subprocess.has_value();
     script.over = !script.begins;
-    if (errand)
-        script.errand = std::move(*errand);
+    if (subprocess)
+        script.subprocess = std::move(*subprocess);
     else
-        kLog.error("{}", errand.error().message());
+        kLog.error("{}", subprocess.error().message());
 }
 
 void Server::forget(const Script &script) {

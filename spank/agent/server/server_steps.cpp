@@ -80,7 +80,7 @@ std::string job_name_of(const Step &step) {
 }
 
 // Whose answers nobody hears.
-Asker nobody() {
+Responder nobody() {
     return {.token = 1, .answer = [](const std::string & /*packet*/, std::span<const int> /*fds*/) {}};
 }
 
@@ -99,20 +99,20 @@ std::shared_ptr<Step> Server::adopt_step(const StepKey &key, const std::string &
 }
 
 void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, Streams descriptors,
-                       const Asker &asker) {
+                       const Responder &responder) {
     if (client->step)
-        return asker.refuse({"join", "a step", "this connection is that of a task already", EINVAL});
-    const auto cgroups = client->sender.cgroups();
+        return responder.refuse({"join", "a step", "this connection is that of a task already", EINVAL});
+    const auto cgroups = client->credentials.cgroups();
     if (!cgroups)
-        return asker.refuse(cgroups.error());
-    const auto place = client->sender.slurm_cgroup(*cgroups);
+        return responder.refuse(cgroups.error());
+    const auto place = client->credentials.slurm_cgroup(*cgroups);
     if (!place)
-        return asker.refuse(place.error());
+        return responder.refuse(place.error());
     const auto script = script_of(*place);
-    const StepKey key{.uid = client->sender.uid(),
+    const StepKey key{.uid = client->credentials.uid(),
                       .step = script == 0 ? step_of(*place) : step_of_script(script)};
     if (key.step.empty())
-        return asker.refuse(
+        return responder.refuse(
             {"join", "a step",
              "the process that asks is in the cgroup of none that Slurm has made for it: slurm.conf must say "
              "ProctrackType=proctrack/cgroup, and the agent must see these cgroups",
@@ -123,7 +123,7 @@ void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, 
                                   const auto one = weak.lock();
                                   return !one || one->gone;
                               },
-                          .asker = asker,
+                          .responder = responder,
                           .waiter = {}};
     // It comes again, as if there was no agent.
     if (jobs_->job_waits(job_name_of_step(key.uid, key.step))) {
@@ -144,30 +144,30 @@ void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, 
                           ? failure("join the step", key.step, "it does not run here", ESRCH)
                           : found->second->join_again(rank, std::move(wrapper));
         if (!joined)
-            return asker.refuse(joined.error());
+            return responder.refuse(joined.error());
         client->step = found->second;
         client->rank = rank;
         return;
     }
     // What the plugin has told the user already; but requests come from his processes.
     if (!options_.elastic.enabled)
-        return asker.refuse(
+        return responder.refuse(
             {"join", "a step",
              "elastic jobs are disabled on this cluster (elastic.enabled in singularity.yaml)", EPERM});
     if (auto checked = check_plan(request, options_.host); !checked)
-        return asker.refuse(checked.error());
+        return responder.refuse(checked.error());
     if (auto checked = check_size(request.program); !checked)
-        return asker.refuse(checked.error());
+        return responder.refuse(checked.error());
     request.every = allowed_every(request.every, options_.elastic.checkpoint_every_least);
     auto store = store_here(request.store);
     if (!store)
-        return asker.refuse(store.error());
+        return responder.refuse(store.error());
     request.store = *std::move(store);
     auto program = std::exchange(request.program, {});
     if (found == steps_.end()) {
-        const auto &groups = client->sender.groups();
-        Step::User user{.uid = client->sender.uid(),
-                        .gid = client->sender.gid(),
+        const auto &groups = client->credentials.groups();
+        Step::User user{.uid = client->credentials.uid(),
+                        .gid = client->credentials.gid(),
                         .groups = {groups.begin(), groups.end()}};
         found = steps_
                     .emplace(key, std::make_shared<Step>(key.step, std::move(user), cgroups_of_step(*cgroups),
@@ -179,14 +179,14 @@ void Server::join_step(const std::shared_ptr<Client> &client, JoinStep request, 
         request, {.program = std::move(program), .descriptors = std::move(descriptors), .memory = {}},
         std::move(wrapper));
     if (!joined)
-        return asker.refuse(joined.error());
+        return responder.refuse(joined.error());
     client->step = step;
     client->rank = rank;
     if (step->complete() && request.node == 0)
         begin_step(step);
 }
 
-JobKeeper::Wish wish_of(const Step &step) {
+JobKeeper::JobRequest request_of_step(const Step &step) {
     const auto &plan = step.plan();
     const auto &user = step.user();
     node::Program program;
@@ -243,7 +243,7 @@ void Server::fail_step(Step &step, const std::string &why) {
 
 void Server::start_step(Step &step, const std::string &note) {
     step.set_note(note);
-    auto job = jobs_->run(wish_of(step));
+    auto job = jobs_->run(request_of_step(step));
     if (!job)
         return fail_step(step, job.error().message());
     kLog.info("{}: step {} of uid {}, {} ranks on {} hosts", (*job)->record().name(), step.name(),
@@ -264,7 +264,7 @@ Expected<void> Server::find_saved(const std::shared_ptr<Step> &step) {
         return propagate(worker);
     findings_.push_back(std::make_unique<Finding>(Finding{.worker = std::move(*worker),
                                                           .client = {},
-                                                          .asker = nobody(),
+                                                          .responder = nobody(),
                                                           .request = std::move(request),
                                                           .cgroups = step->cgroups(),
                                                           .given = {},
@@ -308,27 +308,27 @@ void Server::begin_anew(Step &step, const Error &why) {
 }
 
 bool Server::handle_step(const std::shared_ptr<Client> &client, node::Packet &packet, Message type,
-                         const Asker &asker) {
+                         const Responder &responder) {
     if (type == Message::join_step) {
         auto body = node::decode<JoinStep>(packet.bytes);
         if (body)
-            join_step(client, std::move(*body), std::move(client->brought), asker);
+            join_step(client, std::move(*body), std::move(client->brought), responder);
         return body.has_value();
     }
     if (!client->step) {
-        asker.refuse({"use", "a rank", "this connection is that of none", EINVAL});
+        responder.refuse({"use", "a rank", "this connection is that of none", EINVAL});
         return true;
     }
     if (type == Message::wait_rank) {
         if (!node::decode<WaitRank>(packet.bytes))
             return false;
-        client->step->wait(client->rank, asker);
+        client->step->wait(client->rank, responder);
         return true;
     }
     if (type == Message::watch_standstill) {
         if (!node::decode<WatchStandstill>(packet.bytes))
             return false;
-        client->step->standstill().watch(asker, [other = std::weak_ptr(client)] {
+        client->step->standstill().watch(responder, [other = std::weak_ptr(client)] {
             const auto there = other.lock();
             return !there || there->gone;
         });
@@ -340,15 +340,15 @@ bool Server::handle_step(const std::shared_ptr<Client> &client, node::Packet &pa
     const auto places = client->step->places_of(client->rank);
     if (body->number == SIGTERM && !places.empty()) {
         client->step->told_to_end(client->rank);
-        asker.tell(Done{});
+        responder.tell(Done{});
         return true;
     }
     if (places.empty())
-        asker.refuse({"send", fmt::format("signal {}", body->number), "the task does not run", ESRCH});
+        responder.refuse({"send", fmt::format("signal {}", body->number), "the task does not run", ESRCH});
     for (const auto &place : places)
         if (LiveNode *const node = find_node(place.node); node != nullptr)
             // As Slurm, which signals tasks and not what they have started.
-            node->signal({.node = place.node, .task = place.task, .number = body->number}, asker, true);
+            node->signal({.node = place.node, .task = place.task, .number = body->number}, responder, true);
     return true;
 }
 

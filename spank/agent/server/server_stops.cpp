@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 constexpr auto kBetweenStops = 500ms;
 
 // Who has been stopped is in no position to hear of it.
-Asker nobody_asks() {
+Responder nobody_asks() {
     return {.token = 1, .answer = [](const std::string & /*packet*/, std::span<const int> /*fds*/) {}};
 }
 
@@ -31,7 +31,7 @@ void Server::look_at_stops() {
     next_stops_.reset();
     const auto is_stopped = [this](const Client &client) {
         next_stops_ = Deadline::after(kBetweenStops);
-        return client.sender.is_stopped();
+        return client.credentials.is_stopped();
     };
     for (const auto &client : clients_) {
         if (client->gone || !client->step)
@@ -47,7 +47,7 @@ void Server::look_at_stops() {
     for (const auto &script : scripts_)
         if (const auto client = script.client.lock();
             client && !client->gone && !client->step && is_stopped(*client))
-            client->sender.stop_child();
+            client->credentials.stop_child();
 }
 
 } // namespace singularity::agent

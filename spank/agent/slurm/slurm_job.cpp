@@ -82,50 +82,50 @@ bool goes_on_later(const SlurmJob &job) {
     }
 }
 
-Expected<SlurmErrand> SlurmErrand::send(const Libraries &libraries, std::vector<std::string> words) {
+Expected<SlurmRequest> SlurmRequest::send(const Libraries &libraries, std::vector<std::string> words) {
     auto name = fmt::format("ask slurmctld: {}", fmt::join(words, " "));
     words.insert(words.begin(), libraries.slurm().native());
-    auto errand = peers::Errand::send(
+    auto subprocess = peers::Subprocess::start(
         std::move(name),
         [words = std::move(words)] {
             auto answer = answer_of(words, Deadline::after(kSlurmPatience));
             return answer ? kGood + *answer : kBad + answer.error().message();
         },
         Deadline::after(kSlurmPatience + 1s));
-    if (!errand)
-        return propagate(errand);
-    return SlurmErrand(std::move(*errand));
+    if (!subprocess)
+        return propagate(subprocess);
+    return SlurmRequest(std::move(*subprocess));
 }
 
-Expected<SlurmErrand> SlurmErrand::send_for(const Libraries &libraries, const OwnedJob &job,
-                                            std::vector<std::string> words) {
-    auto errand = send(libraries, std::move(words));
-    if (errand)
-        errand->share_ = Share(Budget::questions, job.uid);
-    return errand;
+Expected<SlurmRequest> SlurmRequest::send_for(const Libraries &libraries, const OwnedJob &job,
+                                              std::vector<std::string> words) {
+    auto subprocess = send(libraries, std::move(words));
+    if (subprocess)
+        subprocess->share_ = Share(Budget::questions, job.uid);
+    return subprocess;
 }
 
-Expected<SlurmErrand> SlurmErrand::about(const Libraries &libraries, const OwnedJob &job) {
+Expected<SlurmRequest> SlurmRequest::about(const Libraries &libraries, const OwnedJob &job) {
     return send_for(libraries, job, job.command("job"));
 }
 
-Expected<SlurmErrand> SlurmErrand::requeue(const Libraries &libraries, const OwnedJob &job) {
+Expected<SlurmRequest> SlurmRequest::requeue(const Libraries &libraries, const OwnedJob &job) {
     return send_for(libraries, job, job.command("requeue"));
 }
 
-Expected<SlurmErrand> SlurmErrand::hold(const Libraries &libraries, const OwnedJob &job,
-                                        const std::string &why) {
+Expected<SlurmRequest> SlurmRequest::hold(const Libraries &libraries, const OwnedJob &job,
+                                          const std::string &why) {
     auto words = job.command("hold");
     words.push_back(why);
     return send_for(libraries, job, std::move(words));
 }
 
-Expected<SlurmErrand> SlurmErrand::begin(const Libraries &libraries, const OwnedJob &job) {
+Expected<SlurmRequest> SlurmRequest::begin(const Libraries &libraries, const OwnedJob &job) {
     return send_for(libraries, job, job.command("begin"));
 }
 
-Expected<std::optional<std::string>> SlurmErrand::take() {
-    auto found = errand_.take();
+Expected<std::optional<std::string>> SlurmRequest::take() {
+    auto found = subprocess_.take();
     if (!found || !*found)
         return found;
     const auto &text = **found;

@@ -4,9 +4,9 @@
 #pragma once
 
 #include "agent/limits/share.hpp"
-#include "agent/worker/surroundings.hpp"
+#include "agent/worker/paths.hpp"
 #include "common/error.hpp"
-#include "peers/errand.hpp"
+#include "peers/subprocess.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -50,31 +50,31 @@ struct OwnedJob {
 };
 
 // One question or request. Without I/O that blocks: what has come is taken when fd() is readable.
-class SlurmErrand {
+class SlurmRequest {
   public:
-    [[nodiscard]] static Expected<SlurmErrand> about(const Libraries &libraries, const OwnedJob &job);
-    [[nodiscard]] static Expected<SlurmErrand> requeue(const Libraries &libraries, const OwnedJob &job);
+    [[nodiscard]] static Expected<SlurmRequest> about(const Libraries &libraries, const OwnedJob &job);
+    [[nodiscard]] static Expected<SlurmRequest> requeue(const Libraries &libraries, const OwnedJob &job);
     // The same, and it waits until somebody releases it.
-    [[nodiscard]] static Expected<SlurmErrand> hold(const Libraries &libraries, const OwnedJob &job,
-                                                    const std::string &why);
+    [[nodiscard]] static Expected<SlurmRequest> hold(const Libraries &libraries, const OwnedJob &job,
+                                                     const std::string &why);
     // Of a job that waits, what else would be later.
-    [[nodiscard]] static Expected<SlurmErrand> begin(const Libraries &libraries, const OwnedJob &job);
+    [[nodiscard]] static Expected<SlurmRequest> begin(const Libraries &libraries, const OwnedJob &job);
 
     // What else singularity-slurm can be told (--help).
-    [[nodiscard]] static Expected<SlurmErrand> send(const Libraries &libraries,
-                                                    std::vector<std::string> words);
+    [[nodiscard]] static Expected<SlurmRequest> send(const Libraries &libraries,
+                                                     std::vector<std::string> words);
 
-    [[nodiscard]] int fd() const { return errand_.fd(); }
-    [[nodiscard]] const Deadline &deadline() const { return errand_.deadline(); }
+    [[nodiscard]] int fd() const { return subprocess_.fd(); }
+    [[nodiscard]] const Deadline &deadline() const { return subprocess_.deadline(); }
     // Nothing: there is no answer yet. An error is told once.
     [[nodiscard]] Expected<std::optional<std::string>> take();
 
   private:
-    explicit SlurmErrand(peers::Errand errand) : errand_(std::move(errand)) {}
+    explicit SlurmRequest(peers::Subprocess subprocess) : subprocess_(std::move(subprocess)) {}
     // On behalf of the job's owner, whose share of Budget::questions it takes.
-    [[nodiscard]] static Expected<SlurmErrand> send_for(const Libraries &libraries, const OwnedJob &job,
-                                                        std::vector<std::string> words);
-    peers::Errand errand_;
+    [[nodiscard]] static Expected<SlurmRequest> send_for(const Libraries &libraries, const OwnedJob &job,
+                                                         std::vector<std::string> words);
+    peers::Subprocess subprocess_;
     Share share_;
 };
 

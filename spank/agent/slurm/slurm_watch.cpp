@@ -71,22 +71,22 @@ std::vector<std::string> SlurmWatch::next_note() {
 }
 
 void SlurmWatch::watch(std::vector<pollfd> &fds) const {
-    if (errand_)
-        fds.push_back({.fd = errand_->fd(), .events = POLLIN, .revents = 0});
+    if (request_)
+        fds.push_back({.fd = request_->fd(), .events = POLLIN, .revents = 0});
 }
 
-std::optional<Deadline> SlurmWatch::next_deadline() const { return errand_ ? errand_->deadline() : next_; }
+std::optional<Deadline> SlurmWatch::next_deadline() const { return request_ ? request_->deadline() : next_; }
 
 void SlurmWatch::handle(const std::function<Here()> &here, const std::function<void(std::uint32_t)> &save) {
     take(save);
-    if (errand_)
+    if (request_)
         return;
     if (!waiting_.empty()) {
-        auto errand = SlurmErrand::send(*libraries_, next_note());
-        if (errand)
-            errand_ = std::move(*errand);
+        auto request = SlurmRequest::send(*libraries_, next_note());
+        if (request)
+            request_ = std::move(*request);
         else
-            kLog.error("{}", errand.error().message());
+            kLog.error("{}", request.error().message());
         return;
     }
     if (every_.count() == 0 || (next_ && !next_->expired()))
@@ -102,22 +102,22 @@ void SlurmWatch::handle(const std::function<Here()> &here, const std::function<v
     std::vector<std::string> words{"look", about.node};
     for (const auto job : about.coordinated)
         words.push_back(std::to_string(job));
-    auto errand = SlurmErrand::send(*libraries_, std::move(words));
-    if (!errand) {
-        kLog.error("{}", errand.error().message());
+    auto request = SlurmRequest::send(*libraries_, std::move(words));
+    if (!request) {
+        kLog.error("{}", request.error().message());
         return;
     }
-    errand_ = std::move(*errand);
+    request_ = std::move(*request);
     asked_ = std::move(about);
 }
 
 void SlurmWatch::take(const std::function<void(std::uint32_t)> &save) {
-    if (!errand_)
+    if (!request_)
         return;
-    auto answer = errand_->take();
+    auto answer = request_->take();
     if (answer && !*answer)
         return;
-    errand_.reset();
+    request_.reset();
     const auto asked = std::exchange(asked_, std::nullopt);
     if (!asked) {
         if (!answer)

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "agent/limits/share.hpp"
-#include "agent/worker/surroundings.hpp"
+#include "agent/worker/paths.hpp"
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "slurm_job.hpp"
@@ -65,8 +65,8 @@ class SlurmWatch {
     const Libraries *libraries_;
     std::chrono::milliseconds every_;
     std::optional<Deadline> next_;
-    std::optional<Here> asked_; // what `errand_` is about; nothing: it tells
-    std::optional<SlurmErrand> errand_;
+    std::optional<Here> asked_; // what `request_` is about; nothing: it tells
+    std::optional<SlurmRequest> request_;
     struct Note {
         OwnedJob job;
         std::string command;

@@ -68,22 +68,22 @@ Expected<int> Doors::open(Wrapper wrapper, const std::vector<std::filesystem::pa
     return keeper->socket.get();
 }
 
-void Doors::watch(const void *who, bool steps_too, const Asker &asker) {
+void Doors::watch(const void *who, bool steps_too, const Responder &responder) {
     Keeper *const keeper = find(who);
     if (keeper == nullptr)
-        return asker.refuse({"look after", "Slurm's commands", "this wrapper serves none", EINVAL});
+        return responder.refuse({"look after", "Slurm's commands", "this wrapper serves none", EINVAL});
     keeper->steps_too = steps_too;
     if (wanted_by_.empty())
-        keeper->watcher = asker;
+        keeper->watcher = responder;
     else
-        asker.tell(begins(*keeper));
+        responder.tell(begins(*keeper));
 }
 
-void Doors::rest_of(const void *who, const CommandsRest &rest, const Asker &asker) {
+void Doors::rest_of(const void *who, const CommandsRest &rest, const Responder &responder) {
     Keeper *const keeper = find(who);
     if (keeper == nullptr)
-        return asker.refuse({"look after", "Slurm's commands", "this wrapper serves none", EINVAL});
-    keeper->resting = asker;
+        return responder.refuse({"look after", "Slurm's commands", "this wrapper serves none", EINVAL});
+    keeper->resting = responder;
     if (wanted_by_.empty())
         return go_on();
     if (!rest.trouble.empty() && !waiting_.empty())

@@ -47,9 +47,9 @@ class Doors {
                                      const SocketOwner &owner);
     // This wrapper hears when its commands are to rest, at once if they are to already.
     // steps_too: steps that run may be saved with their script, and go on.
-    void watch(const void *who, bool steps_too, const Asker &asker);
+    void watch(const void *who, bool steps_too, const Responder &responder);
     // This wrapper's rest, or, with what stands in the way, do not; it hears when they need no longer.
-    void rest_of(const void *who, const CommandsRest &rest, const Asker &asker);
+    void rest_of(const void *who, const CommandsRest &rest, const Responder &responder);
 
     // From now on nobody finds a socket. `then` is told when all commands rest, or which does not
     // (SaveError::kWaits; kStepRuns: but for a save with which the step ends), or that nobody wants it any
@@ -71,8 +71,8 @@ class Doors {
     struct Keeper {
         Wrapper wrapper;
         UniqueFd socket;
-        std::optional<Asker> watcher;
-        std::optional<Asker> resting;
+        std::optional<Responder> watcher;
+        std::optional<Responder> resting;
         bool steps_too = false; // may be told to save: see watch
     };
     [[nodiscard]] Keeper *find(const void *who);

@@ -37,7 +37,7 @@ void Reruns::add(Rerun rerun) {
                      .until = Deadline::after(kRerunPatience),
                      .ask = Deadline::after(0s),
                      .turn = {},
-                     .errand = {},
+                     .request = {},
                      .requeues = false});
 }
 
@@ -48,8 +48,8 @@ std::optional<std::string> Reruns::no_room(uid_t uid) const {
 
 void Reruns::watch(std::vector<pollfd> &fds) const {
     for (const auto &lost : lost_)
-        if (lost.errand)
-            fds.push_back({.fd = lost.errand->fd(), .events = POLLIN, .revents = 0});
+        if (lost.request)
+            fds.push_back({.fd = lost.request->fd(), .events = POLLIN, .revents = 0});
 }
 
 std::optional<Deadline> Reruns::next_deadline() const {
@@ -61,8 +61,8 @@ std::optional<Deadline> Reruns::next_deadline() const {
     for (const auto &lost : lost_) {
         if (lost.ask)
             consider(*lost.ask);
-        if (lost.errand)
-            consider(lost.errand->deadline());
+        if (lost.request)
+            consider(lost.request->deadline());
     }
     return out;
 }
@@ -78,12 +78,12 @@ std::vector<StepKey> Reruns::handle() {
     return out;
 }
 
-void Reruns::send(Lost &lost, Expected<SlurmErrand> errand) {
-    if (errand) {
-        lost.errand = std::move(*errand);
+void Reruns::send(Lost &lost, Expected<SlurmRequest> request) {
+    if (request) {
+        lost.request = std::move(*request);
         return;
     }
-    kLog.error("{}", errand.error().message());
+    kLog.error("{}", request.error().message());
     lost.ask = Deadline::after(kBetweenQuestions);
 }
 
@@ -95,14 +95,14 @@ Reruns::Outcome Reruns::look_at(Lost &lost) {
     if (lost.ask && lost.ask->expired()) {
         lost.ask.reset();
         lost.requeues = false;
-        send(lost, SlurmErrand::about(*libraries_, lost.owned()));
+        send(lost, SlurmRequest::about(*libraries_, lost.owned()));
     }
-    if (!lost.errand)
+    if (!lost.request)
         return Outcome::open;
-    auto answer = lost.errand->take();
+    auto answer = lost.request->take();
     if (answer && !*answer)
         return Outcome::open;
-    lost.errand.reset();
+    lost.request.reset();
     const auto about = answer ? parse_slurm_job(answer->value_or("")) : propagate(answer);
     if (answer && lost.requeues) {
         if (lost.rerun.hold.empty())
@@ -126,8 +126,8 @@ Reruns::Outcome Reruns::has_told(Lost &lost, const SlurmJob &about) {
         return Outcome::stays_lost;
     lost.requeues = true;
     const auto &why = lost.rerun.hold;
-    send(lost, why.empty() ? SlurmErrand::requeue(*libraries_, lost.owned())
-                           : SlurmErrand::hold(*libraries_, lost.owned(), why));
+    send(lost, why.empty() ? SlurmRequest::requeue(*libraries_, lost.owned())
+                           : SlurmRequest::hold(*libraries_, lost.owned(), why));
     return Outcome::open;
 }
 

@@ -38,14 +38,14 @@ class Reruns {
         Deadline until;
         std::optional<Deadline> ask;
         Turn turn; // to ask
-        std::optional<SlurmErrand> errand;
-        bool requeues = false; // that errand
+        std::optional<SlurmRequest> request;
+        bool requeues = false; // the request is one to requeue the job
         [[nodiscard]] OwnedJob owned() const { return {.id = job, .uid = rerun.key.uid}; }
     };
     enum class Outcome : std::uint8_t { open, run_again, stays_lost };
     [[nodiscard]] Outcome look_at(Lost &lost);
     [[nodiscard]] Outcome has_told(Lost &lost, const SlurmJob &about);
-    static void send(Lost &lost, Expected<SlurmErrand> errand);
+    static void send(Lost &lost, Expected<SlurmRequest> request);
 
     const Libraries *libraries_;
     std::vector<Lost> lost_;

@@ -9,8 +9,8 @@
 
 namespace singularity::agent {
 
-void Standstill::watch(const Asker &asker, std::function<bool()> left) {
-    watcher_ = asker;
+void Standstill::watch(const Responder &responder, std::function<bool()> left) {
+    watcher_ = responder;
     left_ = std::move(left);
     settle();
 }

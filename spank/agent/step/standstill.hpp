@@ -19,7 +19,7 @@ class Standstill {
     explicit Standstill(std::chrono::milliseconds patience = std::chrono::seconds(5)) : patience_(patience) {}
 
     // A wrapper hears of the next one. It has done what it had to for the one before. left: it is gone.
-    void watch(const Asker &asker, std::function<bool()> left);
+    void watch(const Responder &responder, std::function<bool()> left);
     // It is time. `then` is called when the wrapper asks to watch again; at once if none does; and, with a
     // word in the log, when it has left, or has not asked in time: a checkpoint does not depend on it.
     void tell(const std::string &step, const StandsStill &what, std::function<void()> then);
@@ -30,7 +30,7 @@ class Standstill {
     void settle();
 
     std::chrono::milliseconds patience_;
-    std::optional<Asker> watcher_;
+    std::optional<Responder> watcher_;
     std::function<bool()> left_;
     std::string step_;
     std::function<void()> then_;

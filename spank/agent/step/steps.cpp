@@ -120,10 +120,10 @@ void Step::tell(Task &task) const {
         return;
     task.wrapper->told = true;
     const bool is_first = &task == &tasks_.begin()->second;
-    task.wrapper->asker.tell(Joined{.node = first ? first->node : std::string(),
-                                    .task = first ? first->task : 0,
-                                    .note = is_first ? note_ : std::string(),
-                                    .checkpoint = goes_on_from_});
+    task.wrapper->responder.tell(Joined{.node = first ? first->node : std::string(),
+                                        .task = first ? first->task : 0,
+                                        .note = is_first ? note_ : std::string(),
+                                        .checkpoint = goes_on_from_});
 }
 
 std::optional<std::int32_t> Step::status_of(const Task &task) const {
@@ -171,11 +171,11 @@ void Step::tell_news() {
         waiter->tell(RankEnded{.status = 0, .trouble = {}, .news = std::exchange(news_, {})});
 }
 
-void Step::wait(std::uint32_t task, const Asker &asker) {
+void Step::wait(std::uint32_t task, const Responder &responder) {
     const auto found = tasks_.find(task);
     if (found == tasks_.end() || !found->second.wrapper)
-        return asker.refuse({"wait for", fmt::format("task {}", task), "it is not known here", ESRCH});
-    found->second.wrapper->waiter = asker;
+        return responder.refuse({"wait for", fmt::format("task {}", task), "it is not known here", ESRCH});
+    found->second.wrapper->waiter = responder;
     tell_news();
     tell_waiters();
 }
@@ -315,7 +315,7 @@ void Step::failed(std::uint32_t rank, const Error &why) {
     ranks_[rank].status = SIGKILL;
     if (Task *const task = task_of(rank); task != nullptr)
         if (const auto wrapper = std::exchange(task->wrapper, std::nullopt))
-            wrapper->asker.refuse(why);
+            wrapper->responder.refuse(why);
 }
 
 void Step::ended(std::uint32_t rank, std::int32_t status) {
@@ -364,10 +364,10 @@ void Step::tell_all(const StepFinish &how) {
             continue;
         task.wrapper->told = true;
         if (how.ends.empty())
-            task.wrapper->asker.refuse(
+            task.wrapper->responder.refuse(
                 {"run", fmt::format("task {} of step {}", number, name_), trouble_, ECHILD});
         else
-            task.wrapper->asker.tell(Joined{.node = {}, .task = 0, .note = {}, .checkpoint = {}});
+            task.wrapper->responder.tell(Joined{.node = {}, .task = 0, .note = {}, .checkpoint = {}});
     }
     tell_waiters();
 }
@@ -375,7 +375,7 @@ void Step::tell_all(const StepFinish &how) {
 void Step::refuse_all(const std::string &why) {
     for (const auto &[number, task] : std::exchange(tasks_, {}))
         if (task.wrapper)
-            task.wrapper->asker.refuse(
+            task.wrapper->responder.refuse(
                 {"run", fmt::format("task {} of step {}", number, name_), why, ETIMEDOUT});
 }
 

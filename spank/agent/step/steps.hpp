@@ -77,8 +77,8 @@ class Step {
     struct Wrapper {
         std::string cgroups;        // where it is, and its rank will be
         std::function<bool()> left; // has it
-        Asker asker;                // hears when its rank runs, or why it does not
-        std::optional<Asker> waiter;
+        Responder responder;        // hears when its rank runs, or why it does not
+        std::optional<Responder> waiter;
         bool told = false; // that it runs
     };
 
@@ -107,7 +107,7 @@ class Step {
     [[nodiscard]] Expected<void> join(const JoinStep &request, Brought brought, Wrapper wrapper);
     // The wrapper of a task that runs.
     [[nodiscard]] Expected<void> join_again(std::uint32_t task, Wrapper wrapper);
-    void wait(std::uint32_t task, const Asker &asker);
+    void wait(std::uint32_t task, const Responder &responder);
     [[nodiscard]] Doors &doors() { return doors_; }
     [[nodiscard]] Standstill &standstill() { return standstill_; }
     // Its ranks are restored from this checkpoint.

@@ -6,7 +6,7 @@
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 #include "node/seqpacket.hpp"
-#include "surroundings.hpp"
+#include "paths.hpp"
 #include "worker_messages.hpp"
 
 #include <cerrno>

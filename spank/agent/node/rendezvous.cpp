@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "meeting.hpp"
+#include "rendezvous.hpp"
 
 #include <array>
 #include <cstddef>
@@ -22,14 +22,14 @@ constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 } // namespace
 
-Expected<MeetingKey> make_meeting_key() {
-    MeetingKey key{};
+Expected<RendezvousKey> make_rendezvous_key() {
+    RendezvousKey key{};
     if (getrandom(key.data(), key.size(), 0) != std::ssize(key))
         return std::unexpected(errno_error("make", "a key for device proxies"));
     return key;
 }
 
-Expected<Meeting> meet_here() {
+Expected<Rendezvous> rendezvous_here() {
     UniqueFd listener(socket(AF_UNIX, kType, 0));
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
@@ -39,15 +39,15 @@ Expected<Meeting> meet_here() {
     if (!listener || bind(listener.get(), address, sizeof(sa_family_t)) != 0 ||
         listen(listener.get(), kMeetingBacklog) != 0 || getsockname(listener.get(), address, &size) != 0)
         return std::unexpected(errno_error("make", "a socket for device proxies to meet"));
-    auto key = make_meeting_key();
+    auto key = make_rendezvous_key();
     if (!key)
         return propagate(key);
     const auto length = size - offsetof(sockaddr_un, sun_path);
-    return Meeting{.rendezvous = "unix:@" + std::string(name.sun_path + 1, length - 1),
-                   .address = {},
-                   .host = {},
-                   .key = *key,
-                   .socket = std::make_shared<UniqueFd>(std::move(listener))};
+    return Rendezvous{.place = "unix:@" + std::string(name.sun_path + 1, length - 1),
+                      .address = {},
+                      .host = {},
+                      .key = *key,
+                      .socket = std::make_shared<UniqueFd>(std::move(listener))};
 }
 
 Expected<MeetingPoint> make_meeting_point(std::uint32_t address) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "sender.hpp"
+#include "peer_credentials.hpp"
 
 #include "common/proc.hpp"
 #include "common/text.hpp"
@@ -38,8 +38,8 @@ pid_t pid_in(std::string_view text) {
 
 } // namespace
 
-Expected<Sender> Sender::of(int socket) {
-    Sender out;
+Expected<PeerCredentials> PeerCredentials::of(int socket) {
+    PeerCredentials out;
     ucred credentials{};
     socklen_t size = sizeof(credentials);
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0)
@@ -66,7 +66,7 @@ Expected<Sender> Sender::of(int socket) {
     return out;
 }
 
-Expected<void> Sender::may_make(const node::Spec &spec) const {
+Expected<void> PeerCredentials::may_make(const node::Spec &spec) const {
     if (is_root())
         return {};
     const auto refuse = [&](std::string why) {
@@ -98,13 +98,13 @@ Expected<void> Sender::may_make(const node::Spec &spec) const {
     return {};
 }
 
-Expected<void> Sender::may_touch(const node::Spec &spec) const {
+Expected<void> PeerCredentials::may_touch(const node::Spec &spec) const {
     if (is_root() || spec.uid == uid_)
         return {};
     return failure("use the virtual node", quote(spec.name), "it belongs to another user", EPERM);
 }
 
-Expected<void> Sender::may_run_here(bool without_slurm, const std::string &cgroups) const {
+Expected<void> PeerCredentials::may_run_here(bool without_slurm, const std::string &cgroups) const {
     if (is_root() || without_slurm)
         return {};
     const auto place = slurm_cgroup(cgroups);
@@ -119,7 +119,7 @@ Expected<void> Sender::may_run_here(bool without_slurm, const std::string &cgrou
                    EPERM);
 }
 
-Expected<void> Sender::may_run_on_hosts(bool without_slurm) const {
+Expected<void> PeerCredentials::may_run_on_hosts(bool without_slurm) const {
     if (is_root() || without_slurm)
         return {};
     return failure("run", "a program on several hosts",
@@ -128,9 +128,9 @@ Expected<void> Sender::may_run_on_hosts(bool without_slurm) const {
                    EPERM);
 }
 
-std::string Sender::prefix() const { return fmt::format("u{}-", uid_); }
+std::string PeerCredentials::prefix() const { return fmt::format("u{}-", uid_); }
 
-Expected<std::string> Sender::cgroups() const {
+Expected<std::string> PeerCredentials::cgroups() const {
     const auto path = fmt::format("/proc/{}/cgroup", pid_);
     std::ifstream file(path);
     std::string text(std::istreambuf_iterator<char>(file), {});
@@ -140,7 +140,7 @@ Expected<std::string> Sender::cgroups() const {
     return text;
 }
 
-bool Sender::is_stopped() const {
+bool PeerCredentials::is_stopped() const {
     const auto text = proc::read(fmt::format("/proc/{}/stat", pid_));
     if (!text || node::has_ended(pidfd_)) // read first, as above
         return false;
@@ -150,7 +150,7 @@ bool Sender::is_stopped() const {
 
 // What the user could do himself: the child's number may have gone to another, and it may be a program with
 // other rights.
-void Sender::stop_child() const {
+void PeerCredentials::stop_child() const {
     const auto children = proc::read(fmt::format("/proc/{0}/task/{0}/children", pid_));
     const pid_t child = children ? pid_in(children->substr(0, children->find(' '))) : 0;
     if (child == 0 || node::has_ended(pidfd_))
@@ -166,7 +166,7 @@ void Sender::stop_child() const {
         static_cast<void>(syscall(SYS_pidfd_send_signal, pidfd.get(), SIGSTOP, nullptr, 0));
 }
 
-Expected<SlurmCgroup> Sender::slurm_cgroup(const std::string &cgroups) const {
+Expected<SlurmCgroup> PeerCredentials::slurm_cgroup(const std::string &cgroups) const {
     auto decided = node::made_by_root(cgroups);
     if (!decided)
         return propagate(decided);

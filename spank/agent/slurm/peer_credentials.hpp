@@ -14,9 +14,9 @@
 
 namespace singularity::agent {
 
-class Sender {
+class PeerCredentials {
   public:
-    [[nodiscard]] static Expected<Sender> of(int socket);
+    [[nodiscard]] static Expected<PeerCredentials> of(int socket);
 
     [[nodiscard]] uid_t uid() const { return uid_; }
     [[nodiscard]] gid_t gid() const { return gid_; }

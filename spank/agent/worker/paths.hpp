@@ -24,7 +24,7 @@ struct Libraries {
     }
 };
 
-struct Surroundings {
+struct Paths {
     Libraries libraries;
     std::filesystem::path state;   // the nodes' rooms
     std::filesystem::path staging; // images of nodes on their way to and from the store; root's alone

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "errand.hpp"
+#include "subprocess.hpp"
 
 #include <array>
 #include <csignal>
@@ -44,7 +44,8 @@ constexpr int kPipe = 3;
 
 } // namespace
 
-Expected<Errand> Errand::send(std::string name, std::function<std::string()> work, const Deadline &deadline) {
+Expected<Subprocess> Subprocess::start(std::string name, std::function<std::string()> work,
+                                       const Deadline &deadline) {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0)
         return std::unexpected(errno_error("make a pipe to", name));
@@ -60,10 +61,10 @@ Expected<Errand> Errand::send(std::string name, std::function<std::string()> wor
     UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     if (!pidfd)
         return std::unexpected(errno_error("hold the process that is to", name));
-    return Errand(std::move(name), std::move(reading), std::move(pidfd), deadline);
+    return Subprocess(std::move(name), std::move(reading), std::move(pidfd), deadline);
 }
 
-Errand &Errand::operator=(Errand &&other) noexcept {
+Subprocess &Subprocess::operator=(Subprocess &&other) noexcept {
     end();
     name_ = std::move(other.name_);
     pipe_ = std::move(other.pipe_);
@@ -73,15 +74,15 @@ Errand &Errand::operator=(Errand &&other) noexcept {
     return *this;
 }
 
-Errand::~Errand() { end(); }
+Subprocess::~Subprocess() { end(); }
 
-void Errand::end() {
+void Subprocess::end() {
     if (pidfd_)
         syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0); // ESRCH: it has ended
     pidfd_.reset();
 }
 
-Expected<std::optional<std::string>> Errand::take() {
+Expected<std::optional<std::string>> Subprocess::take() {
     for (;;) {
         std::array<char, 4096> part; // NOLINT(cppcoreguidelines-pro-type-member-init): read into
         const ssize_t got = read(pipe_.get(), part.data(), part.size());

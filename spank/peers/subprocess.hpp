@@ -15,16 +15,16 @@ namespace singularity::peers {
 
 // For programs of one thread, which reap their children themselves: a copy of the process does the work, and
 // dies with the object.
-class Errand {
+class Subprocess {
   public:
     // work: runs in the other process; what it returns is at most kLimit bytes long. name: for messages.
-    [[nodiscard]] static Expected<Errand> send(std::string name, std::function<std::string()> work,
-                                               const Deadline &deadline);
-    Errand(Errand &&) noexcept = default;
-    Errand &operator=(Errand &&other) noexcept;
-    Errand(const Errand &) = delete;
-    Errand &operator=(const Errand &) = delete;
-    ~Errand();
+    [[nodiscard]] static Expected<Subprocess> start(std::string name, std::function<std::string()> work,
+                                                    const Deadline &deadline);
+    Subprocess(Subprocess &&) noexcept = default;
+    Subprocess &operator=(Subprocess &&other) noexcept;
+    Subprocess(const Subprocess &) = delete;
+    Subprocess &operator=(const Subprocess &) = delete;
+    ~Subprocess();
 
     static constexpr std::size_t kLimit = std::size_t{64} << 10;
 
@@ -34,7 +34,7 @@ class Errand {
     [[nodiscard]] Expected<std::optional<std::string>> take();
 
   private:
-    Errand(std::string name, UniqueFd pipe, UniqueFd pidfd, const Deadline &deadline)
+    Subprocess(std::string name, UniqueFd pipe, UniqueFd pidfd, const Deadline &deadline)
         : name_(std::move(name)), pipe_(std::move(pipe)), pidfd_(std::move(pidfd)), deadline_(deadline) {}
     void end();
 

@@ -15,19 +15,19 @@
 
 namespace singularity::agent {
 
-using MeetingKey = std::array<std::byte, 32>;
-[[nodiscard]] Expected<MeetingKey> make_meeting_key();
+using RendezvousKey = std::array<std::byte, 32>;
+[[nodiscard]] Expected<RendezvousKey> make_rendezvous_key();
 
-struct Meeting {
-    std::string rendezvous; // unix:@NAME or tcp:HOST:PORT
-    std::string address;    // where proxies of other hosts reach these; empty: there are none
-    std::string host;       // this one's name among them; empty: there are no others
-    MeetingKey key{};
+struct Rendezvous {
+    std::string place;   // unix:@NAME or tcp:HOST:PORT
+    std::string address; // where proxies of other hosts reach these; empty: there are none
+    std::string host;    // this one's name among them; empty: there are no others
+    RendezvousKey key{};
     std::shared_ptr<UniqueFd> socket; // to be served by the first proxy; null: another serves it
 };
 
 // Among the proxies of one node, on this host.
-[[nodiscard]] Expected<Meeting> meet_here();
+[[nodiscard]] Expected<Rendezvous> rendezvous_here();
 
 // A socket on a free port of an address of this host (IPv4, in host byte order), for a job on several hosts.
 struct MeetingPoint {

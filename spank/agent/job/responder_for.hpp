@@ -15,7 +15,7 @@ namespace singularity::agent {
 
 // Of a reply of a node's: an answer to who has asked it.
 template <class Reply>
-Asker asker_for(std::function<void(Expected<Reply>)> then) {
+Responder responder_for(std::function<void(Expected<Reply>)> then) {
     return {.token = 1,
             .answer = [then = std::move(then)](const std::string &packet, std::span<const int> /*fds*/) {
                 if (auto reply = node::decode<Reply>(packet))
