@@ -7,6 +7,7 @@ Usage: rooms.py [--print]. A room is a directory of a component with a README.md
   business of common/cmake/Components.cmake. --print writes the table as the sources have it.
 * README.md of a room: its table of files names every unit (X.hpp and X.cpp) or the folder in which it is, and nothing that is not
   there; its "May use" names every room of the table but those that the room is in.
+* what the project's README.md says of where a change goes is there.
 * no circle of units that include each other, but for those of tests/circles.later, whose lines are circles still.
 * no file of the components has more than 700 lines, but for those of tests/long.later.
 """
@@ -129,6 +130,14 @@ def check_readme(room, units, table):
             yield f"{room}/README.md: 'May use' does not name {other}, which tests/rooms.table allows"
 
 
+def check_ways():
+    """What README.md says of where a change goes is there."""
+    for line in read("README.md").partition("Where a change goes:")[2].splitlines():
+        for name in re.findall(r"`((?:%s)/[^`]+)`" % "|".join(COMPONENTS), line.rpartition("|")[0].rpartition("|")[2]):
+            if not glob.glob(name) and not glob.glob(f"{name}.*") and not glob.glob(re.sub(r"^common/", "common/include/common/", name) + ".*"):
+                yield f"README.md: a change goes to '{name}', which is not there"
+
+
 def main():
     os.chdir(TOP)
     files = sources()
@@ -160,6 +169,7 @@ def main():
     for room in sorted(units):
         if room in rooms:
             wrong += check_readme(room, units[room], table)
+    wrong += check_ways()
     known = lines_of("circles.later")
     found = [" ".join(circle) for circle in circles(graph)]
     wrong += [f"units include each other in a circle: {circle}" for circle in found if circle not in known]
