@@ -2,6 +2,7 @@
 """tests/reap: however a command ends, and however its processes are detached, none of them is left."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -56,6 +57,16 @@ def is_alive(pid):
 def test_the_status_is_the_commands(words, status):
     process = reap("sh", "-c", words)
     assert process.communicate(timeout=PATIENCE) == ("", "") and process.returncode == status
+
+
+def test_processor_time_is_that_of_all_processes():
+    """Also of one that has left its parent, and whose parent has ended."""
+    spend = "import time\nwhile time.process_time() < 0.5: pass"
+    words = f"({sys.executable} -c '{spend}' &) ; exec {sys.executable} -c '{spend}'"
+    process = subprocess.Popen([REAP, "--cost", "sh", "-c", words], stderr=subprocess.PIPE, text=True)
+    _, said = process.communicate(timeout=PATIENCE)
+    spent = re.fullmatch(r"reap: ([0-9.]+) s of processor time\n", said)
+    assert spent and float(spent[1]) >= 1.0 and process.returncode == 0, said
 
 
 def test_a_command_that_is_not_there():
