@@ -2,6 +2,7 @@
 #include "common/replace_file.hpp"
 
 #include "common/unique_fd.hpp"
+#include "common/write_all.hpp"
 
 #include <cerrno>
 #include <cstdio>
@@ -14,19 +15,6 @@
 namespace singularity {
 
 namespace {
-
-Expected<void> write_all(const UniqueFd &file, std::string_view text, const std::filesystem::path &path) {
-    while (!text.empty()) {
-        const auto written = ::write(file.get(), text.data(), text.size());
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return std::unexpected(written < 0 ? errno_error("write", path.native())
-                                               : errno_error("write", path.native(), ENOSPC));
-        text.remove_prefix(static_cast<std::size_t>(written));
-    }
-    return {};
-}
 
 Expected<void> sync_directory(const std::filesystem::path &path) {
     auto directory = open_file(path, O_RDONLY | O_DIRECTORY);
@@ -46,7 +34,7 @@ Expected<void> replace_file(const std::filesystem::path &path, std::string_view 
     auto file = open_file(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     if (!file)
         return propagate(file);
-    auto written = write_all(*file, text, beside);
+    auto written = write_all(file->get(), text, beside.native());
     if (written && fchmod(file->get(), mode) != 0)
         written = std::unexpected(errno_error("change the mode of", beside.native()));
     if (written && durable == Durable::kYes && fsync(file->get()) != 0)

@@ -2,6 +2,7 @@
 #include "file.hpp"
 
 #include "common/unique_fd.hpp"
+#include "common/write_all.hpp"
 
 #include <algorithm>
 #include <array>
@@ -104,15 +105,7 @@ Expected<std::vector<std::string>> names_in(int directory) {
 }
 
 Expected<void> write_all(int fd, std::span<const std::byte> data) {
-    while (!data.empty()) {
-        const ssize_t put = write(fd, data.data(), data.size());
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put < 0)
-            return std::unexpected(errno_error("write", "a file"));
-        data = data.subspan(static_cast<std::size_t>(put));
-    }
-    return {};
+    return singularity::write_all(fd, {reinterpret_cast<const char *>(data.data()), data.size()}, "a file");
 }
 
 } // namespace singularity::host

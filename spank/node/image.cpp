@@ -3,6 +3,7 @@
 
 #include "as_user.hpp"
 #include "common/plain_path.hpp"
+#include "common/replace_file.hpp"
 #include "common/text.hpp"
 #include "image_search.hpp"
 #include "image_skeleton.hpp"
@@ -178,7 +179,7 @@ Expected<void> make_place(const std::filesystem::path &place, bool directory) {
         return std::unexpected(errno_error("make", place.native()));
     if (directory)
         return {};
-    return write_file(place, "", 0644);
+    return replace_file(place, "", 0644, Durable::kNo);
 }
 
 // What a file holds, for as long as this lives: an overlay takes no layer that is mounted nowhere.

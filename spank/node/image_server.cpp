@@ -3,6 +3,7 @@
 
 #include "common/deadline.hpp"
 #include "common/proc.hpp"
+#include "common/replace_file.hpp"
 #include "common/text.hpp"
 #include "packet.hpp"
 #include "seqpacket.hpp"
@@ -202,7 +203,7 @@ Expected<void> note_connection(const Room &room, const UniqueFd &top) {
     // Without a question to the server.
     if (statx(top.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &about) != 0)
         return std::unexpected(errno_error("find the connection of", "an image's server"));
-    return write_file(room.image() / kConnection, std::to_string(about.stx_dev_minor), 0600);
+    return replace_file(room.image() / kConnection, std::to_string(about.stx_dev_minor), 0600, Durable::kNo);
 }
 
 Expected<void> end_serving(const Room &room) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "image_skeleton.hpp"
 
+#include "common/write_all.hpp"
+
 #include <string>
 #include <utility>
 
@@ -93,13 +95,7 @@ Expected<void> Skeleton::add_file(std::string_view path, std::string_view conten
                                O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, kFileForAll));
     if (!file || fchmod(file.get(), kFileForAll) != 0 || fchown(file.get(), uid_, gid_) != 0)
         return std::unexpected(errno_error("make the file", path));
-    while (!content.empty()) {
-        const ssize_t written = write(file.get(), content.data(), content.size());
-        if (written < 0 && errno != EINTR)
-            return std::unexpected(errno_error("write", path));
-        content.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
-    }
-    return {};
+    return write_all(file.get(), content, path);
 }
 
 } // namespace singularity::node

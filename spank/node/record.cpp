@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "record.hpp"
 
+#include "common/replace_file.hpp"
 #include "common/text.hpp"
 #include "packet.hpp"
 
@@ -81,24 +82,6 @@ std::string hosts_with(std::string_view text, const std::vector<Neighbour> &name
     return out;
 }
 
-Expected<void> write_file(const std::filesystem::path &path, std::string_view content, mode_t mode) {
-    const std::filesystem::path beside = path.native() + ".new";
-    auto file = open_file(beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode);
-    if (!file)
-        return propagate(file);
-    while (!content.empty()) {
-        const ssize_t written = ::write(file->get(), content.data(), content.size());
-        if (written < 0 && errno != EINTR)
-            return std::unexpected(errno_error("write", beside.native()));
-        content.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
-    }
-    if (fchmod(file->get(), mode) != 0 || fsync(file->get()) != 0)
-        return std::unexpected(errno_error("write", beside.native()));
-    if (rename(beside.c_str(), path.c_str()) != 0)
-        return std::unexpected(errno_error("replace", path.native()));
-    return {};
-}
-
 std::string encoded(const Record &record) { return encode(RecordPacket{record}); }
 
 std::optional<Record> decoded(std::string_view bytes) {
@@ -129,7 +112,8 @@ Expected<void> Room::prepare(const Spec &spec) const {
     if (auto made = make_directory(run() / "sockets", 0755, 0, 0); !made)
         return made;
     for (std::size_t i = 0; i < spec.sockets.size(); ++i)
-        if (auto made = write_file(run() / "sockets" / std::to_string(i), "", 0644); !made) // mount points
+        if (auto made = replace_file(run() / "sockets" / std::to_string(i), "", 0644, Durable::kNo);
+            !made) // mount points
             return made;
     // Where the stand-in lies over a command, there must be one: a node may come from another host.
     for (const auto &command : spec.commands)
@@ -137,7 +121,7 @@ Expected<void> Room::prepare(const Spec &spec) const {
             if (access(path.c_str(), X_OK) != 0)
                 return std::unexpected(
                     errno_error("take a stand-in for Slurm's commands into the node:", path));
-    return write_file(hosts(), hosts_text(spec), 0644);
+    return replace_file(hosts(), hosts_text(spec), 0644, Durable::kNo);
 }
 
 Expected<void> Room::link_devices(std::uint32_t devices, std::uint32_t proxies) const {
@@ -153,7 +137,7 @@ Expected<void> Room::link_devices(std::uint32_t devices, std::uint32_t proxies) 
 }
 
 Expected<void> Room::write(const Record &record) const {
-    return write_file(path_ / "record", encoded(record), 0600);
+    return replace_file(path_ / "record", encoded(record), 0600, Durable::kYes);
 }
 
 Expected<Record> Room::read() const {

@@ -58,10 +58,6 @@ struct Record {
 [[nodiscard]] std::string encoded(const Record &record);
 [[nodiscard]] std::optional<Record> decoded(std::string_view bytes);
 
-// Beside its place, then renamed: nobody sees half of it.
-[[nodiscard]] Expected<void> write_file(const std::filesystem::path &path, std::string_view content,
-                                        mode_t mode);
-
 // The files of one node: STATE/NAME.
 class Room {
   public:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "subprocess.hpp"
 
+#include "common/write_all.hpp"
+
 #include <array>
 #include <csignal>
 #include <exception>
@@ -30,13 +32,7 @@ constexpr int kPipe = 3;
         // The parent's connections must not stay open through us.
         close_range(kPipe + 1, ~0U, 0);
         const std::string found = work();
-        for (std::size_t done = 0; done < found.size();) {
-            const ssize_t written = write(kPipe, found.data() + done, found.size() - done);
-            if (written < 0 && errno != EINTR)
-                _exit(EXIT_FAILURE);
-            done += written < 0 ? 0 : static_cast<std::size_t>(written);
-        }
-        _exit(EXIT_SUCCESS);
+        _exit(write_all(kPipe, found, "a pipe") ? EXIT_SUCCESS : EXIT_FAILURE);
     } catch (const std::exception &) { // the parent sees that nothing has come
         _exit(EXIT_FAILURE);
     }

@@ -2,6 +2,7 @@
 #include "output.hpp"
 
 #include "common/unique_fd.hpp"
+#include "common/write_all.hpp"
 
 #include <algorithm>
 #include <array>
@@ -143,13 +144,7 @@ Expected<void> cut_output(int fd, const std::string &job, const Moment &moment) 
         return propagate(kept);
     if (ftruncate(fd, static_cast<off_t>(found->size)) != 0)
         return std::unexpected(errno_error("cut off what comes again in", "the output file"));
-    for (std::string_view left = *kept; !left.empty();) {
-        const ssize_t written = write(fd, left.data(), left.size());
-        if (written <= 0)
-            return std::unexpected(errno_error("write to", "the output file"));
-        left.remove_prefix(static_cast<std::size_t>(written));
-    }
-    return {};
+    return write_all(fd, *kept, "the output file");
 }
 
 } // namespace singularity::task

@@ -2,6 +2,7 @@
 #include "local_written.hpp"
 
 #include "common/trusted_file.hpp"
+#include "common/write_all.hpp"
 
 #include <cerrno>
 #include <charconv>
@@ -20,18 +21,6 @@ namespace {
 
 constexpr std::size_t kLargestTable = std::size_t{64} << 20U; // bytes
 constexpr mode_t kRootsAlone = 0600;
-
-Expected<void> write_text(int file, std::string_view text, const char *name) {
-    while (!text.empty()) {
-        const ssize_t written = write(file, text.data(), text.size());
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return std::unexpected(errno_error("write", name));
-        text.remove_prefix(static_cast<std::size_t>(written));
-    }
-    return {};
-}
 
 // Up to the next zero byte, which goes as well. False: there is none.
 bool take_word(std::string_view &text, std::string_view &word) {
@@ -95,7 +84,7 @@ Expected<void> write_local_files(int directory, const char *name, const LocalFil
         openat(directory, next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, kRootsAlone));
     if (!file)
         return std::unexpected(errno_error("create", next));
-    if (auto written = write_text(file.get(), text, name); !written)
+    if (auto written = write_all(file.get(), text, name); !written)
         return written;
     if (auto closed = file.close(); !closed)
         return closed;
@@ -119,7 +108,7 @@ Expected<UniqueFd> names_for_tar(const LocalFiles &mine, const LocalFiles &other
     UniqueFd out(memfd_create("names", MFD_CLOEXEC));
     if (!out || fchmod(out.get(), 0444) != 0)
         return std::unexpected(errno_error("make a file for", "names of files"));
-    if (auto written = write_text(out.get(), text, "names of files"); !written)
+    if (auto written = write_all(out.get(), text, "names of files"); !written)
         return propagate(written);
     return out;
 }

@@ -2,6 +2,7 @@
 #include "job_files.hpp"
 
 #include "agent/node/adoption.hpp"
+#include "common/replace_file.hpp"
 #include "common/unique_fd.hpp"
 #include "node/packet.hpp"
 #include "node/record.hpp"
@@ -44,7 +45,7 @@ Expected<std::set<std::string>> job_directories(const std::filesystem::path &pla
 
 Expected<void> write_record(const std::filesystem::path &directory,
                             const google::protobuf::MessageLite &record) {
-    return node::write_file(directory / "record", record.SerializeAsString(), 0600);
+    return replace_file(directory / "record", record.SerializeAsString(), 0600, Durable::kYes);
 }
 
 Expected<void> read_record(const std::filesystem::path &directory, google::protobuf::MessageLite &record) {

@@ -2,6 +2,7 @@
 #include "task_log.hpp"
 
 #include "agent/limits/budget.hpp"
+#include "common/write_all.hpp"
 
 #include <algorithm>
 #include <array>
@@ -38,12 +39,8 @@ Expected<std::uint64_t> shorten(int fd, std::uint64_t size, const std::filesyste
     end.resize(static_cast<std::size_t>(got));
     if (ftruncate(fd, 0) != 0)
         return std::unexpected(errno_error("empty", path.native()));
-    for (std::string_view left = end; !left.empty();) {
-        const ssize_t written = write(fd, left.data(), left.size());
-        if (written < 0 && errno != EINTR)
-            return std::unexpected(errno_error("write", path.native()));
-        left.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
-    }
+    if (auto written = write_all(fd, end, path.native()); !written)
+        return propagate(written);
     return end.size();
 }
 
