@@ -10,6 +10,7 @@
 #include "threads.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <condition_variable>
 #include <cstdlib>
@@ -43,8 +44,11 @@ struct Divisions {
     std::mutex lock;
     std::condition_variable changed;
     unsigned inside = 0;
-    unsigned paused = 0; // sessions
+    unsigned paused = 0;                    // sessions
+    std::map<Context *, unsigned> launches; // counted in `inside`
 };
+
+std::atomic<bool> launches_apart = false;
 
 Divisions &divisions() {
     static auto &instance = *std::make_unique<Divisions>().release(); // see process()
@@ -152,7 +156,9 @@ class Attachment {
         UniqueFd ranges;
         if (!paused_[&session]) {
             if (!begin_pause(event.deadline)) {
-                refuse("a thread registers host memory, or ends a context, and does not come to its end");
+                refuse(
+                    "a graph that copies between devices, or a thread that registers host memory or ends a "
+                    "context, does not come to its end");
             } else {
                 paused_[&session] = true;
                 said.head = session.end().close_gate();
@@ -347,6 +353,42 @@ Undivided::~Undivided() {
     auto &all = divisions();
     const std::scoped_lock lock(all.lock);
     --all.inside;
+    all.changed.notify_all();
+}
+
+void expect_launches_apart() { launches_apart.store(true); }
+
+bool any_launch_apart() { return launches_apart.load(std::memory_order_relaxed); }
+
+void begin_launch_apart(Context &context) {
+    auto &all = divisions();
+    std::unique_lock lock(all.lock);
+    if (depth == 0)
+        all.changed.wait(lock, [&] { return all.paused == 0; });
+    ++all.inside;
+    ++all.launches[&context];
+}
+
+void end_launch_apart(Context &context) {
+    auto &all = divisions();
+    const std::scoped_lock lock(all.lock);
+    const auto found = all.launches.find(&context);
+    if (found == all.launches.end())
+        return;
+    if (--found->second == 0)
+        all.launches.erase(found);
+    --all.inside;
+    all.changed.notify_all();
+}
+
+void forget_launches_apart(Context &context) {
+    auto &all = divisions();
+    const std::scoped_lock lock(all.lock);
+    const auto found = all.launches.find(&context);
+    if (found == all.launches.end())
+        return;
+    all.inside -= found->second;
+    all.launches.erase(found);
     all.changed.notify_all();
 }
 

@@ -49,6 +49,15 @@ class Undivided {
     std::optional<channel::ClientEnd::PassGate> pass_; // the thread's outermost one has it
 };
 
+// Launches of graphs whose host nodes may copy from or to other devices: no session is paused as long as one
+// is under way, since its device would wait for the other one, which has stopped. Where a session is paused,
+// beginning one waits.
+void expect_launches_apart(); // there is such a graph
+[[nodiscard]] bool any_launch_apart();
+void begin_launch_apart(Context &context);
+void end_launch_apart(Context &context);
+void forget_launches_apart(Context &context); // which has ended
+
 // host_memory.cpp: the memory that a daemon had, for the one that follows it.
 [[nodiscard]] CUresult share_host_memory_again(Session &session);
 

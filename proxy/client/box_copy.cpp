@@ -2,7 +2,6 @@
 #include "box_copy.hpp"
 
 #include "graph.hpp"
-#include "log.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,8 @@
 namespace singularity::client {
 
 namespace {
+
+constexpr std::uint64_t kAtATime = std::uint64_t{4} << 20; // between devices
 
 template <class Copy>
 BoxCopy planar(const Copy &copy) {
@@ -145,27 +146,35 @@ void copy_here(const ResolvedEnd &destination, const ResolvedEnd &source, const 
                          row_of(source, whole, y, z), box.width);
 }
 
+bool is_plain(const ResolvedEnd &end) {
+    return end.memory == nullptr && end.place.kind != static_cast<std::uint32_t>(protocol::PlaceKind::array);
+}
+
+// Of the box's first byte.
+std::uint64_t address_in(const protocol::Place &place) {
+    return place.base + place.x + place.y * place.pitch + place.z * place.pitch * place.height;
+}
+
 // Through this process, for devices of different daemons.
-CUresult copy_between(const ResolvedEnd &destination, const ResolvedEnd &source, const protocol::Box &box) {
-    Route from;
-    Route to;
-    if (const auto bad = route_to(*source.session, from); bad != CUDA_SUCCESS)
-        return bad;
-    if (const auto bad = route_to(*destination.session, to); bad != CUDA_SUCCESS)
-        return bad;
-    const auto size = protocol::packed_size(box);
-    std::vector<std::byte> buffer(static_cast<std::size_t>(size));
-    ResolvedEnd middle;
-    middle.memory = buffer.data();
-    middle.pitch = box.width;
-    middle.slice = box.width * box.height;
-    if (const auto bad = read_box(from, protocol::kLegacyStream, middle, source.place, box);
-        bad != CUDA_SUCCESS)
-        return bad;
-    if (const auto bad = write_box(to, protocol::kLegacyStream, destination.place, middle, box);
-        bad != CUDA_SUCCESS)
-        return bad;
-    return synchronize_stream(to, protocol::kLegacyStream);
+CUresult copy_between(const LanesApart &lanes, const ResolvedEnd &destination, const ResolvedEnd &source,
+                      const protocol::Box &box) {
+    const auto &[to, from] = lanes;
+    if (box.height == 1 && box.depth == 1 && is_plain(destination) && is_plain(source))
+        return copy_between_devices(to, address_in(destination.place), from, address_in(source.place),
+                                    box.width);
+    std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(protocol::packed_size(box), kAtATime)));
+    const auto moved = in_parts(box, kAtATime, [&](const Part &part) {
+        ResolvedEnd middle;
+        middle.memory = buffer.data();
+        middle.pitch = part.box.width;
+        middle.slice = part.box.width * part.box.height;
+        if (const auto bad =
+                read_box(from.route, from.stream, middle, place_of(source.place, part), part.box);
+            bad != CUDA_SUCCESS)
+            return bad;
+        return write_box(to.route, to.stream, place_of(destination.place, part), middle, part.box);
+    });
+    return moved != CUDA_SUCCESS ? moved : synchronize_stream(to.route, to.stream);
 }
 
 CUresult copy_box_in_daemon(const Route &route, std::uint64_t stream, const protocol::Box &box,
@@ -176,16 +185,9 @@ CUresult copy_box_in_daemon(const Route &route, std::uint64_t stream, const prot
                                                                       .stream = stream}});
 }
 
-// From or to the program's memory, for a graph.
+// From or to the program's memory or another device, for a graph.
 CUresult capture_box(const Route &route, std::uint64_t stream, const protocol::Box &box,
                      ResolvedEnd destination, ResolvedEnd source) {
-    const auto foreign = [&](const ResolvedEnd &end) {
-        return end.session != nullptr && end.session != route.session;
-    };
-    if (foreign(destination) || foreign(source)) {
-        kLog.warning("a graph cannot copy between devices");
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
     std::unique_ptr<StagedBox> made;
     if (const auto bad = stage(route, box, destination, source, made); bad != CUDA_SUCCESS)
         return bad;
@@ -202,7 +204,45 @@ CUresult capture_box(const Route &route, std::uint64_t stream, const protocol::B
     return copy_box_in_daemon(route, stream, box, destination, source);
 }
 
+// The context's stream for copies of host nodes, which no other stream of the program's waits for.
+CUresult copy_stream(Context &context, std::uint64_t &stream) {
+    const std::scoped_lock lock(context.copy_stream_lock);
+    if (context.copy_stream == 0) {
+        CUstream made = nullptr;
+        const OnContext scope(context);
+        if (const auto bad = cuStreamCreate(&made, CU_STREAM_NON_BLOCKING); bad != CUDA_SUCCESS)
+            return bad;
+        context.copy_stream = std::bit_cast<std::uint64_t>(made);
+    }
+    stream = context.copy_stream;
+    return CUDA_SUCCESS;
+}
+
 } // namespace
+
+CUresult lanes_apart(const ResolvedEnd &destination, const ResolvedEnd &source, LanesApart &lanes) {
+    for (const auto &[end, lane] : {std::pair(&destination, &lanes.to), std::pair(&source, &lanes.from)}) {
+        if (end->session == nullptr)
+            continue;
+        if (const auto bad = route_to(*end->session, lane->route, end->context); bad != CUDA_SUCCESS)
+            return bad;
+        if (const auto bad = copy_stream(*lane->route.context, lane->stream); bad != CUDA_SUCCESS)
+            return bad;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult copy_apart(const LanesApart &lanes, const ResolvedEnd &destination, const ResolvedEnd &source,
+                    const protocol::Box &box) {
+    if (destination.session != nullptr && source.session != nullptr && destination.session != source.session)
+        return copy_between(lanes, destination, source, box);
+    const auto &[route, stream] = destination.session != nullptr ? lanes.to : lanes.from;
+    if (destination.memory != nullptr)
+        return read_box(route, stream, destination, source.place, box);
+    const auto sent = source.memory != nullptr ? write_box(route, stream, destination.place, source, box)
+                                               : copy_box_in_daemon(route, stream, box, destination, source);
+    return sent != CUDA_SUCCESS ? sent : synchronize_stream(route, stream);
+}
 
 BoxCopy box_of(const CUDA_MEMCPY2D &copy) { return planar(copy); }
 BoxCopy box_of(const CUDA_MEMCPY3D &copy) { return spatial(copy); }
@@ -216,6 +256,7 @@ CUresult resolve(const BoxEnd &end, const protocol::Box &box, ResolvedEnd &out) 
         if (object == nullptr)
             return CUDA_ERROR_INVALID_HANDLE;
         out.session = object->session;
+        out.context = object->context;
         out.place = {.kind = static_cast<std::uint32_t>(protocol::PlaceKind::array),
                      .level = static_cast<std::uint32_t>(end.level),
                      .base = end.address,
@@ -241,6 +282,7 @@ CUresult resolve(const BoxEnd &end, const protocol::Box &box, ResolvedEnd &out) 
         return CUDA_SUCCESS;
     }
     out.session = location.session;
+    out.context = location.session == nullptr ? nullptr : owner_of(location.wire);
     out.place = {.kind = static_cast<std::uint32_t>(location.where == Where::device
                                                         ? protocol::PlaceKind::device
                                                         : protocol::PlaceKind::shared_host),
@@ -251,6 +293,28 @@ CUresult resolve(const BoxEnd &end, const protocol::Box &box, ResolvedEnd &out) 
                  .pitch = pitch,
                  .height = height};
     return CUDA_SUCCESS;
+}
+
+CUresult capture_range(const Route &route, std::uint64_t stream, const Location &destination,
+                       const Location &source, std::uint64_t size) {
+    const auto end_of = [&](const Location &location) {
+        ResolvedEnd end;
+        if (location.where == Where::pageable) {
+            end.memory = std::bit_cast<std::byte *>(location.wire);
+            return end;
+        }
+        end.session = location.session;
+        end.context = location.session == nullptr ? nullptr : owner_of(location.wire);
+        end.place = {.kind = static_cast<std::uint32_t>(location.where == Where::device
+                                                            ? protocol::PlaceKind::device
+                                                            : protocol::PlaceKind::shared_host),
+                     .base = location.wire,
+                     .pitch = size,
+                     .height = 1};
+        return end;
+    };
+    return capture_box(route, stream, {.width = size, .height = 1, .depth = 1}, end_of(destination),
+                       end_of(source));
 }
 
 CUresult copy_box(const Route &route, std::uint64_t stream, const BoxCopy &copy, Wait wait) {
@@ -265,7 +329,8 @@ CUresult copy_box(const Route &route, std::uint64_t stream, const BoxCopy &copy,
         return bad;
     if (const auto bad = resolve(copy.source, box, source); bad != CUDA_SUCCESS)
         return bad;
-    if (destination.memory != nullptr || source.memory != nullptr) {
+    const bool apart = is_apart(destination, route.session) || is_apart(source, route.session);
+    if (destination.memory != nullptr || source.memory != nullptr || apart) {
         bool capturing = false;
         if (const auto bad = is_capturing(route, stream, capturing); bad != CUDA_SUCCESS)
             return bad;
@@ -278,21 +343,16 @@ CUresult copy_box(const Route &route, std::uint64_t stream, const BoxCopy &copy,
         copy_here(destination, source, box);
         return CUDA_SUCCESS;
     }
-    const auto foreign = [&](const ResolvedEnd &end) {
-        return end.session != nullptr && end.session != route.session;
-    };
-    if (foreign(destination) || foreign(source)) {
+    if (apart) {
         if (const auto bad = synchronize_stream(route, stream); bad != CUDA_SUCCESS)
             return bad;
-        if (destination.session != nullptr && source.session != nullptr &&
-            destination.session != source.session)
-            return copy_between(destination, source, box);
-        Route there;
-        if (const auto bad =
-                route_to(*(destination.session != nullptr ? destination : source).session, there);
-            bad != CUDA_SUCCESS)
-            return bad;
-        return copy_box(there, protocol::kLegacyStream, copy, Wait::yes);
+        LanesApart lanes;
+        lanes.to.stream = lanes.from.stream = protocol::kLegacyStream;
+        for (const auto &[end, lane] : {std::pair(&destination, &lanes.to), std::pair(&source, &lanes.from)})
+            if (end->session != nullptr)
+                if (const auto bad = route_to(*end->session, lane->route, end->context); bad != CUDA_SUCCESS)
+                    return bad;
+        return copy_apart(lanes, destination, source, box);
     }
     if (destination.memory != nullptr)
         return read_box(route, stream, destination, source.place, box);

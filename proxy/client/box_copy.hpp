@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Copies of boxes: 2D and 3D, device memory, arrays, shared host memory and the program's own.
+//
+// What has an end on another device than the stream is made by this process, when the stream's work is done.
+// In a graph a host node makes it, on streams of its own: the graph waits for the node, and no stream of the
+// program's waits for what comes behind the node (copy_apart).
 #pragma once
 
 #include "copy.hpp"
@@ -36,6 +40,7 @@ struct BoxCopy {
 struct ResolvedEnd {
     protocol::Place place;
     Session *session = nullptr;  // of device memory and arrays
+    Context *context = nullptr;  // whose they are; nullptr: not known
     std::byte *memory = nullptr; // of the box's first byte; nullptr: it is a place
     std::uint64_t pitch = 0;
     std::uint64_t slice = 0; // bytes from slice to slice
@@ -43,5 +48,24 @@ struct ResolvedEnd {
 [[nodiscard]] CUresult resolve(const BoxEnd &end, const protocol::Box &box, ResolvedEnd &out);
 
 [[nodiscard]] CUresult copy_box(const Route &route, std::uint64_t stream, const BoxCopy &copy, Wait wait);
+// A plain range with an end on another device than the stream, which is being captured.
+[[nodiscard]] CUresult capture_range(const Route &route, std::uint64_t stream, const Location &destination,
+                                     const Location &source, std::uint64_t size);
+
+// Whether an end is on another device.
+[[nodiscard]] inline bool is_apart(const ResolvedEnd &end, const Session *session) {
+    return end.session != nullptr && end.session != session;
+}
+// The lanes on which host nodes copy, where an end is on a device: streams of the client's own, one for each
+// context, made when they are first asked for.
+struct LanesApart {
+    Lane to;
+    Lane from;
+};
+[[nodiscard]] CUresult lanes_apart(const ResolvedEnd &destination, const ResolvedEnd &source,
+                                   LanesApart &lanes);
+// At once, and waited for. One end at least is on a device; the work that it has to come after has ended.
+[[nodiscard]] CUresult copy_apart(const LanesApart &lanes, const ResolvedEnd &destination,
+                                  const ResolvedEnd &source, const protocol::Box &box);
 
 } // namespace singularity::client

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "context.hpp"
 
+#include "attachment.hpp"
 #include "common/thread_owned.hpp"
 #include "graph_memory.hpp"
 #include "memory.hpp"
@@ -113,6 +114,11 @@ void Context::ended() {
         const std::scoped_lock lock(streams_lock);
         idle_streams.clear();
     }
+    {
+        const std::scoped_lock lock(copy_stream_lock);
+        copy_stream = 0;
+    }
+    forget_launches_apart(*this);
     auto &mine = process();
     for (unsigned kind = 1; kind <= driver_api::kHandleKinds; ++kind)
         if (kind != driver_api::kHandleContext)
@@ -186,6 +192,11 @@ void note_result(Context *context, CUresult result) {
         return;
     CUresult none = CUDA_SUCCESS;
     context->sticky.compare_exchange_strong(none, result);
+}
+
+CUresult noted(Context *context, CUresult result) {
+    note_result(context, result);
+    return result != CUDA_SUCCESS || context == nullptr ? result : context->sticky.load();
 }
 
 Context *context_of(CUcontext value) {

@@ -50,6 +50,10 @@ struct Context {
     std::mutex streams_lock;
     std::vector<std::uint64_t> idle_streams;
 
+    // For copies that host nodes of graphs make; 0: not made yet.
+    std::mutex copy_stream_lock;
+    std::uint64_t copy_stream = 0;
+
     [[nodiscard]] CUcontext value() const { return std::bit_cast<CUcontext>(handle); }
     // With the daemon's context gone.
     void ended();

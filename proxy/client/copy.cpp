@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "copy.hpp"
-
 #include "proxy/protocol/copy.hpp"
+
+#include "box_copy.hpp"
 #include "proxy/protocol/launch.hpp"
 
 #include <algorithm>
@@ -148,39 +148,6 @@ protocol::CopyDirection direction_of(const Location &destination, const Location
     return to_host ? protocol::CopyDirection::device_to_host : protocol::CopyDirection::device_to_device;
 }
 
-CUresult copy_in_daemon(const Route &route, std::uint64_t stream, const Location &destination,
-                        const Location &source, std::uint64_t size) {
-    return post(route,
-                protocol::Message<protocol::CopyMemory>{
-                    .fixed = {.destination = destination.wire,
-                              .source = source.wire,
-                              .size = size,
-                              .stream = stream,
-                              .direction = static_cast<std::uint32_t>(direction_of(destination, source))}});
-}
-
-// Through this process, piece by piece; whoever calls has waited for the work before.
-CUresult copy_between_devices(const Location &destination, const Location &source, std::uint64_t size) {
-    Route from;
-    Route to;
-    if (const auto bad = route_to(*source.session, from); bad != CUDA_SUCCESS)
-        return bad;
-    if (const auto bad = route_to(*destination.session, to); bad != CUDA_SUCCESS)
-        return bad;
-    std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(size, kBetweenDevices)));
-    for (std::uint64_t at = 0; at < size; at += buffer.size()) {
-        const auto part = std::min<std::uint64_t>(buffer.size(), size - at);
-        if (const auto bad = read_range(from, protocol::kLegacyStream, buffer.data(), source.wire + at, part);
-            bad != CUDA_SUCCESS)
-            return bad;
-        if (const auto bad =
-                write_range(to, protocol::kLegacyStream, destination.wire + at, buffer.data(), part);
-            bad != CUDA_SUCCESS)
-            return bad;
-    }
-    return synchronize_stream(to, protocol::kLegacyStream);
-}
-
 // A captured copy from and to the program's own memory.
 struct ProgramCopy {
     void *destination;
@@ -201,20 +168,72 @@ CUresult copy_captured(const Route &route, std::uint64_t stream, const Location 
         return bad;
     const auto shared = locate(staging->shared);
     if (to_program) {
-        if (const auto bad = copy_in_daemon(route, stream, shared, source, size); bad != CUDA_SUCCESS)
+        if (const auto bad = copy_in_daemon({route, stream}, shared, source, size); bad != CUDA_SUCCESS)
             return bad;
         return launch_host_function(route, stream, run_staging, staging);
     }
     if (const auto bad = launch_host_function(route, stream, run_staging, staging); bad != CUDA_SUCCESS)
         return bad;
-    return copy_in_daemon(route, stream, destination, shared, size);
+    return copy_in_daemon({route, stream}, destination, shared, size);
 }
 
 bool reachable_from(const Location &location, const Session &session) {
     return location.where != Where::device || location.session == &session;
 }
 
+CUresult legacy_lane(const Location &location, Lane &lane) {
+    lane.stream = protocol::kLegacyStream;
+    return route_to(*location.session, lane.route, owner_of(location.wire));
+}
+
+// One end is on another device than the current context, or both are, on two.
+CUresult copy_range_apart(const Location &destination, const Location &source, std::uint64_t size) {
+    Lane to;
+    Lane from;
+    const bool to_device = destination.where == Where::device;
+    const bool from_device = source.where == Where::device;
+    if (to_device)
+        if (const auto bad = legacy_lane(destination, to); bad != CUDA_SUCCESS)
+            return bad;
+    if (from_device)
+        if (const auto bad = legacy_lane(source, from); bad != CUDA_SUCCESS)
+            return bad;
+    if (to_device && from_device && destination.session != source.session)
+        return copy_between_devices(to, destination.wire, from, source.wire, size);
+    const auto &there = to_device ? to : from;
+    if (const auto bad = copy_range(there.route, there.stream, destination, source, size, Wait::yes);
+        bad != CUDA_SUCCESS)
+        return bad;
+    return synchronize_stream(there.route, there.stream);
+}
+
 } // namespace
+
+CUresult copy_in_daemon(const Lane &lane, const Location &destination, const Location &source,
+                        std::uint64_t size) {
+    return post(lane.route,
+                protocol::Message<protocol::CopyMemory>{
+                    .fixed = {.destination = destination.wire,
+                              .source = source.wire,
+                              .size = size,
+                              .stream = lane.stream,
+                              .direction = static_cast<std::uint32_t>(direction_of(destination, source))}});
+}
+
+CUresult copy_between_devices(const Lane &to, std::uint64_t destination, const Lane &from,
+                              std::uint64_t source, std::uint64_t size) {
+    std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(size, kBetweenDevices)));
+    for (std::uint64_t at = 0; at < size; at += buffer.size()) {
+        const auto part = std::min<std::uint64_t>(buffer.size(), size - at);
+        if (const auto bad = read_range(from.route, from.stream, buffer.data(), source + at, part);
+            bad != CUDA_SUCCESS)
+            return bad;
+        if (const auto bad = write_range(to.route, to.stream, destination + at, buffer.data(), part);
+            bad != CUDA_SUCCESS)
+            return bad;
+    }
+    return synchronize_stream(to.route, to.stream);
+}
 
 CUresult launch_host_function(const Route &route, std::uint64_t stream, CUhostFn function, void *data) {
     return post(route,
@@ -243,8 +262,7 @@ CUresult synchronize_stream(const Route &route, std::uint64_t wire) {
     const auto reply = driver_api::decode_StreamSynchronizeReply(request, exchange.reply());
     if (!reply)
         return broken(route, reply.error());
-    note_result(route.context, static_cast<CUresult>(reply->driver_result));
-    return static_cast<CUresult>(reply->driver_result);
+    return noted(route.context, static_cast<CUresult>(reply->driver_result));
 }
 
 CUresult is_capturing(const Route &route, std::uint64_t wire, bool &capturing) {
@@ -309,18 +327,16 @@ CUresult copy_range(const Route &route, std::uint64_t stream, const Location &de
     const bool from_program = source.where == Where::pageable;
     const bool to_program = destination.where == Where::pageable;
     if (!reachable_from(source, *route.session) || !reachable_from(destination, *route.session)) {
+        bool capturing = false;
+        if (wait == Wait::no)
+            if (const auto bad = is_capturing(route, stream, capturing); bad != CUDA_SUCCESS)
+                return bad;
+        if (capturing)
+            return capture_range(route, stream, destination, source, size);
         // A device that is not the stream's: wait for the stream's work, then copy and wait.
         if (const auto bad = synchronize_stream(route, stream); bad != CUDA_SUCCESS)
             return bad;
-        if (source.where == Where::device && destination.where == Where::device &&
-            source.session != destination.session)
-            return copy_between_devices(destination, source, size);
-        Route there;
-        if (const auto bad =
-                route_to(source.where == Where::device ? *source.session : *destination.session, there);
-            bad != CUDA_SUCCESS)
-            return bad;
-        return copy_range(there, protocol::kLegacyStream, destination, source, size, Wait::yes);
+        return copy_range_apart(destination, source, size);
     }
     CUresult result = CUDA_SUCCESS;
     if (from_program && to_program) {
@@ -350,7 +366,7 @@ CUresult copy_range(const Route &route, std::uint64_t stream, const Location &de
             return read_range(route, stream, std::bit_cast<void *>(destination.wire), source.wire, size);
         result = write_range(route, stream, destination.wire, bytes_at(source.wire), size);
     } else {
-        result = copy_in_daemon(route, stream, destination, source, size);
+        result = copy_in_daemon({route, stream}, destination, source, size);
         // Copies inside a device do not wait (CUDA driver API, "API synchronization behavior").
         if (source.where == Where::device && destination.where == Where::device)
             return result;

@@ -16,6 +16,12 @@ namespace singularity::client {
 
 enum class Wait : bool { no, yes };
 
+// Where work on a device goes.
+struct Lane {
+    Route route;
+    std::uint64_t stream = 0; // as it travels
+};
+
 // Wait::no: as cuMemcpyAsync, that is: a copy from pageable memory returns when the bytes have left it, one
 // to pageable memory when they have arrived there, all others at once. Wait::yes: as cuMemcpy.
 [[nodiscard]] CUresult copy_range(const Route &route, std::uint64_t stream, const Location &destination,
@@ -26,6 +32,13 @@ enum class Wait : bool { no, yes };
                                    const void *source, std::uint64_t size);
 [[nodiscard]] CUresult read_range(const Route &route, std::uint64_t stream, void *destination,
                                   std::uint64_t source, std::uint64_t size);
+
+// Both ends are memory that the daemon reaches.
+[[nodiscard]] CUresult copy_in_daemon(const Lane &lane, const Location &destination, const Location &source,
+                                      std::uint64_t size);
+// Through this process, piece by piece; the work that it has to come after has ended.
+[[nodiscard]] CUresult copy_between_devices(const Lane &to, std::uint64_t destination, const Lane &from,
+                                            std::uint64_t source, std::uint64_t size);
 
 // In the stream's order.
 [[nodiscard]] CUresult launch_host_function(const Route &route, std::uint64_t stream, CUhostFn function,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "graph.hpp"
 
+#include "attachment.hpp"
 #include "log.hpp"
 
 #include <algorithm>
@@ -32,6 +33,17 @@ void for_rows(const StagedBox &staged, Row row) {
 void copy_alone(const StagedBox &staged) {
     const auto &to = staged.program;
     const auto &from = staged.source;
+    if (to.session != nullptr || from.session != nullptr) {
+        if (staged.context != nullptr && staged.context->sticky.load() != CUDA_SUCCESS)
+            return; // as all else that the graph would do
+        const auto result = copy_apart(staged.lanes, to, from, staged.box);
+        if (result == CUDA_SUCCESS)
+            return;
+        // Nobody can be told but by a later call: the graph's context has failed.
+        kLog.error("a graph's copy between devices has failed: CUresult {}", static_cast<int>(result));
+        note_result(staged.context, CUDA_ERROR_LAUNCH_FAILED);
+        return;
+    }
     for (std::uint64_t z = 0; z < staged.box.depth; ++z)
         for (std::uint64_t y = 0; y < staged.box.height; ++y)
             std::memmove(to.memory + y * to.pitch + z * to.slice,
@@ -68,15 +80,23 @@ CUresult stage(const Route &route, const protocol::Box &box, ResolvedEnd &destin
                std::unique_ptr<StagedBox> &staged) {
     const bool to_program = destination.memory != nullptr;
     const bool from_program = source.memory != nullptr;
-    if (!to_program && !from_program)
+    const bool apart = is_apart(destination, route.session) || is_apart(source, route.session);
+    if (!to_program && !from_program && !apart)
         return CUDA_SUCCESS;
     auto made = std::make_unique<StagedBox>();
     made->program = to_program ? destination : source;
     made->box = box;
-    made->to_program = !from_program;
-    made->alone = to_program && from_program;
+    made->to_program = !from_program && !apart;
+    made->alone = (to_program && from_program) || apart;
     if (made->alone) {
+        made->program = destination;
         made->source = source;
+        made->context = route.context;
+        if (apart) {
+            if (const auto bad = lanes_apart(destination, source, made->lanes); bad != CUDA_SUCCESS)
+                return bad;
+            expect_launches_apart();
+        }
     } else {
         if (route.context == nullptr)
             return CUDA_ERROR_INVALID_CONTEXT;
@@ -146,13 +166,6 @@ CUresult content_of(const CUDA_MEMCPY3D &node, CUcontext context, const Route &r
         return bad;
     if (const auto bad = resolve(copy.source, copy.box, source); bad != CUDA_SUCCESS)
         return bad;
-    const auto foreign = [&](const ResolvedEnd &end) {
-        return end.session != nullptr && end.session != route.session;
-    };
-    if (foreign(destination) || foreign(source)) {
-        kLog.warning("a graph cannot copy between devices");
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
     if (const auto bad = stage(route, copy.box, destination, source, staged); bad != CUDA_SUCCESS)
         return bad;
     if (staged != nullptr && staged->alone)
@@ -281,8 +294,8 @@ CUresult set_copy_node(std::uint64_t exec, CUgraphNode node, const CUDA_MEMCPY3D
     const bool was_staged = object->partner != 0 || object->alone;
     if (was_staged != (staged != nullptr) || (staged != nullptr && staged->alone != object->alone) ||
         (staged != nullptr && staged->to_program != object->to_program)) {
-        kLog.warning(
-            "a copy node cannot change between pinned memory and memory that is not, nor its direction");
+        kLog.warning("a copy node cannot change between pinned memory and memory that is not, between one "
+                     "device and two, nor its direction");
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     if (staged == nullptr)

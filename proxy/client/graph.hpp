@@ -22,9 +22,12 @@ struct StagedBox {
     ResolvedEnd program;
     protocol::Box box;
     bool to_program = false;
-    // From and to the program's own: the host node is the whole copy, and `source` what `program` gets.
+    // From and to the program's own, or with an end on another device than the graph: the host node is the
+    // whole copy, and `source` what `program` gets.
     bool alone = false;
     ResolvedEnd source;
+    LanesApart lanes;
+    Context *context = nullptr; // the graph's
 };
 
 // Of a copy that graphs will make: nothing is staged if both ends are places. Else the end that is the

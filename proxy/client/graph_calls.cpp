@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Whole graphs: instantiation, update, printing; stream capture; user objects.
+#include "attachment.hpp"
 #include "capture_modes.hpp"
 #include "common/thread_owned.hpp"
 #include "copy.hpp"
@@ -78,6 +79,17 @@ CUresult capture_info(CUstream stream, const CaptureOutputs &out) {
     return result == CUDA_SUCCESS && lossy ? CUDA_ERROR_LOSSY_QUERY : result;
 }
 
+CUresult launch(CUgraphExec executable, CUstream stream) {
+    auto request = driver_api::GraphLaunchCall::request(ApiId::kGraphLaunch, executable, stream);
+    if (!request)
+        return refused(request.error());
+    if (const auto bad = check_handle(driver_api::kHandleGraphExec, request->hGraph); bad != CUDA_SUCCESS)
+        return bad;
+    if (const auto bad = check_handle(driver_api::kHandleStream, request->hStream); bad != CUDA_SUCCESS)
+        return bad;
+    return send_async(*request);
+}
+
 // In a capture nothing is launched yet.
 CUresult launch_memory(CUgraphExec executable, CUstream stream) {
     std::uint64_t wire = 0;
@@ -88,6 +100,29 @@ CUresult launch_memory(CUgraphExec executable, CUstream stream) {
     if (const auto bad = is_capturing(route, wire, capturing); bad != CUDA_SUCCESS)
         return bad;
     return capturing ? CUDA_SUCCESS : launch_graph_memory(word_of(executable));
+}
+
+// Behind the launch on its stream.
+void launch_apart_ended(void *context) { end_launch_apart(*static_cast<Context *>(context)); }
+
+// See attachment.hpp. In a capture nothing is launched yet.
+CUresult launch_apart(CUgraphExec executable, CUstream stream) {
+    std::uint64_t wire = 0;
+    Route route;
+    if (const auto bad = stream_route(stream, wire, route); bad != CUDA_SUCCESS)
+        return bad;
+    bool capturing = false;
+    if (const auto bad = is_capturing(route, wire, capturing); bad != CUDA_SUCCESS)
+        return bad;
+    if (capturing)
+        return launch(executable, stream);
+    begin_launch_apart(*route.context);
+    auto result = launch(executable, stream);
+    if (result == CUDA_SUCCESS)
+        result = launch_host_function(route, wire, launch_apart_ended, route.context);
+    if (result != CUDA_SUCCESS)
+        end_launch_apart(*route.context);
+    return result;
 }
 
 template <class Request, class Decode>
@@ -415,17 +450,12 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
 }
 
 CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
-    auto request = driver_api::GraphLaunchCall::request(ApiId::kGraphLaunch, hGraphExec, hStream);
-    if (!request)
-        return refused(request.error());
+    if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
+        return bad;
     if (any_graph_memory()) [[unlikely]]
         if (const auto bad = launch_memory(hGraphExec, hStream); bad != CUDA_SUCCESS)
             return bad;
-    if (const auto bad = check_handle(driver_api::kHandleGraphExec, request->hGraph); bad != CUDA_SUCCESS)
-        return bad;
-    if (const auto bad = check_handle(driver_api::kHandleStream, request->hStream); bad != CUDA_SUCCESS)
-        return bad;
-    return send_async(*request);
+    return any_launch_apart() ? launch_apart(hGraphExec, hStream) : launch(hGraphExec, hStream);
 }
 
 CUresult cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags) {

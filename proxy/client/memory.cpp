@@ -183,14 +183,23 @@ bool is_allocated(const Location &location, std::uint64_t size) {
     return true;
 }
 
-CUresult route_to(Session &session, Route &route) {
-    auto *context = current_context;
-    if (context == nullptr || context->session != &session || !context->alive)
-        context = session.primary;
-    if (context == nullptr || !context->alive)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    route = {.session = &session, .context = context};
-    return CUDA_SUCCESS;
+Context *owner_of(std::uint64_t address) {
+    if (const auto allocation = find_device(address))
+        return allocation->context;
+    if (const auto variable = find_variable(address))
+        return variable->context;
+    const auto mapping = find_mapping(address);
+    return mapping ? mapping->context : nullptr;
+}
+
+CUresult route_to(Session &session, Route &route, Context *owner) {
+    for (auto *const context : {current_context, owner, session.primary}) {
+        if (context == nullptr || context->session != &session || !context->alive)
+            continue;
+        route = {.session = &session, .context = context};
+        return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult synchronize_context(const Route &route) {
@@ -202,8 +211,7 @@ CUresult synchronize_context(const Route &route) {
     const auto reply = driver_api::decode_CtxSynchronizeReply(request, exchange.reply());
     if (!reply)
         return broken(route, reply.error());
-    note_result(route.context, static_cast<CUresult>(reply->driver_result));
-    return static_cast<CUresult>(reply->driver_result);
+    return noted(route.context, static_cast<CUresult>(reply->driver_result));
 }
 
 CUresult synchronize_all() {

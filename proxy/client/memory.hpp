@@ -99,9 +99,11 @@ void forget_device_memory(const Context &context);
 // Whether all of a range is memory that somebody has allocated.
 [[nodiscard]] bool is_allocated(const Location &location, std::uint64_t size);
 
+// The context that memory of a device belongs to; nullptr: nobody's.
+[[nodiscard]] Context *owner_of(std::uint64_t address);
 // Which context a call about a device's memory may use: the current one if it is on that device, else the
-// primary one.
-[[nodiscard]] CUresult route_to(Session &session, Route &route);
+// memory's own, else the primary one.
+[[nodiscard]] CUresult route_to(Session &session, Route &route, Context *owner = nullptr);
 // Waits for all work of all contexts' of all devices that have a primary context or are current here.
 [[nodiscard]] CUresult synchronize_all();
 [[nodiscard]] CUresult synchronize_context(const Route &route);

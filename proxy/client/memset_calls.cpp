@@ -39,7 +39,8 @@ CUresult send(Request &&request, const Location &location, CUstream stream) {
     if (location.session != nullptr && location.session != route.session) {
         if constexpr (requires { request->hStream; })
             return CUDA_ERROR_INVALID_VALUE;
-        else if (const auto bad = route_to(*location.session, route); bad != CUDA_SUCCESS)
+        else if (const auto bad = route_to(*location.session, route, owner_of(location.wire));
+                 bad != CUDA_SUCCESS)
             return bad;
     }
     const Encoded encoded([&](std::span<std::byte> storage) { return encode(*request, storage); });

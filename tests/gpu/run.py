@@ -40,7 +40,7 @@ PARTS = 5  # processes for the operators of one type
 # They look at the memory that is free on the device, or at times: nothing else may run.
 ALONE = {"allocations", "error_behaviour", "gpt", "resnet", "jax_training"}
 # They need more than one file, more than one device, or a driver that still answers when a program has ended.
-NOT_HERE = {"two_runtimes", "multi_device", "late_calls"}
+NOT_HERE = {"two_runtimes", "multi_device", "peer_copies", "late_calls"}
 
 
 class Installation:

@@ -486,7 +486,45 @@ def test_two_virtual_devices_on_one_proxy():
         assert out == reference.stdout
 
 
-@pytest.mark.parametrize("name", ["multi_device", "train_parallel"])
+def test_devices_whose_graphs_copy_between_them_are_saved_at_once():
+    """Graphs are under way that read and write the other device's memory: neither device stops before they have ended."""
+    name, launches = "peer_copies", "400"
+    reference, seconds = direct(name, 2, launches)
+    assert reference.returncode == 0, reference.stderr
+    rng = random.Random(SEED)
+    with Place(2).start_all() as place:
+        with running([proxied.program("workloads", name), launches], place.environment()) as program:
+            moves = 0
+            deadline = time.monotonic() + PATIENCE
+            while moves < 8 and program.poll() is None and time.monotonic() < deadline:
+                time.sleep(rng.uniform(0, seconds / 8))
+                failed = []
+
+                def save(device):
+                    done = place.save(f"image.{device}", "--detach", device=device, check=False)
+                    if done.returncode != 0:
+                        failed.append(done.stderr)
+
+                savers = [threading.Thread(target=save, args=(device,)) for device in range(2)]
+                for saver in savers:
+                    saver.start()
+                for saver in savers:
+                    saver.join(PATIENCE)
+                over = program.poll() is not None
+                assert not failed or over or all("has ended in the middle" in text for text in failed), f"seed {SEED}: {failed}"
+                for device in range(2):
+                    place.resume(device)
+                for device in range(2):
+                    place.awaited(device)
+                if not over:
+                    moves += 1
+            status, out, err = program.result()
+        print(f"seed {SEED}: {moves} moves")
+        assert moves > 0 and status == 0, f"seed {SEED}\n{err}\n{place.log()}"
+        assert out == reference.stdout
+
+
+@pytest.mark.parametrize("name", ["multi_device", "peer_copies", "train_parallel"])
 def test_a_process_begins_where_two_virtual_devices_are_one(name):
     reference, _ = direct(name, 2)
     with Place(2).start() as place:

@@ -104,6 +104,8 @@ class Exchange {
 
 // To be told every result that has come from a daemon.
 void note_result(Context *context, CUresult result);
+// Of a wait: what has failed in this process meanwhile counts, too.
+[[nodiscard]] CUresult noted(Context *context, CUresult result);
 
 [[nodiscard]] CUresult failure_of(const Error &error);
 // The daemon's reply makes no sense: the session is over.
