@@ -5,6 +5,7 @@
 #include "common/thread_owned.hpp"
 #include "graph_memory.hpp"
 #include "memory.hpp"
+#include "opened_memory.hpp"
 #include "proxy/client/forward.hpp"
 #include "proxy/protocol/memory.hpp"
 #include "stream_memory.hpp"
@@ -53,8 +54,10 @@ void take_top(const ThreadState &state) {
 
 thread_local Context *current_context = nullptr;
 
-std::expected<std::uint64_t, int> ContextSlabs::map(std::uint64_t size, std::uint64_t alignment) {
+template <class Message>
+std::expected<std::uint64_t, int> ContextSlabs::map_by(Message message, std::uint64_t alignment) {
     auto &session = *context_->session;
+    const auto size = message.size;
     std::optional<std::uint64_t> address;
     {
         const std::scoped_lock lock(session.addresses_lock);
@@ -62,9 +65,9 @@ std::expected<std::uint64_t, int> ContextSlabs::map(std::uint64_t size, std::uin
     }
     if (!address)
         return std::unexpected(static_cast<int>(CUDA_ERROR_OUT_OF_MEMORY));
+    message.address = *address;
     const auto result =
-        ask(Route{.session = &session, .context = context_},
-            protocol::Message<protocol::MapSlab>{.fixed = {.address = *address, .size = size}});
+        ask(Route{.session = &session, .context = context_}, protocol::Message<Message>{.fixed = message});
     if (result != CUDA_SUCCESS) {
         const std::scoped_lock lock(session.addresses_lock);
         session.addresses.release({.address = *address, .size = size});
@@ -73,6 +76,21 @@ std::expected<std::uint64_t, int> ContextSlabs::map(std::uint64_t size, std::uin
     const std::scoped_lock lock(lock_);
     mapped_.push_back({.address = *address, .size = size});
     return *address;
+}
+
+std::expected<std::uint64_t, int> ContextSlabs::map(std::uint64_t size, std::uint64_t alignment) {
+    return map_by(protocol::MapSlab{.size = size}, alignment);
+}
+
+std::expected<std::uint64_t, int> ContextSlabs::open(const protocol::OpenSlab &message) {
+    return map_by(message, SlabAllocator::kUnit);
+}
+
+std::optional<Range> ContextSlabs::around(std::uint64_t address) {
+    const std::scoped_lock lock(lock_);
+    const auto found = std::ranges::find_if(
+        mapped_, [&](const Range &range) { return address - range.address < range.size; });
+    return found == mapped_.end() ? std::nullopt : std::optional(*found);
 }
 
 void ContextSlabs::unmap(Range slab) {
@@ -107,6 +125,7 @@ void Context::ended() {
     unshare_host_memory(*this);
     forget_freed(*this);
     forget_graph_memory(*this);
+    forget_opened(*this);
     forget_device_memory(*this);
     memory.forget();
     slabs.forget();

@@ -3,11 +3,13 @@
 #pragma once
 
 #include "process.hpp"
+#include "proxy/protocol/memory.hpp"
 #include "slab_allocator.hpp"
 
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace singularity::client {
@@ -18,8 +20,15 @@ class ContextSlabs : public SlabSource {
     explicit ContextSlabs(Context &context) : context_(&context) {}
     [[nodiscard]] std::expected<std::uint64_t, int> map(std::uint64_t size, std::uint64_t alignment) override;
     void unmap(Range slab) override;
+    // Memory of another process's: `message` with the address that is chosen.
+    [[nodiscard]] std::expected<std::uint64_t, int> open(const protocol::OpenSlab &message);
+    // The slab that holds the address.
+    [[nodiscard]] std::optional<Range> around(std::uint64_t address);
 
   private:
+    template <class Message>
+    [[nodiscard]] std::expected<std::uint64_t, int> map_by(Message message, std::uint64_t alignment);
+
     Context *context_;
     std::mutex lock_;
     std::vector<Range> mapped_; // their addresses go back to the session when the context ends

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "memory.hpp"
 
+#include "opened_memory.hpp"
 #include "proxy/protocol/memory.hpp"
 
 #include <shared_mutex>
+#include <utility>
 
 namespace singularity::client {
 
@@ -88,21 +90,28 @@ CUresult allocate_device(Context &context, std::uint64_t size, std::uint64_t poo
     address = *allocated;
     const std::scoped_lock lock(known().allocations_lock);
     const Range range{.address = address, .size = size};
-    known().allocations.add(range,
-                            {.range = range, .context = &context, .id = next_id.fetch_add(1), .pool = pool});
+    known().allocations.add(range, {.range = range,
+                                    .context = &context,
+                                    .id = next_id.fetch_add(1),
+                                    .pool = pool,
+                                    .shared = Shared::no});
     return CUDA_SUCCESS;
 }
 
 bool release_device(std::uint64_t address) {
     Context *context = nullptr;
+    bool exported = false;
     {
         const std::scoped_lock lock(known().allocations_lock);
         const auto *found = known().allocations.find_exact(address);
-        if (found == nullptr)
+        if (found == nullptr || found->thing.shared == Shared::opened)
             return false;
         context = found->thing.context;
+        exported = found->thing.shared == Shared::exported;
         known().allocations.remove(address);
     }
+    if (exported)
+        end_export(*context, address);
     return context->memory.release(address).has_value();
 }
 
@@ -112,16 +121,43 @@ std::optional<DeviceAllocation> find_device(std::uint64_t address) {
     return found == nullptr ? std::nullopt : std::optional(found->thing);
 }
 
-void rename_device(std::uint64_t address, std::uint64_t size, std::uint64_t pool) {
+bool export_device(std::uint64_t address) {
     const std::scoped_lock lock(known().allocations_lock);
+    auto *found = known().allocations.find_exact(address);
+    if (found == nullptr)
+        return false;
+    found->thing.shared = Shared::exported;
+    return true;
+}
+
+void note_opened(const Range &range, Context &context) {
+    const std::scoped_lock lock(known().allocations_lock);
+    known().allocations.add(range, {.range = range,
+                                    .context = &context,
+                                    .id = next_id.fetch_add(1),
+                                    .pool = 0,
+                                    .shared = Shared::opened});
+}
+
+void forget_opened_device(std::uint64_t address) {
+    const std::scoped_lock lock(known().allocations_lock);
+    known().allocations.remove(address);
+}
+
+void rename_device(std::uint64_t address, std::uint64_t size, std::uint64_t pool) {
+    std::unique_lock lock(known().allocations_lock);
     auto *found = known().allocations.find_exact(address);
     if (found == nullptr)
         return;
     auto allocation = found->thing;
+    const bool exported = std::exchange(allocation.shared, Shared::no) == Shared::exported;
     allocation.range.size = size;
     allocation.pool = pool;
     allocation.id = next_id.fetch_add(1);
     known().allocations.add(allocation.range, allocation);
+    lock.unlock();
+    if (exported)
+        end_export(*allocation.context, address);
 }
 
 std::uint64_t pool_bytes(std::uint64_t pool) {

@@ -77,11 +77,15 @@ void forget_mapping(std::uint64_t address);
 // Where memory that is freed in stream order is counted until it is used again.
 inline constexpr std::uint64_t kFreedPool = 1;
 
+// Of memory that several processes have (cuIpc*).
+enum class Shared : std::uint8_t { no, exported, opened };
+
 struct DeviceAllocation {
     Range range;
     Context *context = nullptr;
     std::uint64_t id = 0;
     std::uint64_t pool = 0; // handle; 0: cuMemAlloc
+    Shared shared = Shared::no;
 };
 [[nodiscard]] CUresult allocate_device(Context &context, std::uint64_t size, std::uint64_t pool,
                                        std::uint64_t &address);
@@ -90,6 +94,11 @@ struct DeviceAllocation {
 [[nodiscard]] std::optional<DeviceAllocation> find_device(std::uint64_t address);
 // Memory that has been freed in stream order is used again as another allocation, not longer than it was.
 void rename_device(std::uint64_t address, std::uint64_t size, std::uint64_t pool);
+// Other processes may have it from now on; whether it is still there.
+[[nodiscard]] bool export_device(std::uint64_t address);
+// Memory of another process's, which is there already, as an allocation of this context's; and its end.
+void note_opened(const Range &range, Context &context);
+void forget_opened_device(std::uint64_t address);
 // Allocated from a pool and not freed.
 [[nodiscard]] std::uint64_t pool_bytes(std::uint64_t pool);
 void forget_device_memory(const Context &context);

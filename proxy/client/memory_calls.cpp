@@ -16,7 +16,8 @@ constexpr std::uint64_t kPitchUnit = 512;
 
 CUresult free_device(CUdeviceptr address) {
     const auto allocation = find_device(address);
-    if (!allocation || allocation->range.address != address || allocation->pool == kFreedPool)
+    if (!allocation || allocation->range.address != address || allocation->pool == kFreedPool ||
+        allocation->shared == Shared::opened)
         return CUDA_ERROR_INVALID_VALUE;
     const Route route{.session = allocation->context->session, .context = allocation->context};
     // What still uses it must be over before it is used again. An error of that work is told, and the memory

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // What a pointer is: cuPointerGetAttribute and its like, and what is asked about managed memory.
+#include "graph_memory.hpp"
 #include "memory.hpp"
 
 #include <bit>
@@ -21,6 +22,7 @@ struct Memory {
     std::uint64_t pool = 0;
     bool managed = false;
     bool mapped = true;
+    bool shareable = false; // cuIpcGetMemHandle takes it
 };
 
 std::optional<Memory> memory_at(std::uint64_t address) {
@@ -47,6 +49,8 @@ std::optional<Memory> memory_at(std::uint64_t address) {
         memory.context = allocation->context;
         memory.id = allocation->id;
         memory.pool = allocation->pool;
+        memory.shareable = allocation->pool == 0 && allocation->shared != Shared::opened &&
+                           !graph_memory_at(allocation->range.address);
     } else if (const auto mapping = find_mapping(address)) {
         memory.range = mapping->range;
         memory.context = mapping->context;
@@ -89,6 +93,7 @@ CUresult attribute_of(void *data, CUpointer_attribute attribute, std::uint64_t a
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
         return give(data, memory.device);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        return give(data, static_cast<unsigned>(memory.shareable));
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
         return give(data, 0U);

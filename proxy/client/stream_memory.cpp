@@ -131,7 +131,7 @@ CUresult free_in_stream(const Route &route, std::uint64_t stream, std::uint64_t 
     if (address == 0)
         return CUDA_SUCCESS;
     const auto allocation = find_device(address);
-    if (!allocation || allocation->range.address != address)
+    if (!allocation || allocation->range.address != address || allocation->shared == Shared::opened)
         return CUDA_ERROR_INVALID_VALUE;
     bool capturing = false;
     if (const auto bad = is_capturing(route, stream, capturing); bad != CUDA_SUCCESS)

@@ -42,8 +42,8 @@ class Transit final : public collectives::DeviceMemory {
 
 } // namespace
 
-CUresult map_left(const BackEnd &back_end, std::uint64_t address, std::uint64_t size,
-                  CUmemGenericAllocationHandle memory) {
+CUresult map_there(const BackEnd &back_end, std::uint64_t address, std::uint64_t size,
+                   CUmemGenericAllocationHandle memory) {
     const auto &calls = back_end.driver();
     CUmemAccessDesc access{};
     access.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = back_end.device()};
@@ -54,7 +54,13 @@ CUresult map_left(const BackEnd &back_end, std::uint64_t address, std::uint64_t 
         if (result != CUDA_SUCCESS)
             static_cast<void>(calls.cuMemUnmap(address, size));
     }
-    static_cast<void>(calls.cuMemRelease(memory));
+    return result;
+}
+
+CUresult map_left(const BackEnd &back_end, std::uint64_t address, std::uint64_t size,
+                  CUmemGenericAllocationHandle memory) {
+    const auto result = map_there(back_end, address, size, memory);
+    static_cast<void>(back_end.driver().cuMemRelease(memory));
     return result;
 }
 

@@ -15,7 +15,10 @@ namespace singularity::proxyd {
 // the device reaches; CUDA_ERROR_NOT_SUPPORTED where it cannot.
 [[nodiscard]] CUresult map_memory(const BackEnd &back_end, std::uint64_t address, std::uint64_t size,
                                   bool on_host = false);
-// Maps memory that there is; the mapping keeps it, and the handle is gone, also after an error.
+// Maps memory that there is; the handle stays the caller's.
+[[nodiscard]] CUresult map_there(const BackEnd &back_end, std::uint64_t address, std::uint64_t size,
+                                 CUmemGenericAllocationHandle memory);
+// The same; the mapping keeps it, and the handle is gone, also after an error.
 [[nodiscard]] CUresult map_left(const BackEnd &back_end, std::uint64_t address, std::uint64_t size,
                                 CUmemGenericAllocationHandle memory);
 

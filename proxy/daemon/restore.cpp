@@ -240,20 +240,40 @@ Expected<void> Restore::call(const Record &record) {
 }
 
 Expected<void> Restore::slab(const Record &record) {
-    const auto fixed = image::fixed_of<image::SlabRecord>(record);
+    std::span<const std::byte> tail;
+    const auto fixed = image::fixed_of<image::SlabRecord>(record, &tail);
     if (!fixed)
         return std::unexpected(fixed.error());
     ++counts_.slabs;
     if (fixed->size == 0 || fixed->size % protocol::kSlabUnit != 0 ||
         fixed->address % protocol::kSlabUnit != 0)
         return record.wrong(fmt::format("{:#x}+{:#x} is no slab", fixed->address, fixed->size));
+    if (fixed->exports > tail.size() / sizeof(image::ExportRecord) ||
+        tail.size() != fixed->exports * sizeof(image::ExportRecord))
+        return record.wrong("its exported allocations are not as many as it says");
     const Range range{
         .address = fixed->address, .size = fixed->size, .kind = RangeKind::slab, .context = fixed->context};
     if (auto added = session_.addresses().add(range); !added)
         return record.wrong(added.error().message());
+    // Who comes first makes it anew, and all write what it holds.
+    auto slab = fixed->key == SharedSlab::Key{} ? nullptr : SharedSlabs::all().find(fixed->key);
+    const bool joins = slab != nullptr;
+    if (joins && slab->ordinal() != session_.place().client.ordinal)
+        return record.wrong("its slab is another device's");
     const auto result = [&] {
         const Session::Turn turn(session_);
-        return turn ? session_.map_slab(range) : CUDA_ERROR_OUT_OF_MEMORY;
+        if (!turn)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        if (!joins) {
+            const auto mapped = session_.map_slab(range);
+            return mapped != CUDA_SUCCESS || fixed->key == SharedSlab::Key{}
+                       ? mapped
+                       : session_.slabs().share(range.address, range.size, fixed->key,
+                                                session_.place().client.ordinal, slab);
+        }
+        const auto held = session_.hold_slice();
+        return held == CUDA_SUCCESS ? session_.slabs().open(range.address, range.size, range.context, slab)
+                                    : held;
     }();
     session_.make_current_for(fixed->context);
     if (result != CUDA_SUCCESS) {
@@ -262,6 +282,17 @@ Expected<void> Restore::slab(const Record &record) {
             record, fmt::format("the slab {:#x}+{:#x} cannot be had here", fixed->address, fixed->size),
             result);
     }
+    for (std::size_t at = 0; at < fixed->exports; ++at) {
+        image::ExportRecord one;
+        std::memcpy(&one, tail.data() + at * sizeof(one), sizeof(one));
+        if (slab == nullptr || !slab->add({.offset = one.offset, .size = one.size, .number = one.number}))
+            return record.wrong(
+                fmt::format("an exported allocation at {:#x} does not lie in a shared slab", one.offset));
+    }
+    if (slab != nullptr)
+        session_.slabs().set_made(range.address, range.size, fixed->made != 0);
+    if (joins)
+        return {};
     if (auto done = copier_.zero(range.address, range.size); !done)
         return record.wrong(done.error().message());
     return {};

@@ -167,10 +167,17 @@ Expected<void> Save::slabs() {
         if (range.kind != RangeKind::slab)
             continue;
         ++counts_.slabs;
-        if (auto done = writer_.put(
-                RecordType::slab,
-                image::SlabRecord{.address = range.address, .size = range.size, .context = range.context});
-            !done)
+        image::SlabRecord record{.address = range.address, .size = range.size, .context = range.context};
+        std::vector<image::ExportRecord> exports;
+        if (const auto shared = session_.slabs().shared_at(range.address); shared.slab != nullptr) {
+            record.key = shared.slab->key();
+            record.made = shared.made ? 1 : 0;
+            if (shared.made)
+                for (const auto &one : shared.slab->exports())
+                    exports.push_back({.offset = one.offset, .size = one.size, .number = one.number});
+        }
+        record.exports = exports.size();
+        if (auto done = writer_.put(RecordType::slab, record, std::span(exports)); !done)
             return done;
     }
     return {};

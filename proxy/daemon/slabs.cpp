@@ -96,9 +96,13 @@ void Slabs::drop(std::uint64_t address, Chunk &chunk) {
     }
     if (const auto result = back_end_.driver().cuMemUnmap(address, chunk.size); result != CUDA_SUCCESS)
         kLog.warning("cuMemUnmap of a slab: {}", result_name(back_end_.driver(), result));
-    if (std::exchange(chunk.lent, false))
+    if (chunk.shared != nullptr && chunk.made)
+        chunk.shared->remove_all();
+    const bool is_shared = std::exchange(chunk.shared, nullptr) != nullptr;
+    if (std::exchange(chunk.lent, false) || !chunk.counted)
         return;
-    on_device_.fetch_sub(chunk.size);
+    if (!is_shared)
+        on_device_.fetch_sub(chunk.size);
     if (residency_ != nullptr)
         residency_->give_back(chunk.size);
 }
@@ -123,6 +127,94 @@ CUresult Slabs::map(std::uint64_t address, std::uint64_t size, std::uint64_t con
     }
     bytes_.fetch_add(size);
     return CUDA_SUCCESS;
+}
+
+CUresult Slabs::share(std::uint64_t address, std::uint64_t size, const SharedSlab::Key &key,
+                      std::uint64_t ordinal, std::shared_ptr<SharedSlab> &slab) {
+    const auto &driver = back_end_.driver();
+    const std::scoped_lock lock(lock_);
+    const auto first = chunks_.find(address);
+    if (closed_ || first == chunks_.end())
+        return CUDA_ERROR_INVALID_VALUE;
+    if (first->second.shared != nullptr) {
+        slab = first->second.shared;
+        return slab->size() == size && first->second.made ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (driver.cuMemRetainAllocationHandle == nullptr)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    std::vector<SharedSlab::Part> parts;
+    auto result = CUDA_SUCCESS;
+    auto end = first;
+    std::uint64_t at = address;
+    for (; result == CUDA_SUCCESS && at != address + size; at += end->second.size, ++end) {
+        if (end == chunks_.end() || end->first != at || end->second.host != nullptr ||
+            end->second.size > address + size - at) {
+            result = CUDA_ERROR_INVALID_VALUE;
+            break;
+        }
+        SharedSlab::Part part{.size = end->second.size};
+        result = driver.cuMemRetainAllocationHandle(&part.memory, std::bit_cast<void *>(at));
+        if (result == CUDA_SUCCESS)
+            parts.push_back(part);
+    }
+    const bool named = key != SharedSlab::Key{};
+    slab = std::make_shared<SharedSlab>(back_end_, named ? key : SharedSlabs::new_key(), ordinal,
+                                        std::move(parts));
+    if (result != CUDA_SUCCESS)
+        return result; // and the handles go
+    for (auto chunk = first; chunk != end; ++chunk) {
+        chunk->second.shared = slab;
+        chunk->second.made = true;
+        if (!chunk->second.lent)
+            on_device_.fetch_sub(chunk->second.size); // it would not become free
+    }
+    SharedSlabs::all().add(slab);
+    return CUDA_SUCCESS;
+}
+
+CUresult Slabs::open(std::uint64_t address, std::uint64_t size, std::uint64_t context,
+                     const std::shared_ptr<SharedSlab> &slab) {
+    const std::scoped_lock lock(lock_);
+    if (closed_)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (slab->size() != size)
+        return CUDA_ERROR_INVALID_VALUE;
+    enter_(context);
+    auto result = CUDA_SUCCESS;
+    std::uint64_t at = address;
+    for (const auto &part : slab->parts()) {
+        if (result = map_there(back_end_, at, part.size, part.memory); result != CUDA_SUCCESS)
+            break;
+        Chunk chunk;
+        chunk.size = part.size;
+        chunk.context = context;
+        chunk.shared = slab;
+        chunk.counted = false;
+        chunks_.emplace(at, std::move(chunk));
+        at += part.size;
+    }
+    if (result == CUDA_SUCCESS) {
+        bytes_.fetch_add(size);
+        return result;
+    }
+    for (auto chunk = chunks_.find(address); chunk != chunks_.end() && chunk->first < at;) {
+        drop(chunk->first, chunk->second);
+        chunk = chunks_.erase(chunk);
+    }
+    return result;
+}
+
+Slabs::Shared Slabs::shared_at(std::uint64_t address) {
+    const std::scoped_lock lock(lock_);
+    const auto chunk = chunks_.find(address);
+    return chunk == chunks_.end() ? Shared{}
+                                  : Shared{.slab = chunk->second.shared, .made = chunk->second.made};
+}
+
+void Slabs::set_made(std::uint64_t address, std::uint64_t size, bool made) {
+    const std::scoped_lock lock(lock_);
+    for (auto chunk = chunks_.find(address); chunk != chunks_.end() && chunk->first - address < size; ++chunk)
+        chunk->second.made = made;
 }
 
 // Without the lock: the driver may wait for work that waits for a collective, which uses what is here.
@@ -275,7 +367,7 @@ CUresult Slabs::bring_in(bool on_host, const std::function<bool()> &is_quiet) {
         if (const auto result = take_what_is_there(); result != CUDA_SUCCESS)
             return result;
     for (auto &[address, chunk] : chunks_) {
-        if (closed_ || chunk.stays)
+        if (closed_ || chunk.stays || chunk.shared != nullptr)
             continue;
         if (chunk.lent && takes_back) {
             const auto fits = [&] {
@@ -314,7 +406,7 @@ CUresult Slabs::bring_in(bool on_host, const std::function<bool()> &is_quiet) {
 CUresult Slabs::send_out() {
     const std::scoped_lock lock(lock_);
     for (auto &[address, chunk] : chunks_)
-        if (chunk.host == nullptr && !chunk.lent && !chunk.stays && !closed_)
+        if (chunk.host == nullptr && !chunk.lent && !chunk.stays && chunk.shared == nullptr && !closed_)
             return take_out(address, chunk);
     return CUDA_SUCCESS;
 }

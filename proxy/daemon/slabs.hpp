@@ -8,6 +8,7 @@
 #include "contents.hpp"
 #include "driver_api/backend.hpp"
 #include "residency.hpp"
+#include "shared_slabs.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -49,6 +50,21 @@ class Slabs {
     // Multiples of the allocation granularity, in addresses that are reserved. context: whose it is.
     [[nodiscard]] CUresult map(std::uint64_t address, std::uint64_t size, std::uint64_t context,
                                bool on_host);
+    // Whole slabs that other sessions may have, too: one that is mapped, with this key if it is none yet
+    // (zeros: a new one); and one that somebody else has made, at addresses that are reserved.
+    // CUDA_ERROR_INVALID_VALUE: it is no slab, or of another size or device. What is shared moves no more.
+    [[nodiscard]] CUresult share(std::uint64_t address, std::uint64_t size, const SharedSlab::Key &key,
+                                 std::uint64_t ordinal, std::shared_ptr<SharedSlab> &slab);
+    [[nodiscard]] CUresult open(std::uint64_t address, std::uint64_t size, std::uint64_t context,
+                                const std::shared_ptr<SharedSlab> &slab);
+    // The one that begins there, and whether it was made here; nullptr: it is not shared.
+    struct Shared {
+        std::shared_ptr<SharedSlab> slab;
+        bool made = false;
+    };
+    [[nodiscard]] Shared shared_at(std::uint64_t address);
+    // Of a slab from an image, which may have come after one that has opened it.
+    void set_made(std::uint64_t address, std::uint64_t size, bool made);
     // What was mapped there.
     void unmap(std::uint64_t address, std::uint64_t size);
     // Nothing is mapped or moved any more.
@@ -85,8 +101,11 @@ class Slabs {
         std::uint64_t context = 0;
         bool lent = false; // mapped, in memory of the host
         bool stays = false;
-        std::shared_ptr<HostCopy> host; // nullptr: it is mapped
-        std::optional<Digest> content;  // of that, as far as it is known
+        std::shared_ptr<HostCopy> host;     // nullptr: it is mapped
+        std::optional<Digest> content;      // of that, as far as it is known
+        std::shared_ptr<SharedSlab> shared; // that it is a part of
+        bool made = false;                  // of what is shared: it is the program's own
+        bool counted = true;                // it was taken from the residency here
     };
     using Chunks = std::map<std::uint64_t, Chunk>; // by address
     // With the lock held.

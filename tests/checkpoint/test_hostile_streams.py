@@ -102,6 +102,13 @@ STREAMS = {
     "a slab of no bytes": (changed(SLAB, "Q", 8, 0), "(slab)", "is no slab"),
     "a slab outside of the window": (changed(SLAB, "Q", 0, 0), "(slab)"),
     "a slab twice": (lambda records: records[:first(records, SLAB)] + [records[first(records, SLAB)]] + records[first(records, SLAB):], "(slab)"),
+    "exported allocations that are not there": (changed(SLAB, "Q", 48, HUGE), "(slab)", "not as many as it says"),
+    "an exported allocation of a slab that is not shared": (
+        lambda records: [Record(SLAB, one.payload[:48] + struct.pack("=QQQQ", 1, 0, 1, 1)) if one.type == SLAB else one for one in records],
+        "(slab)", "does not lie in a shared slab"),
+    "an exported allocation outside of its slab": (
+        lambda records: [Record(SLAB, one.payload[:24] + struct.pack("=QQQQQQQ", 5, 6, 1, 1, 0, HUGE, 1)) if one.type == SLAB else one
+                         for one in records], "(slab)", "does not lie in a shared slab"),
     "a place that wraps around": (changed(PLACE, "QQ", 24, (1 << 64) - 4096, 8192), "(place)", "no such place"),
     "a place outside of slabs": (changed(PLACE, "Q", 24, 0x1000), "(place)", "neither in a slab nor a mapping"),
     "a place of 2^63 bytes": (changed(PLACE, "Q", 32, HUGE), "(place)"),

@@ -48,6 +48,23 @@ def program(name):
     return ["/bin/sh", "-c", f"for i in $(seq {TIMES.get(name, 20)}); do {built('workloads', name)} 2>/dev/null || exit 1; done"]
 
 
+def test_memory_of_several_processes(agent):
+    """They have opened each other's device memory: saved, ended, restored, they have the same memory again."""
+    chance = random.Random(f"{SEED} shared_memory")
+    node = agent.run([built("workloads", "shared_memory"), "1500"], 1)
+    moves = 0
+    while moves < 3 and "running" in agent.task(node):
+        time.sleep(chance.uniform(0.1, 0.7))
+        agent.ok("checkpoint", node)
+        assert not agent.leftovers()
+        agent.ok("restore", node)
+        moves += 1
+    found, ended = agent.ended(node)
+    assert moves > 1 and ended == "1: exit 0", f"seed {SEED}: {moves} moves, {ended}\n{found.decode()}\n{agent.proxy_logs(node)}\n{agent.log()}"
+    assert found.endswith(b"PASSED\n"), found.decode()
+    agent.ok("destroy", node)
+
+
 @pytest.mark.parametrize("name", CONTINUED)
 def test_output_is_the_same(agent, name):
     chance = random.Random(f"{SEED} {name}")

@@ -30,6 +30,9 @@ CUresult handle(Call &call, const Request<protocol::MapHostMemory> &request,
 CUresult handle(Call &call, const Request<protocol::UnmapHostMemory> &request,
                 Reply<protocol::UnmapHostMemory> &reply);
 CUresult handle(Call &call, const Request<protocol::MemoryInfo> &request, Reply<protocol::MemoryInfo> &reply);
+CUresult handle(Call &call, const Request<protocol::ShareSlab> &request, Reply<protocol::ShareSlab> &reply);
+CUresult handle(Call &call, const Request<protocol::EndExport> &request, Reply<protocol::EndExport> &reply);
+CUresult handle(Call &call, const Request<protocol::OpenSlab> &request, Reply<protocol::OpenSlab> &reply);
 CUresult handle(Call &call, const Request<protocol::RetainAllocation> &request,
                 Reply<protocol::RetainAllocation> &reply);
 CUresult handle(Call &call, const Request<protocol::FinishRestore> &request,

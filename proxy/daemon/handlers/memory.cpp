@@ -70,6 +70,55 @@ CUresult handle(Call &call, const Request<protocol::UnmapSlab> &request,
     return CUDA_SUCCESS;
 }
 
+CUresult handle(Call &call, const Request<protocol::ShareSlab> &request, Reply<protocol::ShareSlab> &reply) {
+    const auto &fixed = request.fixed;
+    auto &session = call.session();
+    if (!session.addresses().has({.address = fixed.address, .size = fixed.size, .kind = RangeKind::slab}))
+        return call.broken(fmt::format("there is no slab {}", text(fixed)));
+    std::shared_ptr<SharedSlab> slab;
+    const auto result =
+        session.slabs().share(fixed.address, fixed.size, {}, session.place().client.ordinal, slab);
+    if (result != CUDA_SUCCESS)
+        return result;
+    reply.fixed.key = slab->key();
+    reply.fixed.number = slab->add(fixed.offset, fixed.length).number;
+    return CUDA_SUCCESS;
+}
+
+CUresult handle(Call &call, const Request<protocol::EndExport> &request,
+                Reply<protocol::EndExport> & /*reply*/) {
+    const auto shared = call.session().slabs().shared_at(request.fixed.address);
+    if (shared.slab == nullptr || !shared.made)
+        return CUDA_ERROR_INVALID_VALUE;
+    shared.slab->remove(request.fixed.offset);
+    return CUDA_SUCCESS;
+}
+
+CUresult handle(Call &call, const Request<protocol::OpenSlab> &request,
+                Reply<protocol::OpenSlab> & /*reply*/) {
+    const auto &fixed = request.fixed;
+    auto &session = call.session();
+    const Range range{.address = fixed.address,
+                      .size = fixed.size,
+                      .kind = RangeKind::slab,
+                      .context = call.header().context};
+    const auto slab = SharedSlabs::all().find(fixed.key);
+    if (slab == nullptr || slab->size() != fixed.size || slab->ordinal() != session.place().client.ordinal ||
+        !slab->has({.offset = fixed.offset, .size = fixed.length, .number = fixed.number}))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (session.addresses().has(range))
+        return session.slabs().shared_at(fixed.address).slab == slab ? CUDA_SUCCESS
+                                                                     : CUDA_ERROR_INVALID_VALUE;
+    if (auto added = session.addresses().add(range); !added)
+        return call.broken(added.error().message());
+    auto result = session.hold_slice();
+    if (result == CUDA_SUCCESS)
+        result = session.slabs().open(fixed.address, fixed.size, range.context, slab);
+    if (result != CUDA_SUCCESS)
+        static_cast<void>(session.addresses().remove(range));
+    return result;
+}
+
 CUresult handle(Call &call, const Request<protocol::ReserveAddress> &request,
                 Reply<protocol::ReserveAddress> & /*reply*/) {
     const auto &fixed = request.fixed;

@@ -6,6 +6,7 @@
 #include "cmocka.hpp"
 #include "digest_kernel.hpp"
 #include "need.hpp"
+#include "shared_slabs.hpp"
 #include "slabs.hpp"
 
 #include <algorithm>
@@ -25,6 +26,8 @@ using namespace singularity;
 using proxyd::Contents;
 using proxyd::Digest;
 using proxyd::HostCopy;
+using proxyd::SharedSlab;
+using proxyd::SharedSlabs;
 using proxyd::Slabs;
 using singularity::test::fail;
 using singularity::test::need;
@@ -131,6 +134,23 @@ class Rank {
         assert_int_equal(slabs_.on_device(), size_);
     }
     [[nodiscard]] std::uint64_t on_device() const { return slabs_.on_device() / kChunk; }
+
+    [[nodiscard]] std::shared_ptr<SharedSlab> share(std::uint64_t chunk, const SharedSlab::Key &key = {}) {
+        std::shared_ptr<SharedSlab> slab;
+        succeeds(slabs_.share(address_ + (chunk * kChunk), kChunk, key, 0, slab), "share");
+        return slab;
+    }
+    // Instead of the chunk that was there.
+    void open(std::uint64_t chunk, const std::shared_ptr<SharedSlab> &slab) {
+        const auto at = address_ + (chunk * kChunk);
+        slabs_.unmap(at, kChunk);
+        assert_int_equal(slabs_.open(at, 2 * kChunk, kContext, slab), CUDA_ERROR_INVALID_VALUE);
+        succeeds(slabs_.open(at, kChunk, kContext, slab), "open");
+        assert_false(slabs_.shared_at(at).made);
+        std::shared_ptr<SharedSlab> none; // whose it is not
+        assert_int_equal(slabs_.share(at, kChunk, {}, 0, none), CUDA_ERROR_INVALID_VALUE);
+    }
+    void drop(std::uint64_t chunk) { slabs_.unmap(address_ + (chunk * kChunk), kChunk); }
 
   private:
     void use(std::uint64_t chunk, Slabs::Use how, const std::function<void(const Slabs::Piece &)> &what) {
@@ -358,6 +378,45 @@ void copies_are_known_as_long_as_somebody_has_them(void ** /*state*/) {
     assert_true(device.contents->copy_of(content, kChunk) == nullptr);
 }
 
+void what_is_shared_stays_and_is_one(void ** /*state*/) {
+    Device device(4);
+    Rank opener(device, 1);
+    SharedSlab::Key key{};
+    const auto pattern = [](unsigned char byte) { return Bytes(kChunk, std::byte{byte}); };
+    {
+        Rank maker(device, 2);
+        maker.write(0, pattern(1));
+        maker.write(1, pattern(2));
+        const auto slab = maker.share(0);
+        key = slab->key();
+        assert_true(maker.share(0) == slab && SharedSlabs::all().find(key) == slab);
+        const auto exported = slab->add(512, 1024);
+        assert_true(slab->has(exported) && slab->add(512, 1024) == exported);
+        assert_false(slab->has({.offset = 512, .size = 1024, .number = exported.number + 1}));
+        assert_false(slab->add({.offset = kChunk - 1, .size = 2, .number = 1}));
+        opener.open(0, slab);
+        opener.write(0, pattern(3));
+        assert_true(maker.read(0) == pattern(3));
+        // Only the other chunk is one that can leave.
+        assert_int_equal(maker.on_device(), 1);
+        maker.send_out();
+        maker.send_out();
+        assert_int_equal(maker.on_device(), 0);
+        maker.write(0, pattern(4));
+        assert_true(opener.read(0) == pattern(4));
+        slab->remove(512);
+        assert_false(slab->has(exported));
+        assert_true(slab->add(512, 1024) != exported);
+    }
+    // Its maker has ended: nothing can be opened any more, and who has it keeps it.
+    const auto left = SharedSlabs::all().find(key);
+    assert_true(left != nullptr && left->exports().empty());
+    assert_true(opener.read(0) == pattern(4));
+    assert_int_equal(device.residency->taken() / kChunk, 0);
+    opener.drop(0);
+    assert_true(left.use_count() == 1);
+}
+
 } // namespace
 
 int main() {
@@ -369,6 +428,7 @@ int main() {
         cmocka_unit_test(memory_of_another_size_makes_room),
         cmocka_unit_test(nobody_looks_where_that_is_not_wanted),
         cmocka_unit_test(looking_ends_where_it_does_not_pay),
+        cmocka_unit_test(what_is_shared_stays_and_is_one),
         cmocka_unit_test(copies_are_known_as_long_as_somebody_has_them),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -142,6 +142,13 @@ std::vector<std::vector<Part>> all_seeds() {
                          .fixed = {.source = kSlab, .size = kBytes.size(), .stream = stream}}),
                      record_of(protocol::Message<protocol::UnmapSlab>{
                          .fixed = {.address = kSlab, .size = protocol::kSlabUnit}})});
+    found.push_back(
+        {slab,
+         record_of(protocol::Message<protocol::ShareSlab>{
+             .fixed = {.address = kSlab, .size = protocol::kSlabUnit, .offset = 512, .length = 512}}),
+         record_of(protocol::Message<protocol::OpenSlab>{
+             .fixed = {.address = kReservation, .size = protocol::kSlabUnit, .offset = 512, .length = 512}}),
+         record_of(protocol::Message<protocol::EndExport>{.fixed = {.address = kSlab, .offset = 512}})});
     found.push_back({record_of(protocol::Message<protocol::ReserveAddress>{
                          .fixed = {.address = kReservation, .size = protocol::kSlabUnit}}),
                      record_of(protocol::Message<protocol::FreeAddress>{

@@ -58,6 +58,10 @@ void obey(Random &random, Filled<Fixed> &out) {
         fixed.address = random() % 1000 * kSlabUnit;
         fixed.size = (random() % 100 + 1) * kSlabUnit;
     }
+    if constexpr (std::is_same_v<Fixed, ShareSlab>) {
+        fixed.offset = random() % fixed.size;
+        fixed.length = random() % (fixed.size - fixed.offset) + 1;
+    }
     if constexpr (std::is_same_v<Fixed, BeginBlob>)
         fixed.size = random() % kMostBlob + 1;
     if constexpr (std::is_same_v<Fixed, ReadMemory> || std::is_same_v<Fixed, ReadBlob>)

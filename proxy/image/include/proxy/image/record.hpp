@@ -27,7 +27,7 @@
 namespace singularity::image {
 
 inline constexpr std::array<char, 8> kMagic{'S', 'G', 'D', 'E', 'V', 'I', 'M', 'G'};
-inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::uint32_t kVersion = 4;
 inline constexpr std::size_t kMostPayload = (std::size_t{1} << 20) + (std::size_t{64} << 10);
 // Content and code travel in pieces of this many bytes.
 inline constexpr std::size_t kPiece = std::size_t{1} << 20;
@@ -112,10 +112,19 @@ struct CallRecord { // then `names` u64, then the message
     std::uint64_t message_size = 0;
 };
 
-struct SlabRecord {
+// Other clients of the same stream may have it, too: those have the same key.
+struct SlabRecord { // then `exports` ExportRecords
     std::uint64_t address = 0;
     std::uint64_t size = 0;
     std::uint64_t context = 0;
+    std::array<std::uint64_t, 2> key{}; // zeros: it is not shared
+    std::uint64_t made = 0;             // it is the client's own
+    std::uint64_t exports = 0;
+};
+struct ExportRecord { // an allocation that others may open
+    std::uint64_t offset = 0;
+    std::uint64_t size = 0;
+    std::uint64_t number = 0;
 };
 
 enum class PlaceKind : std::uint32_t { // NOLINT(performance-enum-size): as in the file

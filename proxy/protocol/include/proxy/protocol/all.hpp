@@ -13,13 +13,14 @@ namespace singularity::protocol {
 
 using AllMessages =
     std::tuple<CreateContext, DestroyContext, MapSlab, UnmapSlab, ReserveAddress, FreeAddress, MapHostMemory,
-               UnmapHostMemory, MemoryInfo, RetainAllocation, WriteMemory, ReadMemory, CopyMemory, WriteBox,
-               ReadBox, CopyBox, BeginBlob, BlobData, DropBlob, ReadBlob, LoadModule, LoadLibrary, CreateLink,
-               AddLinkData, CompleteLink, FunctionLayout, FunctionName, FunctionOwner, LaunchKernel,
-               LaunchHostFunction, OccupancyOfClusters, ProcessorPlaces, GetStreamAttribute,
-               SetStreamAttribute, CaptureInfo, AddNode, SetNode, GetNode, GetNodeAttribute, SetNodeAttribute,
-               InstantiateGraph, UpdateGraphExec, PrintGraph, CreateTexture, CreateSurface, FinishRestore,
-               JoinCommunicator, CommunicatorState, IssueCollectives, ExchangeWithMembers, LeaveCommunicator>;
+               UnmapHostMemory, MemoryInfo, RetainAllocation, ShareSlab, EndExport, OpenSlab, WriteMemory,
+               ReadMemory, CopyMemory, WriteBox, ReadBox, CopyBox, BeginBlob, BlobData, DropBlob, ReadBlob,
+               LoadModule, LoadLibrary, CreateLink, AddLinkData, CompleteLink, FunctionLayout, FunctionName,
+               FunctionOwner, LaunchKernel, LaunchHostFunction, OccupancyOfClusters, ProcessorPlaces,
+               GetStreamAttribute, SetStreamAttribute, CaptureInfo, AddNode, SetNode, GetNode,
+               GetNodeAttribute, SetNodeAttribute, InstantiateGraph, UpdateGraphExec, PrintGraph,
+               CreateTexture, CreateSurface, FinishRestore, JoinCommunicator, CommunicatorState,
+               IssueCollectives, ExchangeWithMembers, LeaveCommunicator>;
 
 inline constexpr std::size_t kMessageCount = std::tuple_size_v<AllMessages>;
 static_assert(kMessageCount == std::to_underlying(Id::end) - std::to_underlying(Id::first));

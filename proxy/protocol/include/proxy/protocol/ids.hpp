@@ -23,6 +23,9 @@ enum class Id : std::uint32_t {
     unmap_host_memory,
     memory_info,
     retain_allocation,
+    share_slab,
+    end_export,
+    open_slab,
     // copies
     write_memory,
     read_memory,

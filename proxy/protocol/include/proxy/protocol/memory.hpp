@@ -157,6 +157,59 @@ struct RetainAllocation {
     std::uint64_t address = 0;    // mapped by cuMemMap
 };
 
+struct ShareSlabReply {
+    static constexpr std::array<Buffer, 0> kBuffers{};
+    std::array<std::uint64_t, 2> key{};
+    std::uint64_t number = 0;
+};
+
+// Exactly a range of map_slab, and an allocation in it, which other sessions may open from now on: who knows
+// the slab's key and the allocation's number. Both are the same each time.
+struct ShareSlab {
+    static constexpr Id kId = Id::share_slab;
+    static constexpr const char *kName = "ShareSlab";
+    static constexpr std::array<Buffer, 0> kBuffers{};
+    using Reply = ShareSlabReply;
+    std::uint64_t address = 0;
+    std::uint64_t size = 0;
+    std::uint64_t offset = 0; // of the allocation in the slab
+    std::uint64_t length = 0;
+    [[nodiscard]] const char *wrong(const std::array<View, 0> & /*buffers*/) const {
+        if (length == 0 || offset > size || length > size - offset)
+            return "the allocation does not lie in the slab";
+        return detail::wrong_range(address, size, kSlabUnit);
+    }
+};
+
+// The allocation is freed: nobody can open it any more. Who has opened it keeps the slab.
+struct EndExport {
+    static constexpr Id kId = Id::end_export;
+    static constexpr const char *kName = "EndExport";
+    static constexpr std::array<Buffer, 0> kBuffers{};
+    using Reply = Nothing;
+    std::uint64_t address = 0; // of the slab
+    std::uint64_t offset = 0;
+};
+
+// A slab of another session of the same device's, at addresses of this session's: it becomes a slab of this
+// one, which unmap_slab ends. Where it is opened already only the allocation is looked for. INVALID_VALUE:
+// there is no such slab or allocation.
+struct OpenSlab {
+    static constexpr Id kId = Id::open_slab;
+    static constexpr const char *kName = "OpenSlab";
+    static constexpr std::array<Buffer, 0> kBuffers{};
+    using Reply = Nothing;
+    std::uint64_t address = 0;
+    std::uint64_t size = 0;
+    std::array<std::uint64_t, 2> key{};
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+    std::uint64_t number = 0;
+    [[nodiscard]] const char *wrong(const std::array<View, 0> & /*buffers*/) const {
+        return detail::wrong_range(address, size, kSlabUnit);
+    }
+};
+
 // The first of a session that goes on after its image was restored, when the client has shared its host
 // memory again: what needs it (graphs that copy from or to it) is made now.
 struct FinishRestore {
