@@ -17,6 +17,8 @@ std::unique_ptr<Object> new_object(unsigned kind) {
     switch (kind) {
     case driver_api::kHandleStream:
         return std::make_unique<StreamObject>();
+    case driver_api::kHandleEvent:
+        return std::make_unique<EventObject>();
     case driver_api::kHandleLibrary:
     case driver_api::kHandleKernel:
     case driver_api::kHandleFunction:
@@ -58,6 +60,10 @@ void note(Object &object, unsigned kind, ApiId by, const void *request) {
     case ApiId::kStreamCreate:
         static_cast<StreamObject &>(object).flags =
             static_cast<unsigned>(static_cast<const driver_api::StreamCreateRequest *>(request)->Flags);
+        return;
+    case ApiId::kEventCreate:
+        static_cast<EventObject &>(object).flags =
+            static_cast<const driver_api::EventCreateRequest *>(request)->Flags;
         return;
     case ApiId::kStreamCreateWithPriority: {
         const auto &made = *static_cast<const driver_api::StreamCreateWithPriorityRequest *>(request);

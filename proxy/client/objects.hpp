@@ -6,6 +6,7 @@
 #include "handles.hpp"
 #include "proxy/client/forward.hpp"
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -19,6 +20,13 @@ struct StreamObject : Object {
     unsigned flags = 0;
     int priority = 0;
     std::uint64_t id = 0;
+};
+
+struct EventObject : Object {
+    unsigned flags = 0;
+    // Of one that other processes may open, or that is another's: its name in the daemon; zeros: none.
+    std::array<std::uint64_t, 2> key{};
+    bool opened = false;
 };
 
 // How a kernel's parameters lie in its parameter buffer, and what a launch is checked against.

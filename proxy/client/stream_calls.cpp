@@ -3,6 +3,7 @@
 #include "capture_modes.hpp"
 #include "copy.hpp"
 #include "proxy/protocol/launch.hpp"
+#include "proxy/protocol/memory.hpp"
 #include "stream_memory.hpp"
 
 #include <cstring>
@@ -19,6 +20,26 @@ CUresult stream_of(CUstream stream, std::uint64_t &wire, Route &route, const Str
     object =
         wire == protocol::kLegacyStream ? nullptr : find_as<StreamObject>(driver_api::kHandleStream, wire);
     return CUDA_SUCCESS;
+}
+
+bool is_interprocess(const EventObject &event) { return (event.flags & CU_EVENT_INTERPROCESS) != 0; }
+
+// The daemon has carried out what was sent before: other processes may hear of it now.
+CUresult reached(const Route &route) { return ask(route, protocol::Message<protocol::MemoryInfo>{}); }
+
+template <class Request>
+CUresult record(std::expected<Request, Error> &request) {
+    if (!request)
+        return refused(request.error());
+    if (const auto bad = check_handle(driver_api::kHandleEvent, request->hEvent); bad != CUDA_SUCCESS)
+        return bad;
+    const auto *const event = find_as<EventObject>(driver_api::kHandleEvent, request->hEvent);
+    if (const auto bad = check_handle(driver_api::kHandleStream, request->hStream); bad != CUDA_SUCCESS)
+        return bad;
+    const auto result = send_async(*request);
+    if (result != CUDA_SUCCESS || event == nullptr || !is_interprocess(*event))
+        return result;
+    return reached(last_route());
 }
 
 } // namespace
@@ -121,7 +142,8 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
     Route route;
     if (const auto bad = stream_route(hStream, wire, route); bad != CUDA_SUCCESS)
         return bad;
-    const auto *const event = find_object(driver_api::kHandleEvent, std::bit_cast<std::uint64_t>(hEvent));
+    const auto *const event =
+        find_as<EventObject>(driver_api::kHandleEvent, std::bit_cast<std::uint64_t>(hEvent));
     if (event == nullptr)
         return CUDA_ERROR_INVALID_HANDLE;
     if (event->session != route.session)
@@ -131,7 +153,19 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
     request.hEvent = event->handle;
     request.Flags = Flags;
     const Encoded encoded([&](std::span<std::byte> storage) { return encode(request, storage); });
-    return submit(route, encoded.bytes());
+    const auto result = submit(route, encoded.bytes());
+    return result == CUDA_SUCCESS && is_interprocess(*event) ? reached(route) : result;
+}
+
+CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
+    auto request = driver_api::EventRecordCall::request(ApiId::kEventRecord, hEvent, hStream);
+    return record(request);
+}
+
+CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
+    auto request =
+        driver_api::EventRecordWithFlagsCall::request(ApiId::kEventRecordWithFlags, hEvent, hStream, flags);
+    return record(request);
 }
 
 CUresult cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr, CUstreamAttrValue *value_out) {

@@ -4,10 +4,13 @@
 #include "batch_operation.hpp"
 #include "driver_api/messages.hpp"
 #include "session.hpp"
+#include "shared_events.hpp"
 
 #include <array>
 #include <bit>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace singularity::proxyd {
 
@@ -17,6 +20,8 @@ namespace api = driver_api;
 using api::ApiId;
 using api::Length;
 using Bytes = std::span<const std::byte>;
+
+constexpr std::chrono::microseconds kLookAtEvent{50};
 
 // What cannot be decoded is refused by the dispatch, with the reason.
 template <auto Decode, auto Allowed>
@@ -146,11 +151,69 @@ CUresult context_idle(Session &session, Bytes /*message*/) {
     return result;
 }
 
+// Of an event that several sessions have, where another one has recorded it last.
+std::optional<CUresult> query_last(Session &session, std::uint64_t event) {
+    return SharedEvents::all().with_last({.session = &session, .handle = event},
+                                         session.driver().cuEventQuery);
+}
+
+std::optional<CUresult> query_shared(Session &session, Bytes message) {
+    if (!SharedEvents::all().any())
+        return std::nullopt;
+    const auto request = api::decode_EventQueryRequest(message);
+    return request ? query_last(session, request->hEvent) : std::nullopt;
+}
+
+// On a thread that may wait.
+std::optional<CUresult> await_shared(Session &session, Bytes message) {
+    if (!SharedEvents::all().any())
+        return std::nullopt;
+    const auto request = api::decode_EventSynchronizeRequest(message);
+    if (!request)
+        return std::nullopt;
+    for (;;) {
+        const auto result = query_last(session, request->hEvent);
+        if (!result || *result != CUDA_ERROR_NOT_READY || session.ending())
+            return result;
+        std::this_thread::sleep_for(kLookAtEvent);
+    }
+}
+
+std::optional<CUresult> wait_for_shared(Session &session, Bytes message) {
+    if (!SharedEvents::all().any())
+        return std::nullopt;
+    const auto request = api::decode_StreamWaitEventRequest(message);
+    const auto stream = request ? session.objects().real(api::kHandleStream, request->hStream) : std::nullopt;
+    if (!stream)
+        return std::nullopt;
+    return SharedEvents::all().with_last({.session = &session, .handle = request->hEvent},
+                                         [&](CUevent event) {
+                                             return session.driver().cuStreamWaitEvent(
+                                                 std::bit_cast<CUstream>(*stream), event, request->Flags);
+                                         });
+}
+
+constexpr auto recorded = [](Session &session, const auto &request) {
+    if (!SharedEvents::all().any())
+        return;
+    const auto stream = session.objects().real(api::kHandleStream, request.hStream);
+    if (stream && !session.capturing(std::bit_cast<CUstream>(*stream)))
+        SharedEvents::all().recorded({.session = &session, .handle = request.hEvent});
+};
+
+constexpr auto leave_shared = [](Session &session, const auto &request) {
+    SharedEvents::all().leave({.session = &session, .handle = request.hEvent});
+    return true;
+};
+
 CUresult event_done(Session &session, Bytes message) {
     const auto request = api::decode_EventSynchronizeRequest(message);
     const auto event = request ? session.objects().real(api::kHandleEvent, request->hEvent) : std::nullopt;
     if (!event || session.driver().cuEventQuery == nullptr)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (SharedEvents::all().any())
+        if (const auto others = query_last(session, request->hEvent))
+            return *others;
     return session.driver().cuEventQuery(std::bit_cast<CUevent>(*event));
 }
 
@@ -217,7 +280,15 @@ const Rules &rules() {
         const auto set = [&table](ApiId id, DriverRule rule) { table[static_cast<std::size_t>(id)] = rule; };
 
         set(ApiId::kStreamSynchronize, {.waits = true, .idle = &stream_idle, .relays_output = true});
-        set(ApiId::kEventSynchronize, {.waits = true, .idle = &event_done, .relays_output = true});
+        set(ApiId::kEventSynchronize,
+            {.waits = true, .idle = &event_done, .relays_output = true, .instead = &await_shared});
+        set(ApiId::kEventQuery, {.instead = &query_shared});
+        set(ApiId::kStreamWaitEvent, {.instead = &wait_for_shared});
+        set(ApiId::kEventRecord, {.done = &after<&api::decode_EventRecordRequest, recorded>});
+        set(ApiId::kEventRecordWithFlags,
+            {.done = &after<&api::decode_EventRecordWithFlagsRequest, recorded>});
+        set(ApiId::kEventDestroy, {.allowed = &allowed<&api::decode_EventDestroyRequest, leave_shared>});
+        set(ApiId::kEventDestroyV2, {.allowed = &allowed<&api::decode_EventDestroyV2Request, leave_shared>});
         set(ApiId::kEventElapsedTime,
             {.corrects =
                  &correct_time<&api::decode_EventElapsedTimeRequest, &api::decode_EventElapsedTimeReply>});

@@ -31,6 +31,8 @@ struct DriverRule {
     std::uint64_t (*parent)(std::span<const std::byte> message) = nullptr;
     // Whether the session may do this. false: CUDA_ERROR_INVALID_VALUE.
     bool (*allowed)(Session &session, std::span<const std::byte> message) = nullptr;
+    // Does the call in the driver's place, or nothing: it is for the driver.
+    std::optional<CUresult> (*instead)(Session &session, std::span<const std::byte> message) = nullptr;
     // After the driver has done it.
     void (*done)(Session &session, std::span<const std::byte> message) = nullptr;
     // Changes the reply of a call that the driver has done.

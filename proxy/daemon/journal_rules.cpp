@@ -81,13 +81,13 @@ JournalRules make_rules() {
         call(id, {.effect = Effect::capture_begins});
     call(ApiId::kStreamEndCapture, {.effect = Effect::capture_ends});
 
-    for (const auto id :
-         {Id::create_context, Id::reserve_address, Id::retain_allocation, Id::load_module, Id::load_library,
-          Id::create_link, Id::add_node, Id::instantiate_graph, Id::create_texture, Id::create_surface})
+    for (const auto id : {Id::create_context, Id::reserve_address, Id::retain_allocation, Id::load_module,
+                          Id::load_library, Id::create_link, Id::add_node, Id::instantiate_graph,
+                          Id::create_texture, Id::create_surface, Id::open_event})
         message(id, {.effect = Effect::makes});
     for (const auto id : {Id::destroy_context, Id::free_address})
         message(id, {.effect = Effect::ends});
-    for (const auto id : {Id::add_link_data, Id::complete_link})
+    for (const auto id : {Id::add_link_data, Id::complete_link, Id::share_event})
         message(id, {.effect = Effect::adds});
     for (const auto id : {Id::function_owner, Id::get_node, Id::capture_info})
         message(id, {.effect = Effect::names});

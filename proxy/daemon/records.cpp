@@ -156,12 +156,15 @@ Expected<void> Session::process_driver_call(const channel::RecordHeader &header,
         own.emplace();
     const Tracing tracing(own ? &*own : active_trace);
     const auto capture = active_trace != nullptr ? ending_capture(effect, message) : 0;
-    auto result = row.call(message, refused ? kNoDriver : driver(), objects_, out);
+    const auto done_instead = refused                   ? std::optional(CUDA_ERROR_INVALID_VALUE)
+                              : rule.instead != nullptr ? rule.instead(*this, message)
+                                                        : std::nullopt;
+    auto result = row.call(message, done_instead ? kNoDriver : driver(), objects_, out);
     if (!result)
         return propagate(result);
-    if (refused) {
-        result = CUDA_ERROR_INVALID_VALUE;
-        set_result(out, CUDA_ERROR_INVALID_VALUE);
+    if (done_instead) {
+        result = *done_instead;
+        set_result(out, *done_instead);
     }
     log_refusal(info.symbol, *result);
     if (*result == CUDA_SUCCESS && rule.done != nullptr)

@@ -5,6 +5,7 @@
 #include "log.hpp"
 #include "proxy/barrier/messages.hpp"
 #include "proxy/channel/memory_file.hpp"
+#include "shared_events.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -192,6 +193,7 @@ void Session::close_down() {
 // Order: what may be done while the device still works, then the contexts (which ends the work), then what
 // contexts use.
 void Session::give_back() {
+    SharedEvents::all().leave_all(*this);
     slabs_.close(); // whoever moves them has ended before their contexts do
     const auto asked = no_questions({});
     relax_capture_mode();

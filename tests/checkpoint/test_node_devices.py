@@ -51,10 +51,10 @@ def program(name):
 def test_memory_of_several_processes(agent):
     """They have opened each other's device memory: saved, ended, restored, they have the same memory again."""
     chance = random.Random(f"{SEED} shared_memory")
-    node = agent.run([built("workloads", "shared_memory"), "1500"], 1)
+    node = agent.run([built("workloads", "shared_memory"), "4000"], 1)
     moves = 0
     while moves < 3 and "running" in agent.task(node):
-        time.sleep(chance.uniform(0.1, 0.7))
+        time.sleep(chance.uniform(0.05, 0.5))
         agent.ok("checkpoint", node)
         assert not agent.leftovers()
         agent.ok("restore", node)

@@ -18,8 +18,9 @@ GENERATED = os.path.join(proxied.BUILD, "proxy", "driver-api", "generated")
 LIBRARIES = {"client": proxied.program("client", "libcuda.so.1"), "softgpu": proxied.program("softgpu", "libcuda.so.1")}
 STUB = os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "lib64", "stubs", "libcuda.so")
 
-# Annotated, since the proxy carries them to a driver that has them; the software GPU has no arrays, textures, surfaces and conditional nodes.
-NOT_OF_SOFTGPU = re.compile(r"cu(Array|GraphConditional|MipmappedArray|Tex|Surf|TensorMap|.*(AtoH|HtoA|AtoD|DtoA|AtoA))")
+# Annotated, since the proxy carries them to a driver that has them; the software GPU has no arrays, textures, surfaces and conditional nodes,
+# and each process has its own: what processes share they share in a proxy.
+NOT_OF_SOFTGPU = re.compile(r"cu(Array|GraphConditional|Ipc|MipmappedArray|Tex|Surf|TensorMap|.*(AtoH|HtoA|AtoD|DtoA|AtoA))")
 
 
 @functools.cache

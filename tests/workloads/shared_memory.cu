@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Device memory of several processes (cudaIpc*): a ring of three, each with a part that it has allocated and
-// that the others have opened; in every round each works on its own and on its neighbour's part, by turns.
-// Then what handles are not good for, and what is left when the process has ended that made the memory.
-// Argument: rounds.
+// Device memory and events of several processes (cudaIpc*): a ring of three, each with a part that it has
+// allocated and that the others have opened; in every round each works on its own and on its neighbour's
+// part, by turns. Then what handles are not good for, and what is left when the process has ended that made
+// the memory. Argument: rounds.
 #include "workload.cuh"
 
 #include <sys/socket.h>
@@ -13,6 +13,8 @@ constexpr int kProcesses = 3;
 constexpr unsigned kThreads = 128;
 constexpr int kParts = 3; // of each process: of one slab, of a slab of its own, of several chunks
 constexpr std::size_t kSizes[kParts] = {1000, (std::size_t{3} << 20) + 24, std::size_t{70} << 20};
+constexpr int kSteps = 200000; // of what is ordered by events
+constexpr int kMostEvents = 60;
 constexpr unsigned kEnd = 200; // words that are used at the begin and at the end of each
 
 __global__ void change(std::uint32_t *part, std::uint32_t words, std::uint32_t by) {
@@ -210,10 +212,105 @@ void offer_handles(Process &mine) {
     CHECK(cudaFree(memory));
 }
 
+// Long enough that whoever does not wait for it sees it.
+__global__ void append(std::uint32_t *words, std::uint32_t round, std::uint32_t rank) {
+    std::uint32_t value = words[0];
+    for (int step = 0; step < kSteps; ++step)
+        value = value * 1664525U + 1013904223U;
+    words[0] = value + round * 4 + rank;
+    words[1] += 1;
+}
+
+std::uint32_t appended(std::uint32_t value, std::uint32_t round, std::uint32_t rank) {
+    for (int step = 0; step < kSteps; ++step)
+        value = value * 1664525U + 1013904223U;
+    return value + round * 4 + rank;
+}
+
+// The first two processes append to one word by turns. Nobody waits for the device: each tells the other that
+// it has recorded an event, its own or, in every third round, the other's.
+void by_events(Process &mine, int rounds, workload::Report &report) {
+    if (mine.rank > 1)
+        return;
+    const int other = 1 - mine.rank;
+    auto *const words = (mine.rank == 0 ? mine.own : mine.others[0])[kParts - 1] + (1 << 20); // in the middle
+    cudaStream_t stream = nullptr;
+    cudaEvent_t own = nullptr;
+    cudaEvent_t theirs = nullptr;
+    cudaIpcEventHandle_t handle{};
+    std::uint32_t before[2] = {};
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaEventCreateWithFlags(&own, cudaEventDisableTiming | cudaEventInterprocess));
+    CHECK(cudaIpcGetEventHandle(&handle, own));
+    CHECK(cudaMemcpy(before, words, sizeof(before), cudaMemcpyDefault));
+    mine.tell(other, handle);
+    const auto opens = mine.hear<cudaIpcEventHandle_t>(other);
+    CHECK(cudaIpcOpenEventHandle(&theirs, opens));
+    for (int round = 0; round < rounds; ++round) {
+        const bool swapped = round % 3 == 2;
+        for (int turn = 0; turn < 2; ++turn) {
+            const auto event = (turn == mine.rank) != swapped ? own : theirs;
+            if (turn == mine.rank) {
+                append<<<1, 1, 0, stream>>>(words, static_cast<std::uint32_t>(round),
+                                            static_cast<std::uint32_t>(turn));
+                CHECK_LAUNCH();
+                CHECK(cudaEventRecord(event, stream));
+                mine.tell(other, 1);
+            } else {
+                static_cast<void>(mine.hear<int>(other));
+                CHECK(cudaStreamWaitEvent(stream, event, 0));
+            }
+        }
+    }
+    // The second one has appended last.
+    if (mine.rank == 1) {
+        CHECK(cudaEventRecord(own, stream));
+        mine.tell(0, 1);
+        static_cast<void>(mine.hear<int>(0)); // that has looked
+    } else {
+        static_cast<void>(mine.hear<int>(1));
+        CHECK(cudaEventSynchronize(theirs));
+        report.expect(cudaEventQuery(theirs) == cudaSuccess, "the other's event is complete");
+        std::uint32_t after[2] = {};
+        CHECK(cudaMemcpyAsync(after, words, sizeof(after), cudaMemcpyDefault, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        for (int round = 0; round < rounds; ++round)
+            for (std::uint32_t turn = 0; turn < 2; ++turn)
+                before[0] = appended(before[0], static_cast<std::uint32_t>(round), turn);
+        report.expect(after[0] == before[0] && after[1] == before[1] + 2 * rounds,
+                      "two processes in the order of events");
+        cudaEvent_t none = nullptr;
+        report.expect(refused(cudaIpcOpenEventHandle(&none, handle), cudaErrorDeviceUninitialized),
+                      "a process's own event");
+        auto changed = opens;
+        changed.reserved[17] = static_cast<char>(changed.reserved[17] ^ 1);
+        report.expect(refused(cudaIpcOpenEventHandle(&none, changed), cudaErrorInvalidValue),
+                      "an event that nobody has");
+        CHECK(cudaEventCreateWithFlags(&none, cudaEventDisableTiming));
+        report.expect(refused(cudaIpcGetEventHandle(&changed, none), cudaErrorInvalidValue),
+                      "an event of one process");
+        CHECK(cudaEventDestroy(none));
+        mine.tell(1, 1);
+    }
+    CHECK(cudaEventDestroy(own));
+    if (mine.rank == 1) {
+        mine.tell(0, 1);
+    } else {
+        static_cast<void>(mine.hear<int>(1));
+        cudaEvent_t none = nullptr;
+        report.expect(refused(cudaIpcOpenEventHandle(&none, opens), cudaErrorInvalidValue),
+                      "an event that was destroyed");
+        CHECK(cudaEventSynchronize(theirs));
+    }
+    CHECK(cudaEventDestroy(theirs));
+    CHECK(cudaStreamDestroy(stream));
+}
+
 void run(Process &mine, int rounds, workload::Report &report) {
     share(mine);
     for (int round = 0; round < rounds; ++round)
         mine.in_turn(round, one_turn);
+    by_events(mine, rounds < kMostEvents ? rounds : kMostEvents, report);
     if (mine.rank == 0)
         look_at_handles(mine, report);
     else if (mine.rank == 1)

@@ -2,6 +2,7 @@
 // Contexts. A client's primary context is a context of its session's own: one client's sticky error is not
 // another's.
 #include "handlers.hpp"
+#include "shared_events.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -61,6 +62,9 @@ CUresult handle(Call &call, const Request<protocol::DestroyContext> &request,
         static_cast<void>(call.driver().cuCtxSynchronize());
     session.slabs().keep(handle, true);
     const auto asked = session.no_questions(handle);
+    for (const auto &[event, real] : call.objects().handles(driver_api::kHandleEvent))
+        if (call.objects().context_of(event) == handle)
+            SharedEvents::all().leave({.session = &session, .handle = event});
     session.event_times().forget(call.driver(), handle);
     const auto result = call.driver().cuCtxDestroy_v2(*context);
     if (result != CUDA_SUCCESS) {

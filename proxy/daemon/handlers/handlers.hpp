@@ -77,6 +77,8 @@ CUresult handle(Call &call, const Request<protocol::GetStreamAttribute> &request
                 Reply<protocol::GetStreamAttribute> &reply);
 CUresult handle(Call &call, const Request<protocol::SetStreamAttribute> &request,
                 Reply<protocol::SetStreamAttribute> &reply);
+CUresult handle(Call &call, const Request<protocol::ShareEvent> &request, Reply<protocol::ShareEvent> &reply);
+CUresult handle(Call &call, const Request<protocol::OpenEvent> &request, Reply<protocol::OpenEvent> &reply);
 CUresult handle(Call &call, const Request<protocol::CaptureInfo> &request,
                 Reply<protocol::CaptureInfo> &reply);
 // graphs.cpp, nodes.cpp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Attributes of streams, and what a capture has so far.
 #include "handlers.hpp"
+#include "shared_events.hpp"
 
 #include <bit>
 #include <cstring>
@@ -73,6 +74,51 @@ CUresult handle(Call &call, const Request<protocol::CaptureInfo> &request,
     if (edges != nullptr)
         reply.buffers[1] = protocol::view_of_elements(std::span(edges, nodes.size()));
     return result;
+}
+
+namespace {
+// What is done with the events of others (driver_rules.cpp).
+bool can_share_events(const driver_api::Backend &driver) {
+    return driver.cuEventCreate != nullptr && driver.cuEventDestroy_v2 != nullptr &&
+           driver.cuEventQuery != nullptr && driver.cuStreamWaitEvent != nullptr;
+}
+} // namespace
+
+CUresult handle(Call &call, const Request<protocol::ShareEvent> &request,
+                Reply<protocol::ShareEvent> & /*reply*/) {
+    if (!can_share_events(call.driver()))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    const auto event = call.object<CUevent>(driver_api::kHandleEvent, request.fixed.event);
+    if (!event || *event == nullptr)
+        return CUDA_ERROR_INVALID_HANDLE;
+    return SharedEvents::all().share(
+               request.fixed.key, call.session().place().client.ordinal,
+               {.session = &call.session(), .handle = request.fixed.event, .real = *event})
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult handle(Call &call, const Request<protocol::OpenEvent> &request,
+                Reply<protocol::OpenEvent> & /*reply*/) {
+    const auto &driver = call.driver();
+    auto &all = SharedEvents::all();
+    const auto ordinal = call.session().place().client.ordinal;
+    if (!can_share_events(driver))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    const bool again = active_trace != nullptr && active_trace->repeating;
+    if (!again && !all.can_open(request.fixed.key, ordinal))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUevent event = nullptr;
+    if (const auto result = driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING); result != CUDA_SUCCESS)
+        return result;
+    call.add(driver_api::kHandleEvent, request.fixed.event, event);
+    if (all.open(request.fixed.key, ordinal,
+                 {.session = &call.session(), .handle = request.fixed.event, .real = event}, again))
+        return CUDA_SUCCESS;
+    // Its maker has ended it just now.
+    call.objects().remove(driver_api::kHandleEvent, request.fixed.event);
+    static_cast<void>(driver.cuEventDestroy_v2(event));
+    return CUDA_ERROR_INVALID_VALUE;
 }
 
 } // namespace singularity::proxyd::handlers

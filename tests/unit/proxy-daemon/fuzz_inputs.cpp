@@ -149,6 +149,14 @@ std::vector<std::vector<Part>> all_seeds() {
          record_of(protocol::Message<protocol::OpenSlab>{
              .fixed = {.address = kReservation, .size = protocol::kSlabUnit, .offset = 512, .length = 512}}),
          record_of(protocol::Message<protocol::EndExport>{.fixed = {.address = kSlab, .offset = 512}})});
+    found.push_back(
+        {record_of(protocol::Message<protocol::ShareEvent>{
+             .fixed = {.event = fuzz_handle(api::kHandleEvent, 1), .key = {1, 2}}}),
+         record_of(protocol::Message<protocol::OpenEvent>{
+             .fixed = {.event = fuzz_handle(api::kHandleEvent, 100), .key = {1, 2}}}),
+         call_of(api::EventRecordRequest{.hEvent = fuzz_handle(api::kHandleEvent, 1), .hStream = stream}),
+         call_of(
+             api::StreamWaitEventRequest{.hStream = stream, .hEvent = fuzz_handle(api::kHandleEvent, 100)})});
     found.push_back({record_of(protocol::Message<protocol::ReserveAddress>{
                          .fixed = {.address = kReservation, .size = protocol::kSlabUnit}}),
                      record_of(protocol::Message<protocol::FreeAddress>{

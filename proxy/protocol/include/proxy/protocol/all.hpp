@@ -17,8 +17,8 @@ using AllMessages =
                ReadMemory, CopyMemory, WriteBox, ReadBox, CopyBox, BeginBlob, BlobData, DropBlob, ReadBlob,
                LoadModule, LoadLibrary, CreateLink, AddLinkData, CompleteLink, FunctionLayout, FunctionName,
                FunctionOwner, LaunchKernel, LaunchHostFunction, OccupancyOfClusters, ProcessorPlaces,
-               GetStreamAttribute, SetStreamAttribute, CaptureInfo, AddNode, SetNode, GetNode,
-               GetNodeAttribute, SetNodeAttribute, InstantiateGraph, UpdateGraphExec, PrintGraph,
+               GetStreamAttribute, SetStreamAttribute, CaptureInfo, ShareEvent, OpenEvent, AddNode, SetNode,
+               GetNode, GetNodeAttribute, SetNodeAttribute, InstantiateGraph, UpdateGraphExec, PrintGraph,
                CreateTexture, CreateSurface, FinishRestore, JoinCommunicator, CommunicatorState,
                IssueCollectives, ExchangeWithMembers, LeaveCommunicator>;
 

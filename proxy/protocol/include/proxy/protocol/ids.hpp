@@ -54,6 +54,8 @@ enum class Id : std::uint32_t {
     get_stream_attribute,
     set_stream_attribute,
     capture_info,
+    share_event,
+    open_event,
     // graphs
     add_node,
     set_node,

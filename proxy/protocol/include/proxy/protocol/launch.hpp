@@ -152,4 +152,26 @@ struct CaptureInfo {
     std::uint64_t stream = 0;
 };
 
+// Other sessions of the same device's may open the event: who knows the key, random numbers that the client
+// has made up. INVALID_VALUE: the event is shared already, or the key taken.
+struct ShareEvent {
+    static constexpr Id kId = Id::share_event;
+    static constexpr const char *kName = "ShareEvent";
+    static constexpr std::array<Buffer, 0> kBuffers{};
+    using Reply = Nothing;
+    std::uint64_t event = 0;
+    std::array<std::uint64_t, 2> key{};
+};
+
+// An event of the record's context that stands for another session's. INVALID_VALUE: nobody has one with this
+// key.
+struct OpenEvent {
+    static constexpr Id kId = Id::open_event;
+    static constexpr const char *kName = "OpenEvent";
+    static constexpr std::array<Buffer, 0> kBuffers{};
+    using Reply = Nothing;
+    std::uint64_t event = 0; // the new handle, kind "event"
+    std::array<std::uint64_t, 2> key{};
+};
+
 } // namespace singularity::protocol
