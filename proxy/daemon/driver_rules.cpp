@@ -193,16 +193,19 @@ std::optional<CUresult> wait_for_shared(Session &session, Bytes message) {
                                          });
 }
 
-constexpr auto recorded = [](Session &session, const auto &request) {
+template <auto Decode>
+void record_shared(Session &session, Bytes message) {
     if (!SharedEvents::all().any())
         return;
-    const auto stream = session.objects().real(api::kHandleStream, request.hStream);
+    const auto request = Decode(message);
+    const auto stream = request ? session.objects().real(api::kHandleStream, request->hStream) : std::nullopt;
     if (stream && !session.capturing(std::bit_cast<CUstream>(*stream)))
-        SharedEvents::all().recorded({.session = &session, .handle = request.hEvent});
-};
+        SharedEvents::all().recorded({.session = &session, .handle = request->hEvent});
+}
 
 constexpr auto leave_shared = [](Session &session, const auto &request) {
-    SharedEvents::all().leave({.session = &session, .handle = request.hEvent});
+    if (SharedEvents::all().any())
+        SharedEvents::all().leave({.session = &session, .handle = request.hEvent});
     return true;
 };
 
@@ -284,9 +287,8 @@ const Rules &rules() {
             {.waits = true, .idle = &event_done, .relays_output = true, .instead = &await_shared});
         set(ApiId::kEventQuery, {.instead = &query_shared});
         set(ApiId::kStreamWaitEvent, {.instead = &wait_for_shared});
-        set(ApiId::kEventRecord, {.done = &after<&api::decode_EventRecordRequest, recorded>});
-        set(ApiId::kEventRecordWithFlags,
-            {.done = &after<&api::decode_EventRecordWithFlagsRequest, recorded>});
+        set(ApiId::kEventRecord, {.done = &record_shared<&api::decode_EventRecordRequest>});
+        set(ApiId::kEventRecordWithFlags, {.done = &record_shared<&api::decode_EventRecordWithFlagsRequest>});
         set(ApiId::kEventDestroy, {.allowed = &allowed<&api::decode_EventDestroyRequest, leave_shared>});
         set(ApiId::kEventDestroyV2, {.allowed = &allowed<&api::decode_EventDestroyV2Request, leave_shared>});
         set(ApiId::kEventElapsedTime,
