@@ -40,6 +40,18 @@ for line in sys.stdin:
         word = ctypes.c_uint32()
         print(cuda.cuMemcpyDtoH_v2(ctypes.byref(word), opened, ctypes.c_size_t(4)), word.value, flush=True)
 """
+# Others on the same device: 150 MB each, written and read again and again.
+OTHER = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, memory, word = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_uint32()
+assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0 and cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(150 << 20)) == 0
+for value in range(60):
+    assert cuda.cuMemsetD32_v2(memory, value, ctypes.c_size_t(150 << 18)) == 0
+    assert cuda.cuMemcpyDtoH_v2(ctypes.byref(word), ctypes.c_uint64(memory.value + (100 << 20)), ctypes.c_size_t(4)) == 0
+    assert word.value == value
+"""
 SUCCESS, INVALID_VALUE, INVALID_CONTEXT = "0", "1", "201"
 
 
@@ -140,3 +152,17 @@ def test_one_device_of_two_in_one_proxy():
             handle = first.ask("export")
             assert second.ask("open", handle) == INVALID_VALUE
             assert third.ask("open", handle) == SUCCESS and third.ask("read") == "0 4711"
+
+
+def test_where_others_take_turns():
+    """What is shared stays on the device; the others' memory makes room for each other."""
+    with Place(variables={"SINGULARITY_SOFTGPU_MEMORY": "512M"}).start_all() as place:
+        others = [subprocess.Popen([sys.executable, "-c", OTHER], env=place.environment()) for _ in range(3)]
+        try:
+            undisturbed(place, "200")
+            assert [other.wait(PATIENCE) for other in others] == [0, 0, 0], place.log()
+        finally:
+            for other in others:
+                other.kill()
+                other.wait()
+        assert "they take turns" in place.log()
