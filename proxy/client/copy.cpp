@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "proxy/protocol/copy.hpp"
+#include "copy.hpp"
 
 #include "box_copy.hpp"
+#include "proxy/protocol/copy.hpp"
 #include "proxy/protocol/launch.hpp"
 
 #include <algorithm>

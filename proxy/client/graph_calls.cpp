@@ -90,14 +90,17 @@ CUresult launch(CUgraphExec executable, CUstream stream) {
     return send_async(*request);
 }
 
-// In a capture nothing is launched yet.
+// Where a launch would go. In a capture nothing is launched yet.
+CUresult launch_route(CUstream stream, std::uint64_t &wire, Route &route, bool &capturing) {
+    const auto bad = stream_route(stream, wire, route);
+    return bad != CUDA_SUCCESS ? bad : is_capturing(route, wire, capturing);
+}
+
 CUresult launch_memory(CUgraphExec executable, CUstream stream) {
     std::uint64_t wire = 0;
     Route route;
-    if (const auto bad = stream_route(stream, wire, route); bad != CUDA_SUCCESS)
-        return bad;
     bool capturing = false;
-    if (const auto bad = is_capturing(route, wire, capturing); bad != CUDA_SUCCESS)
+    if (const auto bad = launch_route(stream, wire, route, capturing); bad != CUDA_SUCCESS)
         return bad;
     return capturing ? CUDA_SUCCESS : launch_graph_memory(word_of(executable));
 }
@@ -105,14 +108,12 @@ CUresult launch_memory(CUgraphExec executable, CUstream stream) {
 // Behind the launch on its stream.
 void launch_apart_ended(void *context) { end_launch_apart(*static_cast<Context *>(context)); }
 
-// See attachment.hpp. In a capture nothing is launched yet.
+// See attachment.hpp.
 CUresult launch_apart(CUgraphExec executable, CUstream stream) {
     std::uint64_t wire = 0;
     Route route;
-    if (const auto bad = stream_route(stream, wire, route); bad != CUDA_SUCCESS)
-        return bad;
     bool capturing = false;
-    if (const auto bad = is_capturing(route, wire, capturing); bad != CUDA_SUCCESS)
+    if (const auto bad = launch_route(stream, wire, route, capturing); bad != CUDA_SUCCESS)
         return bad;
     if (capturing)
         return launch(executable, stream);
