@@ -150,6 +150,17 @@ bool is_plain(const ResolvedEnd &end) {
     return end.memory == nullptr && end.place.kind != static_cast<std::uint32_t>(protocol::PlaceKind::array);
 }
 
+// In memory of a device, or of the program's that devices reach.
+ResolvedEnd end_in(const Location &location) {
+    ResolvedEnd end;
+    end.session = location.session;
+    end.context = location.session == nullptr ? nullptr : owner_of(location.wire);
+    end.place.kind = static_cast<std::uint32_t>(
+        location.where == Where::device ? protocol::PlaceKind::device : protocol::PlaceKind::shared_host);
+    end.place.base = location.wire;
+    return end;
+}
+
 // Of the box's first byte.
 std::uint64_t address_in(const protocol::Place &place) {
     return place.base + place.x + place.y * place.pitch + place.z * place.pitch * place.height;
@@ -281,36 +292,26 @@ CUresult resolve(const BoxEnd &end, const protocol::Box &box, ResolvedEnd &out) 
         out.memory = std::bit_cast<std::byte *>(end.address) + end.x + end.y * pitch + end.z * out.slice;
         return CUDA_SUCCESS;
     }
-    out.session = location.session;
-    out.context = location.session == nullptr ? nullptr : owner_of(location.wire);
-    out.place = {.kind = static_cast<std::uint32_t>(location.where == Where::device
-                                                        ? protocol::PlaceKind::device
-                                                        : protocol::PlaceKind::shared_host),
-                 .base = location.wire,
-                 .x = end.x,
-                 .y = end.y,
-                 .z = end.z,
-                 .pitch = pitch,
-                 .height = height};
+    out = end_in(location);
+    out.place.x = end.x;
+    out.place.y = end.y;
+    out.place.z = end.z;
+    out.place.pitch = pitch;
+    out.place.height = height;
     return CUDA_SUCCESS;
 }
 
 CUresult capture_range(const Route &route, std::uint64_t stream, const Location &destination,
                        const Location &source, std::uint64_t size) {
     const auto end_of = [&](const Location &location) {
-        ResolvedEnd end;
         if (location.where == Where::pageable) {
+            ResolvedEnd end;
             end.memory = std::bit_cast<std::byte *>(location.wire);
             return end;
         }
-        end.session = location.session;
-        end.context = location.session == nullptr ? nullptr : owner_of(location.wire);
-        end.place = {.kind = static_cast<std::uint32_t>(location.where == Where::device
-                                                            ? protocol::PlaceKind::device
-                                                            : protocol::PlaceKind::shared_host),
-                     .base = location.wire,
-                     .pitch = size,
-                     .height = 1};
+        auto end = end_in(location);
+        end.place.pitch = size;
+        end.place.height = 1;
         return end;
     };
     return capture_box(route, stream, {.width = size, .height = 1, .depth = 1}, end_of(destination),
