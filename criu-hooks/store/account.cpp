@@ -3,6 +3,7 @@
 
 #include "directory.hpp"
 #include "log.hpp"
+#include "manifest_file.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,6 +2,7 @@
 #include "affected.hpp"
 
 #include "chunk_file.hpp"
+#include "manifest_file.hpp"
 
 #include <algorithm>
 #include <map>

@@ -4,7 +4,7 @@
 
 #include "common/error.hpp"
 #include "criu-hooks/store/hash.hpp"
-#include "criu-hooks/store/maintenance.hpp"
+#include "criu-hooks/store/verify_report.hpp"
 #include "state.hpp"
 
 #include <set>

@@ -6,6 +6,7 @@
 #include "affected.hpp"
 #include "chunk_file.hpp"
 #include "common/text.hpp"
+#include "manifest_file.hpp"
 #include "reach.hpp"
 #include "rounds.hpp"
 #include "state.hpp"

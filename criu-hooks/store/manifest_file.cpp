@@ -4,6 +4,7 @@
 #include "chunk_file.hpp"
 #include "common/text.hpp"
 #include "directory.hpp"
+#include "state.hpp"
 
 #include <algorithm>
 #include <array>
@@ -396,6 +397,23 @@ Expected<Manifest> read_manifest(const UniqueFd &file, const std::string &name) 
         return failure(kReadManifest, name, "it is damaged: something follows its end");
     if (const std::string wrong = wrong_with(manifest); !wrong.empty())
         return failure(kReadManifest, name, wrong);
+    return manifest;
+}
+
+Expected<Manifest> load_manifest(const UserSpace &space, const std::string &id) {
+    if (!is_id(id))
+        return failure("read checkpoint", quote(id), "that is no id of a checkpoint", EINVAL);
+    auto file = space.checkpoints.open_file(id);
+    if (!file && file.error().code == ENOENT)
+        return failure("read checkpoint", id, fmt::format("uid {} has none of that name", space.uid), ENOENT);
+    if (!file)
+        return propagate(file);
+    const std::string path = space.checkpoints.path_of(id);
+    auto manifest = read_manifest(*file, path);
+    if (manifest && manifest->id != id)
+        return failure("read manifest", path, "it is that of checkpoint " + quote(manifest->id));
+    if (manifest && manifest->uid != space.uid)
+        return failure("read manifest", path, fmt::format("it is one of uid {}", manifest->uid));
     return manifest;
 }
 

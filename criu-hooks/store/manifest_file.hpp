@@ -19,6 +19,8 @@
 
 namespace singularity::store {
 
+class UserSpace;
+
 inline constexpr std::uint32_t kManifestVersion = 1;
 
 // From the beginning of the file, which is cut behind the manifest. Not made durable.
@@ -27,6 +29,9 @@ inline constexpr std::uint32_t kManifestVersion = 1;
 
 // Checks the file's own hash before anything in it is believed.
 [[nodiscard]] Expected<Manifest> read_manifest(const UniqueFd &file, const std::string &name);
+
+// A manifest of the user by its id, checked to be that and no other.
+[[nodiscard]] Expected<Manifest> load_manifest(const UserSpace &space, const std::string &id);
 
 // Virtual nodes alone, for the way from the host that wrote their images to the one that commits.
 [[nodiscard]] std::vector<std::byte> encode_nodes(const std::vector<VirtualNode> &nodes);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "reach.hpp"
 
+#include "manifest_file.hpp"
+
 #include <algorithm>
 #include <cerrno>
 

@@ -3,9 +3,7 @@
 
 #include "chunk_file.hpp"
 #include "common/text.hpp"
-#include "criu-hooks/store/store.hpp"
-#include "lease.hpp"
-#include "state.hpp"
+#include "reader_state.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -19,68 +17,6 @@
 #include <fmt/format.h>
 
 namespace singularity::store {
-
-class CheckpointState {
-  public:
-    CheckpointState(std::shared_ptr<StoreState> store, std::shared_ptr<UserSpace> space, Manifest manifest,
-                    std::unique_ptr<Lease> lease)
-        : store_(std::move(store)), space_(std::move(space)), manifest_(std::move(manifest)),
-          lease_(std::move(lease)) {}
-
-    [[nodiscard]] const Manifest &manifest() const { return manifest_; }
-    [[nodiscard]] UserSpace &space() const { return *space_; }
-    [[nodiscard]] Pool &pool() const { return store_->pool; }
-
-    // Adds to an error what to do about it: which older checkpoint of the job does without the chunk.
-    [[nodiscard]] Error with_way_out(Error error, const Hash &hash) const;
-
-  private:
-    std::shared_ptr<StoreState> store_;
-    std::shared_ptr<UserSpace> space_;
-    Manifest manifest_;
-    std::unique_ptr<Lease> lease_; // keeps garbage collection away
-};
-
-namespace {
-
-bool names_chunk(const Manifest &manifest, const Hash &hash) {
-    bool found = false;
-    for_each_image(manifest, [&](const auto &, const auto *, const Image &image) {
-        found = found || std::ranges::find(image.chunks, hash, &Chunk::hash) != image.chunks.end();
-    });
-    return found;
-}
-
-// Of several, the newest; what cannot be read is no way out.
-std::string newest_without(const UserSpace &space, const Manifest &damaged, const Hash &hash) {
-    std::string best;
-    std::int64_t best_time = 0;
-    const auto names = space.checkpoints.names();
-    if (!names)
-        return best;
-    for (const std::string &name : *names) {
-        const auto manifest = load_manifest(space, name);
-        if (!manifest || manifest->job != damaged.job || name == damaged.id)
-            continue;
-        const auto key = std::pair(manifest->time, manifest->id);
-        if (key < std::pair(damaged.time, damaged.id) && key > std::pair(best_time, best) &&
-            !names_chunk(*manifest, hash)) {
-            best = manifest->id;
-            best_time = manifest->time;
-        }
-    }
-    return best;
-}
-
-} // namespace
-
-Error CheckpointState::with_way_out(Error error, const Hash &hash) const {
-    error.why += fmt::format("; checkpoint {} of job {} needs it", manifest_.id, quote(manifest_.job));
-    const std::string other = newest_without(*space_, manifest_, hash);
-    error.why += other.empty() ? std::string("; there is no earlier checkpoint of the job without it")
-                               : fmt::format("; the previous checkpoint that does without it is {}", other);
-    return error;
-}
 
 // One chunk on its way from the disk.
 struct Fetched {
@@ -290,23 +226,6 @@ Expected<ImageReader> Checkpoint::image(const ImageAddress &address) const {
                                    address.device.empty() ? "" : ", device " + quote(address.device)),
                        ENOENT);
     return ImageReader(std::make_unique<ImageState>(state_, found));
-}
-
-Expected<Checkpoint> Store::read(uid_t uid, const std::string &id) const {
-    auto space = state_->space(uid, Missing::kRefuse);
-    if (!space && space.error().code == ENOENT)
-        return failure("read checkpoint", quote(id), fmt::format("uid {} has none", uid), ENOENT);
-    if (!space)
-        return propagate(space);
-    // Before the manifest is read: what it names now stays.
-    auto lease = Lease::take(*space, "read-" + random_name(), state_->options.lease_timeout);
-    if (!lease)
-        return propagate(lease);
-    auto manifest = load_manifest(**space, id);
-    if (!manifest)
-        return propagate(manifest);
-    return Checkpoint(std::make_shared<CheckpointState>(state_, *std::move(space), *std::move(manifest),
-                                                        *std::move(lease)));
 }
 
 } // namespace singularity::store

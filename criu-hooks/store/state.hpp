@@ -3,7 +3,7 @@
 #pragma once
 
 #include "criu-hooks/store/hash.hpp"
-#include "criu-hooks/store/store.hpp"
+#include "criu-hooks/store/options.hpp"
 #include "directory.hpp"
 #include "pool.hpp"
 
@@ -75,9 +75,6 @@ struct StoreState {
 
 // 16 hexadecimal digits nobody else has.
 [[nodiscard]] std::string random_name();
-
-// A manifest of the user by its id, checked to be that and no other.
-[[nodiscard]] Expected<Manifest> load_manifest(const UserSpace &space, const std::string &id);
 
 // Writes a small file whole or not at all: beside, durable, renamed.
 [[nodiscard]] Expected<void> publish_file(const Directory &temporary, const Directory &to,

@@ -3,17 +3,21 @@
 
 #include "common/text.hpp"
 #include "manifest_file.hpp"
+#include "reader_state.hpp"
 #include "state.hpp"
+#include "writer_state.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cerrno>
 #include <charconv>
-#include <functional>
+#include <chrono>
+#include <cstdint>
+#include <ctime>
 #include <thread>
 #include <utility>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <sys/random.h>
 
 namespace singularity::store {
 namespace {
@@ -67,17 +71,6 @@ Expected<void> check_format(const Directory &top) {
     return {};
 }
 
-template <std::size_t... I>
-Expected<std::array<Directory, sizeof...(I)>>
-children(const Directory &parent, Missing missing, const std::array<std::string_view, sizeof...(I)> &names,
-         std::index_sequence<I...> /*numbers*/) {
-    std::array<Expected<Directory>, sizeof...(I)> opened{parent.child(names[I], missing)...};
-    for (auto &directory : opened)
-        if (!directory)
-            return propagate(directory);
-    return std::array<Directory, sizeof...(I)>{*std::move(opened[I])...};
-}
-
 Summary summary_of(const Manifest &manifest) {
     Summary summary{manifest.id,   manifest.parent, manifest.job,   manifest.user,
                     manifest.tier, manifest.time,   manifest.sizes, manifest.nodes.size()};
@@ -87,102 +80,22 @@ Summary summary_of(const Manifest &manifest) {
     return summary;
 }
 
+// Sorts by time, also within a second, and nobody else has it.
+std::string new_id() {
+    constexpr std::int64_t kSecond = 1'000'000;
+    const auto now = std::chrono::duration_cast<std::chrono::microseconds>(
+                         std::chrono::system_clock::now().time_since_epoch())
+                         .count();
+    return fmt::format("{:%Y%m%dT%H%M%S}{:06}-{}", fmt::gmtime(static_cast<std::time_t>(now / kSecond)),
+                       now % kSecond, random_name());
+}
+
+// Nobody asks for it where there is no quota.
+Expected<Account> others_of(const StoreState &store, const UserSpace &space) {
+    return store.options.quota == 0 ? Expected<Account>(Account()) : Account::open(space);
+}
+
 } // namespace
-
-std::string random_name() {
-    std::uint64_t number = 0;
-    // Up to 256 bytes are never cut short (getrandom(2)).
-    while (::getrandom(&number, sizeof number, 0) != sizeof number) {
-    }
-    return fmt::format("{:016x}", number);
-}
-
-UserSpace::UserSpace(uid_t user, std::array<Directory, 8> directories)
-    : uid(user), checkpoints(std::move(directories[0])), pending(std::move(directories[1])),
-      temporary(std::move(directories[2])), condemned(std::move(directories[3])),
-      rounds(std::move(directories[4])), damaged(std::move(directories[5])), usage(std::move(directories[6])),
-      chunks_(std::move(directories[7])) {}
-
-Expected<std::shared_ptr<UserSpace>> UserSpace::open(const Directory &users, uid_t uid, Missing missing) {
-    // A name made of digits alone: whatever the user is called never becomes a path.
-    auto top = users.child(std::to_string(uid), missing);
-    if (!top)
-        return propagate(top);
-    // The rest may be missing where a crash has interrupted this very function.
-    auto chunks = top->child("chunks", Missing::kCreate);
-    if (!chunks)
-        return propagate(chunks);
-    constexpr std::array<std::string_view, 7> kNames{"checkpoints", "pending", "temporary", "condemned",
-                                                     "rounds",      "damaged", "usage"};
-    auto others = children(*top, Missing::kCreate, kNames, std::make_index_sequence<kNames.size()>());
-    if (!others)
-        return propagate(others);
-    auto by_hash = chunks->child(kHashName, Missing::kCreate);
-    if (!by_hash)
-        return propagate(by_hash);
-    auto &d = *others;
-    return std::make_shared<UserSpace>(uid, std::array<Directory, 8>{std::move(d[0]), std::move(d[1]),
-                                                                     std::move(d[2]), std::move(d[3]),
-                                                                     std::move(d[4]), std::move(d[5]),
-                                                                     std::move(d[6]), *std::move(by_hash)});
-}
-
-Expected<const Directory *> UserSpace::shard(std::size_t number, Missing missing) {
-    const std::lock_guard lock(mutex_);
-    auto &shard = shards_.at(number);
-    if (!shard) {
-        auto opened = chunks_.child(fmt::format("{:02x}", number), missing);
-        if (!opened)
-            return propagate(opened);
-        shard = *std::move(opened);
-    }
-    return &*shard;
-}
-
-Expected<const Directory *> UserSpace::existing_shard(std::size_t number) {
-    auto found = shard(number, Missing::kRefuse);
-    if (!found && found.error().code == ENOENT)
-        return nullptr;
-    return found;
-}
-
-Expected<Manifest> load_manifest(const UserSpace &space, const std::string &id) {
-    if (!is_id(id))
-        return failure("read checkpoint", quote(id), "that is no id of a checkpoint", EINVAL);
-    auto file = space.checkpoints.open_file(id);
-    if (!file && file.error().code == ENOENT)
-        return failure("read checkpoint", id, fmt::format("uid {} has none of that name", space.uid), ENOENT);
-    if (!file)
-        return propagate(file);
-    const std::string path = space.checkpoints.path_of(id);
-    auto manifest = read_manifest(*file, path);
-    if (manifest && manifest->id != id)
-        return failure("read manifest", path, "it is that of checkpoint " + quote(manifest->id));
-    if (manifest && manifest->uid != space.uid)
-        return failure("read manifest", path, fmt::format("it is one of uid {}", manifest->uid));
-    return manifest;
-}
-
-Expected<void> publish_file(const Directory &temporary, const Directory &to, const std::string &name,
-                            std::span<const std::byte> data) {
-    const std::string beside = "gc." + random_name();
-    auto file = temporary.create_file(beside);
-    if (!file)
-        return propagate(file);
-    auto done = write_all(*file, data, 0, temporary.path_of(beside));
-    if (done)
-        done = sync_data(*file, temporary.path_of(beside));
-    if (!done) {
-        (void)temporary.remove(beside); // what remains, gc removes
-        return done;
-    }
-    auto renamed = temporary.rename(beside, to, name);
-    if (!renamed)
-        return propagate(renamed);
-    if (!*renamed)
-        return failure("rename", temporary.path_of(beside), "it is gone");
-    return to.sync();
-}
 
 Expected<Store> Store::open(const std::filesystem::path &directory, const Options &options) {
     auto top = Directory::open(directory, options.create ? Missing::kCreate : Missing::kRefuse);
@@ -254,6 +167,58 @@ Expected<Manifest> Store::manifest(uid_t uid, const std::string &id) const {
     if (!space)
         return propagate(space);
     return load_manifest(**space, id);
+}
+
+Expected<Writer> Store::begin(const Request &request) const {
+    if (!request.parent.empty() && !is_id(request.parent))
+        return failure("begin a checkpoint", "", quote(request.parent) + " is no id of its parent", EINVAL);
+    auto space = state_->space(request.uid, Missing::kCreate);
+    if (!space)
+        return propagate(space);
+    std::string id = new_id();
+    // Before anything is looked for in the store.
+    auto lease = Lease::take(*space, id, state_->options.lease_timeout);
+    if (!lease)
+        return propagate(lease);
+    auto others = others_of(*state_, **space);
+    if (!others)
+        return propagate(others);
+    return Writer(std::make_shared<WriterState>(state_, *std::move(space), request, std::move(id),
+                                                *std::move(lease), *std::move(others)));
+}
+
+Expected<Writer> Store::join(uid_t uid, const std::string &id) const {
+    if (!is_id(id))
+        return failure("join checkpoint", quote(id), "that is no id of one", EINVAL);
+    auto space = state_->space(uid, Missing::kRefuse);
+    if (!space)
+        return propagate(space);
+    if (auto lease = (*space)->pending.status(id); !lease)
+        return failure("join checkpoint", id, "nobody is writing it: " + lease.error().message(), ESTALE);
+    auto others = others_of(*state_, **space);
+    if (!others)
+        return propagate(others);
+    Request request;
+    request.uid = uid;
+    return Writer(std::make_shared<WriterState>(state_, *std::move(space), std::move(request), id, nullptr,
+                                                *std::move(others)));
+}
+
+Expected<Checkpoint> Store::read(uid_t uid, const std::string &id) const {
+    auto space = state_->space(uid, Missing::kRefuse);
+    if (!space && space.error().code == ENOENT)
+        return failure("read checkpoint", quote(id), fmt::format("uid {} has none", uid), ENOENT);
+    if (!space)
+        return propagate(space);
+    // Before the manifest is read: what it names now stays.
+    auto lease = Lease::take(*space, "read-" + random_name(), state_->options.lease_timeout);
+    if (!lease)
+        return propagate(lease);
+    auto manifest = load_manifest(**space, id);
+    if (!manifest)
+        return propagate(manifest);
+    return Checkpoint(std::make_shared<CheckpointState>(state_, *std::move(space), *std::move(manifest),
+                                                        *std::move(lease)));
 }
 
 Expected<bool> Store::remove(uid_t uid, const std::string &id) const {

@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "criu-hooks/store/writer.hpp"
 
-#include "common/text.hpp"
-#include "criu-hooks/store/store.hpp"
 #include "writer_state.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
 #include <cstdint>
-#include <ctime>
 #include <utility>
-
-#include <fmt/chrono.h>
-#include <fmt/format.h>
 
 namespace singularity::store {
 
@@ -128,59 +120,5 @@ Expected<std::string> Writer::leave_part() {
 }
 
 Expected<void> Writer::take_part(const std::string &name) { return state_->take_part(name); }
-
-namespace {
-
-// Sorts by time, also within a second, and nobody else has it.
-std::string new_id() {
-    constexpr std::int64_t kSecond = 1'000'000;
-    const auto now = std::chrono::duration_cast<std::chrono::microseconds>(
-                         std::chrono::system_clock::now().time_since_epoch())
-                         .count();
-    return fmt::format("{:%Y%m%dT%H%M%S}{:06}-{}", fmt::gmtime(static_cast<std::time_t>(now / kSecond)),
-                       now % kSecond, random_name());
-}
-
-// Nobody asks for it where there is no quota.
-Expected<Account> others_of(const StoreState &store, const UserSpace &space) {
-    return store.options.quota == 0 ? Expected<Account>(Account()) : Account::open(space);
-}
-
-} // namespace
-
-Expected<Writer> Store::begin(const Request &request) const {
-    if (!request.parent.empty() && !is_id(request.parent))
-        return failure("begin a checkpoint", "", quote(request.parent) + " is no id of its parent", EINVAL);
-    auto space = state_->space(request.uid, Missing::kCreate);
-    if (!space)
-        return propagate(space);
-    std::string id = new_id();
-    // Before anything is looked for in the store.
-    auto lease = Lease::take(*space, id, state_->options.lease_timeout);
-    if (!lease)
-        return propagate(lease);
-    auto others = others_of(*state_, **space);
-    if (!others)
-        return propagate(others);
-    return Writer(std::make_shared<WriterState>(state_, *std::move(space), request, std::move(id),
-                                                *std::move(lease), *std::move(others)));
-}
-
-Expected<Writer> Store::join(uid_t uid, const std::string &id) const {
-    if (!is_id(id))
-        return failure("join checkpoint", quote(id), "that is no id of one", EINVAL);
-    auto space = state_->space(uid, Missing::kRefuse);
-    if (!space)
-        return propagate(space);
-    if (auto lease = (*space)->pending.status(id); !lease)
-        return failure("join checkpoint", id, "nobody is writing it: " + lease.error().message(), ESTALE);
-    auto others = others_of(*state_, **space);
-    if (!others)
-        return propagate(others);
-    Request request;
-    request.uid = uid;
-    return Writer(std::make_shared<WriterState>(state_, *std::move(space), std::move(request), id, nullptr,
-                                                *std::move(others)));
-}
 
 } // namespace singularity::store

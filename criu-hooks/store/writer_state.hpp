@@ -4,7 +4,7 @@
 #pragma once
 
 #include "account.hpp"
-#include "criu-hooks/store/writer.hpp"
+#include "criu-hooks/store/request.hpp"
 #include "lease.hpp"
 #include "state.hpp"
 

@@ -4,6 +4,7 @@
 
 #include "common/error.hpp"
 #include "criu-hooks/store/store.hpp"
+#include "criu-hooks/store/verify_report.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -34,22 +35,6 @@ struct Phase {
     std::uint64_t bytes = 0; // read or freed
 };
 using ProgressCallback = std::function<bool(const Phase &)>;
-
-// A checkpoint of which something cannot be read.
-struct Affected {
-    std::string id;
-    std::string job;
-    std::string previous; // the newest earlier one of the job of which that is not so; may be empty
-};
-
-struct VerifyReport {
-    std::uint64_t manifests = 0;
-    std::uint64_t chunks = 0;
-    std::uint64_t bytes = 0;        // of files read
-    std::vector<Error> damage;      // each names a file and what is wrong with it
-    std::vector<Affected> affected; // by that damage
-    bool complete = true;           // false: cancelled
-};
 
 // One checkpoint: its manifest and every chunk that it names.
 [[nodiscard]] Expected<VerifyReport> verify(const Store &store, uid_t uid, const std::string &id,

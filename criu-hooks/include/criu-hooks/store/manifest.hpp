@@ -59,6 +59,13 @@ struct VirtualNode {
     bool operator==(const VirtualNode &) const = default;
 };
 
+// Where in a checkpoint an image belongs.
+struct ImageAddress {
+    std::string node;   // virtual node
+    std::string device; // of the virtual node; empty: an image of the virtual node itself
+    std::string name;
+};
+
 struct Sizes {
     std::uint64_t content = 0; // of all images, as a program sees them
     std::uint64_t zeros = 0;   // of that, chunks of zeros

@@ -4,7 +4,6 @@
 
 #include "common/error.hpp"
 #include "criu-hooks/store/manifest.hpp"
-#include "criu-hooks/store/writer.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -6,10 +6,10 @@
 
 #include "common/error.hpp"
 #include "criu-hooks/store/manifest.hpp"
+#include "criu-hooks/store/options.hpp"
 #include "criu-hooks/store/reader.hpp"
 #include "criu-hooks/store/writer.hpp"
 
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -21,20 +21,6 @@
 namespace singularity::store {
 
 struct StoreState;
-
-inline constexpr std::chrono::minutes kLeaseTimeout{15};
-
-struct Options {
-    bool create = false;       // a store where there is none yet
-    unsigned threads = 0;      // that hash, compress and check; 0: as many as processors, at most 8
-    int compression_level = 1; // of zstd; 0: nothing is compressed
-    // Bytes that the checkpoints of one user may take together; 0: no limit. No checkpoint that would exceed
-    // it is committed; of several that are committed in the same moment all may pass. Content that several
-    // checkpoints of a user share counts once; content of other users never matters.
-    std::uint64_t quota = 0;
-    // A writer of which nothing has been heard for so long counts as dead. The same on all hosts.
-    std::chrono::milliseconds lease_timeout = kLeaseTimeout;
-};
 
 // What `ls` shows of a checkpoint.
 struct Summary {

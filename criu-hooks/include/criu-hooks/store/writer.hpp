@@ -4,6 +4,7 @@
 
 #include "common/error.hpp"
 #include "criu-hooks/store/manifest.hpp"
+#include "criu-hooks/store/request.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -12,39 +13,10 @@
 #include <string>
 #include <vector>
 
-#include <sys/types.h>
-
 namespace singularity::store {
 
 class WriterState;
 struct OpenImage;
-
-// For whom and what a checkpoint is.
-struct Request {
-    std::string job;
-    uid_t uid = 0;
-    gid_t gid = 0;
-    std::string user;
-    std::string tier;
-    std::string parent; // id or empty
-    Attributes attributes;
-};
-
-// Where in a checkpoint an image belongs.
-struct ImageAddress {
-    std::string node;   // virtual node
-    std::string device; // of the virtual node; empty: an image of the virtual node itself
-    std::string name;
-};
-
-// Bytes so far. What was given is zeros, or reused, or added, or still being worked on.
-struct Progress {
-    std::uint64_t given = 0;
-    std::uint64_t zeros = 0;
-    std::uint64_t reused = 0; // content that was there already
-    std::uint64_t added = 0;  // content that was not
-    std::uint64_t stored = 0; // what the added content takes as files
-};
 
 // One image, from front to back. Equal chunks are stored once, so content that may recur should begin a
 // chunk: call boundary() at the start of each slab, mapping or file. One thread at a time.
