@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-#include "common/installation.hpp"
+#include "installation.hpp"
 
-#include "proxy/launcher/run.hpp"
+#include "common/installation.hpp"
 
 #include <utility>
 

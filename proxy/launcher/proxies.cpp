@@ -55,7 +55,7 @@ Expected<UniqueFd> readable(const collectives::JobKey &key) {
 } // namespace
 
 Expected<Proxies> Proxies::start(const Installation &installation, const std::string &driver,
-                                 const RunOptions &options) {
+                                 unsigned devices, const std::vector<std::string> &arguments) {
     auto directory = RunDirectory::make();
     if (!directory)
         return propagate(directory);
@@ -70,7 +70,7 @@ Expected<Proxies> Proxies::start(const Installation &installation, const std::st
     out.rendezvous_ = std::move(*rendezvous);
     const auto deadline = Deadline::after(kStartPatience);
     std::vector<UniqueFd> ready;
-    for (unsigned device = 0; device < options.devices; ++device) {
+    for (unsigned device = 0; device < devices; ++device) {
         std::array<int, 2> ends{};
         if (pipe2(ends.data(), O_CLOEXEC) != 0)
             return std::unexpected(errno_error("make a pipe for", "singularity-proxyd"));
@@ -96,17 +96,16 @@ Expected<Proxies> Proxies::start(const Installation &installation, const std::st
                              std::to_string(key->get()),
                              "--log-file",
                              out.directory() / fmt::format("{}.log", device)};
-        command.arguments.insert(command.arguments.end(), options.proxyd_arguments.begin(),
-                                 options.proxyd_arguments.end());
+        command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
         if (driver == installation.software_gpu())
-            command.environment = {{"SINGULARITY_SOFTGPU_DEVICES", std::to_string(options.devices)}};
+            command.environment = {{"SINGULARITY_SOFTGPU_DEVICES", std::to_string(devices)}};
         command.keep_open = {writing.get(), key->get()};
         auto started = Child::start(command);
         if (!started)
             return propagate(started);
         out.processes_.push_back(std::move(*started));
     }
-    for (unsigned device = 0; device < options.devices; ++device)
+    for (unsigned device = 0; device < devices; ++device)
         if (auto serves =
                 await_ready(ready[device].get(), deadline, fmt::format("the proxy of device {}", device));
             !serves)

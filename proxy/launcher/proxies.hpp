@@ -3,8 +3,9 @@
 #pragma once
 
 #include "child.hpp"
+#include "common/error.hpp"
+#include "installation.hpp"
 #include "proxy/collectives/rendezvous.hpp"
-#include "proxy/launcher/run.hpp"
 #include "run_directory.hpp"
 
 #include <filesystem>
@@ -18,8 +19,9 @@ namespace singularity::launcher {
 class Proxies {
   public:
     // All of them serve, or the error says which does not and why.
+    // arguments: passed on to each singularity-proxyd.
     [[nodiscard]] static Expected<Proxies> start(const Installation &installation, const std::string &driver,
-                                                 const RunOptions &options);
+                                                 unsigned devices, const std::vector<std::string> &arguments);
     Proxies(Proxies &&) = default;
     Proxies &operator=(Proxies &&) = delete;
     Proxies(const Proxies &) = delete;

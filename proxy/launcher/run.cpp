@@ -2,6 +2,7 @@
 #include "proxy/launcher/run.hpp"
 
 #include "child.hpp"
+#include "installation.hpp"
 #include "log.hpp"
 #include "proxies.hpp"
 #include "statistics.hpp"
@@ -10,6 +11,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include <dlfcn.h>
@@ -108,7 +111,7 @@ Expected<int> run(const RunOptions &options) {
     if (!driver)
         return propagate(driver);
     const ForwardedSignals signals;
-    auto proxies = Proxies::start(*installation, *driver, options);
+    auto proxies = Proxies::start(*installation, *driver, options.devices, options.proxyd_arguments);
     if (!proxies)
         return propagate(proxies);
 
