@@ -3,9 +3,13 @@
 #pragma once
 
 #include "common/deadline.hpp"
+#include "common/error.hpp"
+#include "proxy/image/go_on.hpp"
 #include "proxy/image/mapped_file.hpp"
-#include "proxy/image/writer.hpp"
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 namespace singularity::image {

@@ -5,8 +5,8 @@
 
 #include "common/deadline.hpp"
 #include "common/error.hpp"
+#include "proxy/image/go_on.hpp"
 #include "proxy/image/record.hpp"
-#include "proxy/image/writer.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -4,20 +4,17 @@
 
 #include "common/deadline.hpp"
 #include "common/error.hpp"
+#include "proxy/image/go_on.hpp"
 #include "proxy/image/mapped_file.hpp"
 #include "proxy/image/record.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 
 namespace singularity::image {
-
-// Whether the work is to go on; an error says why not. Asked at least once for each piece.
-using GoOn = std::function<Expected<void>(std::uint64_t bytes)>;
 
 class Output;
 
