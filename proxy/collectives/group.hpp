@@ -5,7 +5,7 @@
 
 #include "area.hpp"
 #include "proxy/collectives/device.hpp"
-#include "proxy/collectives/member.hpp"
+#include "proxy/collectives/failure.hpp"
 
 #include <array>
 #include <atomic>

@@ -5,6 +5,7 @@
 
 #include "common/deadline.hpp"
 #include "common/error.hpp"
+#include "proxy/collectives/failure.hpp"
 #include "proxy/collectives/link.hpp"
 #include "proxy/collectives/mover.hpp"
 #include "proxy/protocol/collective.hpp"
@@ -30,11 +31,6 @@ class DeviceMemory;
 class Group;
 
 using Key = std::array<std::uint64_t, 2>;
-
-struct Failure {
-    bool remote = false; // another member's fault: ncclRemoteError
-    std::string text;
-};
 
 struct MemberPlace {
     Key key{};
