@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "engine/block.hpp"
 
-#include "engine/compile.hpp"
+#include "engine/spelling.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -23,7 +23,7 @@ void BlockRun::start(const LaunchRun &launch, std::uint64_t block_index) {
     else
         std::memset(shared.bytes.get(), 0, launch.shared_size);
     barriers = {};
-    frame_bytes = 0;
+    called = {.stack_limit = launch.launch->stack_limit, .bytes = 0};
     released = 0;
     printed.clear();
     printed_ends.clear();
@@ -32,7 +32,7 @@ void BlockRun::start(const LaunchRun &launch, std::uint64_t block_index) {
         warps.resize(warp_count);
     for (unsigned i = 0; i < warp_count; ++i) {
         const std::uint64_t left = launch.threads - std::uint64_t{i} * kLanes;
-        warps[i].block = this;
+        warps[i].called = &called;
         warps[i].index = i;
         warps[i].start(*launch.kernel, left >= kLanes ? kAllLanes : (1U << left) - 1);
     }

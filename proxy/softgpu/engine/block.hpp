@@ -45,8 +45,8 @@ struct BlockRun {
     std::array<Barrier, kBarriers + 1> barriers;
     std::string printed;
     std::vector<std::size_t> printed_ends; // of each call's text
-    std::uint64_t frame_bytes = 0;         // of called functions, of all warps
-    unsigned released = 0;                 // barriers that were passed: progress
+    CalledFrames called;
+    unsigned released = 0; // barriers that were passed: progress
 
     void start(const LaunchRun &launch, std::uint64_t block_index);
     [[nodiscard]] bool finished() const;

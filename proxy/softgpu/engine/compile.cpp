@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // A function's way into code: instruction by instruction.
+#include "engine/compile.hpp"
+
 #include "common/text.hpp"
 #include "engine/function_compiler.hpp"
 #include "engine/native.hpp"
+#include "engine/spelling.hpp"
 
 #include <algorithm>
 
@@ -11,10 +14,6 @@
 namespace singularity::softgpu::engine {
 
 namespace {
-
-std::string_view text_of(ptx::Field field, auto value) {
-    return ptx::word_text(field, static_cast<std::uint8_t>(value));
-}
 
 // Lanes that execute these leave the path of the others, or wait: a guard becomes a branch around them.
 bool needs_own_path(const Instruction &instruction) {
@@ -300,31 +299,6 @@ void FunctionCompiler::zero(const Instruction &instruction) {
     kind_ = OpKind::copy;
     emit(op);
     finish(into);
-}
-
-std::string spell(const Instruction &instruction) {
-    std::string text(ptx::opcode_text(instruction.opcode));
-    const auto word = [&](ptx::Field field, auto value) {
-        if (static_cast<std::uint8_t>(value) != 0)
-            text += fmt::format(".{}", text_of(field, value));
-    };
-    word(ptx::Field::mode, instruction.mode);
-    word(ptx::Field::semantics, instruction.semantics);
-    word(ptx::Field::scope, instruction.scope);
-    for (const Space space : instruction.spaces)
-        word(ptx::Field::space, space);
-    word(ptx::Field::comparison, instruction.comparison);
-    word(ptx::Field::operation, instruction.operation);
-    word(ptx::Field::rounding, instruction.rounding);
-    for (unsigned flag = 1; flag <= ptx::kMostFlags; ++flag)
-        if (instruction.has(static_cast<Flag>(flag)))
-            word(ptx::Field::flag, flag);
-    word(ptx::Field::vector, instruction.vector);
-    word(ptx::Field::shape, instruction.shape);
-    word(ptx::Field::geometry, instruction.geometry);
-    for (const Type type : instruction.types)
-        word(ptx::Field::type, type);
-    return text;
 }
 
 std::uint32_t resolve_alias(const ptx::Module &module, std::uint32_t function) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Branches and calls.
 #include "common/text.hpp"
+#include "engine/compile.hpp"
 #include "engine/function_compiler.hpp"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Operands: which row a source is read from, where a result goes, what an address is.
 #include "common/text.hpp"
+#include "engine/compile.hpp"
 #include "engine/function_compiler.hpp"
 
 #include <algorithm>

@@ -130,14 +130,17 @@ void call_indirect(Context &context, const Op &op) {
     context.warp->enter_call(context, *codes[index], op.extra);
 }
 
-void leave_function(Context &context, const Op &) {
+void exit_lanes(Context &context, const Op &) {
+    context.warp->leave(context, context.mask);
+    context.block->check_barriers();
+}
+
+void leave_function(Context &context, const Op &op) {
     if (context.frame->caller == nullptr)
-        context.warp->leave(context, context.mask);
+        exit_lanes(context, op);
     else
         context.warp->return_from_call(context);
 }
-
-void exit_lanes(Context &context, const Op &) { context.warp->leave(context, context.mask); }
 
 void trap(Context &context, const Op &) { raise_fault(FaultKind::trap, first_lane(context), "trap"); }
 void breakpoint(Context &context, const Op &) {

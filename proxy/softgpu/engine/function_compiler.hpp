@@ -3,9 +3,11 @@
 // know each kind of them: what its operands are, which handler runs it.
 #pragma once
 
-#include "engine/compile.hpp"
+#include "common/error.hpp"
+#include "engine/code.hpp"
 #include "engine/context.hpp"
 #include "engine/handlers.hpp"
+#include "engine/layout.hpp"
 
 #include <cstdint>
 #include <map>

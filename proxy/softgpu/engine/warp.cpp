@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "engine/warp.hpp"
 
-#include "engine/block.hpp"
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -268,7 +266,6 @@ void Warp::leave(Context &context, std::uint32_t lanes) {
     stop(context);
     drop_lanes(split, -1, lanes);
     complete_collectives(context);
-    block->check_barriers();
 }
 
 void Warp::wait(Context &context, const Op &op, Group::State state) {
@@ -297,11 +294,11 @@ Frame &Warp::push_frame(Context &context, const Code &callee, std::uint32_t call
     const std::uint64_t charged = caller->charged + callee.function->local_size + kCallCharge;
     const std::uint64_t begin = caller->local_end;
     const auto lane = static_cast<unsigned>(std::countr_zero(context.mask));
-    if (charged > block->run->launch->stack_limit || begin + callee.frame > kMaxLocalBytes)
+    if (charged > called->stack_limit || begin + callee.frame > kMaxLocalBytes)
         raise_fault(FaultKind::stack_overflow, lane,
                     fmt::format("{} calls deep, {} bytes of stack: more than the limit of {}",
-                                caller->depth + 1, charged, block->run->launch->stack_limit));
-    if (block->frame_bytes + callee.rows > kMaxFrameBytes)
+                                caller->depth + 1, charged, called->stack_limit));
+    if (called->bytes + callee.rows > kMaxFrameBytes)
         raise_fault(FaultKind::stack_overflow, lane, "the calls of the block hold too many registers");
     std::unique_ptr<Frame> frame;
     const auto same = std::ranges::find(spare, &callee, [](const auto &old) { return old->code; });
@@ -320,14 +317,14 @@ Frame &Warp::push_frame(Context &context, const Code &callee, std::uint32_t call
     frame->local_end = begin + callee.frame;
     frame->charged = charged;
     frame->depth = caller->depth + 1;
-    block->frame_bytes += callee.rows;
+    called->bytes += callee.rows;
     reserve_local(frame->local_end);
     return *calls.emplace_back(std::move(frame));
 }
 
 void Warp::pop_frame(Frame *frame) {
     const auto at = std::ranges::find(calls, frame, [](const auto &each) { return each.get(); });
-    block->frame_bytes -= frame->code->rows;
+    called->bytes -= frame->code->rows;
     if (spare.size() < kMaxSpareFrames)
         spare.push_back(std::move(*at));
     calls.erase(at);

@@ -55,10 +55,14 @@ struct Split {
     std::uint32_t arrived = 0;
 };
 
-struct BlockRun;
+// Of all warps of a block: what the functions that they have called may take, and what they have taken.
+struct CalledFrames {
+    std::uint64_t stack_limit = 0; // bytes of one lane
+    std::uint64_t bytes = 0;       // of their registers
+};
 
 struct Warp {
-    BlockRun *block = nullptr;
+    CalledFrames *called = nullptr; // of its block
     unsigned index = 0;
     std::uint32_t exists = 0; // lanes of the block; the last warp may have fewer
     std::uint32_t live = 0;   // lanes that have not exited
@@ -87,7 +91,7 @@ struct Warp {
     // Of the group that executes; each leaves the context for another group.
     void diverge(Context &context, std::uint32_t taken, const Op *target, const Op *other, const Op *meeting);
     void arrive(Context &context);                     // at the meeting point of its split
-    void leave(Context &context, std::uint32_t lanes); // those exit
+    void leave(Context &context, std::uint32_t lanes); // those exit; the block looks at its barriers then
     void return_from_call(Context &context);
     void enter_call(Context &context, const Code &callee, std::uint32_t call);
     void wait(Context &context, const Op &op, Group::State state);
