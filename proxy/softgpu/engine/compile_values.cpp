@@ -252,7 +252,7 @@ void FunctionCompiler::plain(const Instruction &instruction) {
     if (instruction.opcode == Opcode::vmad)
         product_and_sum(instruction, op);
     const HandlerSet &set = handlers();
-    for (const Selector select : {set.half, set.floating, set.convert, set.integer, set.logic})
+    for (const Selector select : {set.half, set.floating, set.convert, set.integer, set.video, set.logic})
         if (op.run == nullptr)
             op.run = select(instruction, op);
     const bool carries = instruction.has(Flag::cc) || instruction.opcode == Opcode::addc ||

@@ -12,6 +12,7 @@ using Selector = Handler (*)(const ptx::Instruction &, const Op &);
 // Each is compiled for the oldest and for a newer instruction set; results are the same to the bit.
 struct HandlerSet {
     Selector integer;
+    Selector video; // of parts of integers
     Selector floating;
     Selector half;
     Selector convert;

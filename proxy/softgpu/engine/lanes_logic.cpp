@@ -5,6 +5,7 @@
 namespace singularity::softgpu::engine::SINGULARITY_LANES {
 
 Handler select_integer(const Instruction &instruction, const Op &op);
+Handler select_video(const Instruction &instruction, const Op &op);
 Handler select_floating(const Instruction &instruction, const Op &op);
 Handler select_half(const Instruction &instruction, const Op &op);
 Handler select_convert(const Instruction &instruction, const Op &op);
@@ -568,8 +569,8 @@ Handler select_logic(const Instruction &instruction, const Op &) {
 } // namespace
 
 extern const HandlerSet kHandlers;
-const HandlerSet kHandlers = {select_integer, select_floating, select_half,  select_convert,
-                              select_logic,   select_load,     select_store, widen_unsigned,
-                              widen_signed,   narrow,          pack_handler, unpack_handler};
+const HandlerSet kHandlers = {select_integer, select_video, select_floating, select_half,    select_convert,
+                              select_logic,   select_load,  select_store,    widen_unsigned, widen_signed,
+                              narrow,         pack_handler, unpack_handler};
 
 } // namespace singularity::softgpu::engine::SINGULARITY_LANES
