@@ -2,25 +2,14 @@
 #include "driver/context.hpp"
 
 #include "common/thread_owned.hpp"
-#include "driver/array.hpp"
-#include "driver/event.hpp"
-#include "driver/graph.hpp"
-#include "driver/module.hpp"
-#include "driver/platform.hpp"
-#include "driver/pool.hpp"
 
-#include <chrono>
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
 namespace singularity::softgpu::driver {
 
 namespace {
-
-using namespace std::chrono_literals;
-
-// cuCtxDestroy returns within a second whatever runs.
-constexpr auto kPatience = 800ms;
 
 std::uint64_t thread_number() {
     static constinit std::atomic<std::uint64_t> next{1};
@@ -44,15 +33,6 @@ struct ThreadStreams {
     ThreadStreams(ThreadStreams &&) = delete;
     ThreadStreams &operator=(ThreadStreams &&) = delete;
 };
-
-// All of a table's objects that belong to the context, taken out of it.
-template <class Table>
-auto take_all(Table &table, const Context &context) {
-    auto objects = table.all([&](const auto &object) { return object.belongs_to(context); });
-    for (const auto &object : objects)
-        table.take(object->handle);
-    return objects;
-}
 
 } // namespace
 
@@ -100,15 +80,10 @@ Context::Context(Device &device, CUcontext handle, bool primary, unsigned contex
     limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
 }
 
-void Context::fail(CUresult why) {
-    CUresult none = CUDA_SUCCESS;
-    error_.compare_exchange_strong(none, why, std::memory_order_acq_rel);
-}
-
 std::shared_ptr<Stream> Context::legacy_stream() {
     const std::scoped_lock lock(submission_mutex_);
     if (legacy_ == nullptr && active) {
-        legacy_ = std::make_shared<Stream>(shared_from_this(), Stream::Role::legacy, CU_STREAM_DEFAULT, 0);
+        legacy_ = make_stream(Stream::Role::legacy, CU_STREAM_DEFAULT, 0);
         legacy_->handle = CU_STREAM_LEGACY;
         streams_.push_back(legacy_);
     }
@@ -121,14 +96,17 @@ std::shared_ptr<Stream> Context::per_thread_stream() {
     auto &slot = per_thread_[thread_number()];
     if (auto stream = slot.lock())
         return stream;
-    auto stream =
-        std::make_shared<Stream>(shared_from_this(), Stream::Role::per_thread, CU_STREAM_DEFAULT, 0);
+    auto stream = make_stream(Stream::Role::per_thread, CU_STREAM_DEFAULT, 0);
     stream->handle = CU_STREAM_PER_THREAD;
     slot = stream;
     std::erase_if(mine.streams, [](const auto &weak) { return weak.expired(); });
     mine.streams.push_back(stream);
     streams_.push_back(stream);
     return stream;
+}
+
+std::shared_ptr<Stream> Context::make_stream(Stream::Role role, unsigned stream_flags, int priority) {
+    return std::make_shared<Stream>(shared_from_this(), *this, role, stream_flags, priority);
 }
 
 void Context::add_stream(std::shared_ptr<Stream> stream) {
@@ -183,7 +161,7 @@ std::shared_ptr<const Ranges> Context::ranges() {
     const std::scoped_lock lock(ranges_mutex_);
     if (const std::uint64_t generation = memory_map().generation();
         ranges_ == nullptr || generation != ranges_generation_) {
-        ranges_ = memory_map().visible_to(*this);
+        ranges_ = memory_map().visible_to(viewer());
         ranges_generation_ = generation;
     }
     return ranges_;
@@ -196,9 +174,9 @@ void Context::drop_ranges() {
         dropped = std::move(ranges_);
 }
 
-bool Context::has_peer(std::uint64_t context) const {
+Viewer Context::viewer() const {
     const std::shared_lock lock(peers_mutex_);
-    return peers_.contains(context);
+    return {.context = id_, .device = device_.ordinal(), .peers = peers_};
 }
 
 bool Context::add_peer(std::uint64_t context) {
@@ -238,43 +216,9 @@ void Context::flush_print() {
 
 CUresult Context::synchronize() { return wait_for(*this, outstanding()); }
 
-void Context::end() {
-    const auto deadline = Clock::now() + kPatience;
-    active = false;
-    cancelled.store(true, std::memory_order_release);
-    const auto mine = streams();
-    for (const auto &stream : mine)
-        stream->wake();
-    for (const auto &stream : mine)
-        (void)stream->wait_idle(
-            deadline); // who is still at work holds what it needs, and ends when it looks up
-    flush_print();
-    end_captures(*this);
-    for (const auto &stream : mine)
-        driver::streams().take(stream->handle);
-    (void)take_all(events(), *this);
-    (void)take_all(functions(), *this);
-    textures_.clear();
-    (void)take_all(mipmapped_arrays(), *this);
-    (void)take_all(arrays(), *this);
-    for (const auto &module : take_all(modules(), *this))
-        module->unload();
-    forget_in_libraries(*this);
-    for (const Allocation &allocation : memory_map().remove_owned_by(id_))
-        if (allocation.kind == MemoryKind::pool)
-            if (const auto pool = pools().find(allocation.pool))
-                pool->free_now(allocation.address);
-    for (const auto &other : contexts().all([](const Context &) { return true; })) {
-        other->remove_peer(id_);
-        other->drop_ranges();
-    }
-    drop_ranges();
-    {
-        const std::scoped_lock lock(submission_mutex_);
-        streams_.clear();
-        per_thread_.clear();
-        legacy_.reset();
-    }
+void drop_everywhere() {
+    for (const auto &context : contexts().all([](const Context &one) { return one.active.load(); }))
+        context->drop_ranges();
 }
 
 } // namespace singularity::softgpu::driver

@@ -5,13 +5,14 @@
 //   - the order of submission is the order under submission_mutex(), held only while work is put in queues.
 #pragma once
 
+#include "driver/context_state.hpp"
 #include "driver/device.hpp"
 #include "driver/handles.hpp"
 #include "driver/heap.hpp"
 #include "driver/memory_map.hpp"
 #include "driver/operation.hpp"
 #include "driver/stream.hpp"
-#include "driver/texture.hpp"
+#include "driver/texture_table.hpp"
 
 #include <array>
 #include <atomic>
@@ -27,7 +28,7 @@
 
 namespace singularity::softgpu::driver {
 
-class Context : public std::enable_shared_from_this<Context> {
+class Context : public ContextState, public std::enable_shared_from_this<Context> {
   public:
     Context(Device &device, CUcontext handle, bool primary, unsigned flags);
 
@@ -38,20 +39,17 @@ class Context : public std::enable_shared_from_this<Context> {
 
     // Primary contexts exist, by their handle, before they are used.
     std::atomic<bool> active;
-    std::atomic<bool> cancelled{false};
     std::atomic<unsigned> flags;
     std::atomic<CUfunc_cache> cache_config{CU_FUNC_CACHE_PREFER_NONE};
     std::atomic<CUsharedconfig> shared_config{CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE};
     std::array<std::atomic<std::size_t>, CU_LIMIT_MAX> limits{};
 
-    [[nodiscard]] CUresult error() const { return error_.load(std::memory_order_acquire); }
-    // Keeps the first.
-    void fail(CUresult why);
-
     // --- Streams
     [[nodiscard]] std::mutex &submission_mutex() { return submission_mutex_; }
     [[nodiscard]] std::shared_ptr<Stream> legacy_stream(); // made when first asked for; nullptr after the end
     [[nodiscard]] std::shared_ptr<Stream> per_thread_stream(); // of the calling thread
+    // Not one of streams() before add_stream().
+    [[nodiscard]] std::shared_ptr<Stream> make_stream(Stream::Role role, unsigned stream_flags, int priority);
     void add_stream(std::shared_ptr<Stream> stream);
     [[nodiscard]] std::vector<std::shared_ptr<Stream>> streams();
     // The ends of all work that the stream, if it were used now, would come after by the rules of default
@@ -69,7 +67,7 @@ class Context : public std::enable_shared_from_this<Context> {
     [[nodiscard]] std::shared_ptr<const Ranges> ranges();
     // Lets go of memory that is gone from the map.
     void drop_ranges();
-    [[nodiscard]] bool has_peer(std::uint64_t context) const;
+    [[nodiscard]] Viewer viewer() const; // its kernels
     // False: it was (was not) so already.
     bool add_peer(std::uint64_t context);
     bool remove_peer(std::uint64_t context);
@@ -85,14 +83,13 @@ class Context : public std::enable_shared_from_this<Context> {
     // Waits for all work, and prints. The context's error.
     CUresult synchronize();
     // Cancels all work, waits a little for what runs, and frees everything. Its handles are gone after it.
-    void end();
+    void end(); // in context_end.cpp
 
   private:
     Device &device_;
     CUcontext handle_;
     bool primary_;
     std::uint64_t id_;
-    std::atomic<CUresult> error_{CUDA_SUCCESS};
 
     std::mutex submission_mutex_;
     std::vector<std::shared_ptr<Stream>> streams_; // guarded by submission_mutex_, as are the next two
@@ -117,6 +114,9 @@ class Context : public std::enable_shared_from_this<Context> {
 
 [[nodiscard]] Handles<Context, CUcontext, HandleKind::context> &contexts();
 [[nodiscard]] Handles<Stream, CUstream, HandleKind::stream> &streams();
+
+// Contexts let go of memory that is gone from the map.
+void drop_everywhere();
 
 // --- The calling thread's stack of contexts (current_context.cpp)
 [[nodiscard]] CUcontext current_handle();

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "driver/memory_map.hpp"
 
-#include "driver/context.hpp"
-#include "driver/device.hpp"
-#include "driver/platform.hpp"
-
 #include <iterator>
 #include <mutex>
 #include <utility>
@@ -13,9 +9,9 @@ namespace singularity::softgpu::driver {
 
 namespace {
 
-bool writable(const Allocation &allocation, const Context &context) {
+bool writable(const Allocation &allocation, const Viewer &viewer) {
     if (allocation.kind == MemoryKind::mapped || allocation.kind == MemoryKind::pool)
-        return (allocation.writable >> context.device().ordinal() & 1U) != 0;
+        return (allocation.writable >> viewer.device & 1U) != 0;
     return !allocation.read_only && !allocation.constant;
 }
 
@@ -95,15 +91,15 @@ std::vector<Allocation> MemoryMap::remove_owned_by(std::uint64_t context) {
     return out;
 }
 
-std::shared_ptr<const Ranges> MemoryMap::visible_to(const Context &context) const {
+std::shared_ptr<const Ranges> MemoryMap::visible_to(const Viewer &viewer) const {
     std::vector<Range> ranges;
     std::vector<std::shared_ptr<Mapping>> mappings;
     {
         const std::shared_lock lock(mutex_);
         for (const auto &[address, allocation] : allocations_) {
-            if (!visible(allocation, context))
+            if (!visible(allocation, viewer))
                 continue;
-            ranges.push_back({address, allocation.end(), writable(allocation, context)});
+            ranges.push_back({address, allocation.end(), writable(allocation, viewer)});
             if (allocation.mapping != nullptr && (mappings.empty() || mappings.back() != allocation.mapping))
                 mappings.push_back(allocation.mapping);
         }
@@ -112,11 +108,11 @@ std::shared_ptr<const Ranges> MemoryMap::visible_to(const Context &context) cons
     return {held, &held->ranges};
 }
 
-bool visible(const Allocation &allocation, const Context &context) {
-    const std::uint64_t bit = std::uint64_t{1} << context.device().ordinal();
+bool visible(const Allocation &allocation, const Viewer &viewer) {
+    const std::uint64_t bit = std::uint64_t{1} << viewer.device;
     switch (allocation.kind) {
     case MemoryKind::device:
-        return allocation.owner == context.id() || context.has_peer(allocation.owner);
+        return allocation.owner == viewer.context || viewer.peers.contains(allocation.owner);
     case MemoryKind::pool:
     case MemoryKind::mapped:
         return (allocation.readable & bit) != 0;
@@ -126,11 +122,6 @@ bool visible(const Allocation &allocation, const Context &context) {
         return true;
     }
     return false;
-}
-
-void drop_everywhere() {
-    for (const auto &context : contexts().all([](const Context &one) { return one.active.load(); }))
-        context->drop_ranges();
 }
 
 MemoryMap &memory_map() {

@@ -11,12 +11,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <shared_mutex>
 #include <vector>
 
 namespace singularity::softgpu::driver {
-
-class Context;
 
 enum class MemoryKind : std::uint8_t {
     device,     // cuMemAlloc, variables of modules
@@ -55,6 +54,13 @@ struct Allocation {
     }
 };
 
+// Whose kernels want to touch memory.
+struct Viewer {
+    std::uint64_t context = 0;     // its id
+    unsigned device = 0;           // its device's ordinal
+    std::set<std::uint64_t> peers; // contexts whose memory it may touch
+};
+
 class MemoryMap {
   public:
     // The id.
@@ -84,8 +90,8 @@ class MemoryMap {
     void touch() { generation_.fetch_add(1, std::memory_order_release); }
     // Grows with every change.
     [[nodiscard]] std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
-    // What the context's kernels may touch. The result holds the mappings.
-    [[nodiscard]] std::shared_ptr<const Ranges> visible_to(const Context &context) const;
+    // What its kernels may touch. The result holds the mappings.
+    [[nodiscard]] std::shared_ptr<const Ranges> visible_to(const Viewer &viewer) const;
 
   private:
     mutable std::shared_mutex mutex_;
@@ -95,9 +101,7 @@ class MemoryMap {
 };
 
 [[nodiscard]] MemoryMap &memory_map();
-// Whether kernels in the context may touch it.
-[[nodiscard]] bool visible(const Allocation &allocation, const Context &context);
-// Contexts let go of memory that is gone from the map.
-void drop_everywhere();
+// Whether its kernels may touch it.
+[[nodiscard]] bool visible(const Allocation &allocation, const Viewer &viewer);
 
 } // namespace singularity::softgpu::driver

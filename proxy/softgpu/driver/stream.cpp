@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "driver/stream.hpp"
 
-#include "driver/context.hpp"
+#include "driver/handles.hpp"
 
 #include <chrono>
 #include <exception>
@@ -40,8 +40,9 @@ class BlockedSignals {
 
 } // namespace
 
-Stream::Stream(std::shared_ptr<Context> context, Role role, unsigned flags, int priority)
-    : context_(std::move(context)), role_(role), flags_(flags), priority_(priority), id_(next_id()) {}
+Stream::Stream(std::shared_ptr<Context> context, ContextState &state, Role role, unsigned flags, int priority)
+    : context_(std::move(context)), state_(state), role_(role), flags_(flags), priority_(priority),
+      id_(next_id()) {}
 
 void Stream::push(Work work) {
     const std::scoped_lock lock(mutex_);
@@ -82,10 +83,10 @@ void Stream::work(const std::shared_ptr<Stream> &self) {
 }
 
 void Stream::run(Work &work) {
-    const auto stop = [&] { return context_->cancelled.load(std::memory_order_acquire); };
+    const auto stop = [&] { return state_.cancelled.load(std::memory_order_acquire); };
     for (const CompletionPtr &before : work.after)
         before->wait(waiter_, Clock::time_point::max(), stop);
-    CUresult result = stop() ? CUDA_ERROR_CONTEXT_IS_DESTROYED : context_->error();
+    CUresult result = stop() ? CUDA_ERROR_CONTEXT_IS_DESTROYED : state_.error();
     // A callback is told of the failure; nothing else runs after one.
     if (result == CUDA_SUCCESS || std::holds_alternative<CallbackOperation>(work.operation)) {
         try {
@@ -97,7 +98,7 @@ void Stream::run(Work &work) {
             result = CUDA_ERROR_UNKNOWN;
         }
         if (result != CUDA_SUCCESS && !stop())
-            context_->fail(result);
+            state_.fail(result);
     }
     // Holders first: memory that this was the last user of is gone when the program learns of the end.
     work.operation = EmptyOperation{};

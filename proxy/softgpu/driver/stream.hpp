@@ -4,6 +4,7 @@
 #pragma once
 
 #include "driver/completion.hpp"
+#include "driver/context_state.hpp"
 #include "driver/operation.hpp"
 
 #include <atomic>
@@ -27,7 +28,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   public:
     enum class Role : std::uint8_t { created, legacy, per_thread };
 
-    Stream(std::shared_ptr<Context> context, Role role, unsigned flags, int priority);
+    // state: the context's. See Context::make_stream.
+    Stream(std::shared_ptr<Context> context, ContextState &state, Role role, unsigned flags, int priority);
 
     [[nodiscard]] Context &context() const { return *context_; }
     [[nodiscard]] const std::shared_ptr<Context> &context_ptr() const { return context_; }
@@ -65,6 +67,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     void run(Work &work);
 
     std::shared_ptr<Context> context_;
+    ContextState &state_;
     Role role_;
     unsigned flags_;
     int priority_;

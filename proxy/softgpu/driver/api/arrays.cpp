@@ -49,9 +49,9 @@ struct Line {
     CUarray array = nullptr;
     std::size_t offset = 0;
 };
-Line row(CUarray array, std::size_t offset) { return {CU_MEMORYTYPE_ARRAY, 0, array, offset}; }
-Line host(const void *memory) { return {CU_MEMORYTYPE_HOST, address_of(memory), nullptr, 0}; }
-Line device(CUdeviceptr memory) { return {CU_MEMORYTYPE_DEVICE, memory, nullptr, 0}; }
+Line row_line(CUarray array, std::size_t offset) { return {CU_MEMORYTYPE_ARRAY, 0, array, offset}; }
+Line host_line(const void *memory) { return {CU_MEMORYTYPE_HOST, address_of(memory), nullptr, 0}; }
+Line device_line(CUdeviceptr memory) { return {CU_MEMORYTYPE_DEVICE, memory, nullptr, 0}; }
 
 CUresult line(const Line &to, const Line &from, std::size_t size, CUstream stream, bool asynchronous) {
     return with_context([&](Context &context) {
@@ -144,28 +144,28 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
 }
 
 CUresult cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount) {
-    return line(row(dstArray, dstOffset), host(srcHost), ByteCount, nullptr, false);
+    return line(row_line(dstArray, dstOffset), host_line(srcHost), ByteCount, nullptr, false);
 }
 CUresult cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount,
                               CUstream hStream) {
-    return line(row(dstArray, dstOffset), host(srcHost), ByteCount, hStream, true);
+    return line(row_line(dstArray, dstOffset), host_line(srcHost), ByteCount, hStream, true);
 }
 CUresult cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
-    return line(host(dstHost), row(srcArray, srcOffset), ByteCount, nullptr, false);
+    return line(host_line(dstHost), row_line(srcArray, srcOffset), ByteCount, nullptr, false);
 }
 CUresult cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount,
                               CUstream hStream) {
-    return line(host(dstHost), row(srcArray, srcOffset), ByteCount, hStream, true);
+    return line(host_line(dstHost), row_line(srcArray, srcOffset), ByteCount, hStream, true);
 }
 CUresult cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice, size_t ByteCount) {
-    return line(row(dstArray, dstOffset), device(srcDevice), ByteCount, nullptr, false);
+    return line(row_line(dstArray, dstOffset), device_line(srcDevice), ByteCount, nullptr, false);
 }
 CUresult cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset, size_t ByteCount) {
-    return line(device(dstDevice), row(srcArray, srcOffset), ByteCount, nullptr, false);
+    return line(device_line(dstDevice), row_line(srcArray, srcOffset), ByteCount, nullptr, false);
 }
 CUresult cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset,
                          size_t ByteCount) {
-    return line(row(dstArray, dstOffset), row(srcArray, srcOffset), ByteCount, nullptr, false);
+    return line(row_line(dstArray, dstOffset), row_line(srcArray, srcOffset), ByteCount, nullptr, false);
 }
 
 } // extern "C"

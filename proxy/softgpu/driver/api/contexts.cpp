@@ -198,7 +198,7 @@ CUresult record_all(CUcontext handle, CUevent event_handle) {
     const auto event = events().get(event_handle);
     if (!event)
         return event.error();
-    const auto stream = std::make_shared<Stream>(*context, Stream::Role::created, CU_STREAM_NON_BLOCKING, 0);
+    const auto stream = (*context)->make_stream(Stream::Role::created, CU_STREAM_NON_BLOCKING, 0);
     submit(*stream, EventRecord{*event, event_handle, false}, {(*context)->outstanding(), true, *event});
     return CUDA_SUCCESS;
 }

@@ -21,8 +21,8 @@ constexpr int kGreatestPriority = -5;
 CUresult create(Context &context, CUstream *out, unsigned flags, int priority) {
     if (out == nullptr || (flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    auto stream = std::make_shared<Stream>(context.shared_from_this(), Stream::Role::created, flags,
-                                           std::clamp(priority, kGreatestPriority, kLeastPriority));
+    auto stream = context.make_stream(Stream::Role::created, flags,
+                                      std::clamp(priority, kGreatestPriority, kLeastPriority));
     stream->handle = streams().reserve();
     streams().put(stream->handle, stream);
     *out = stream->handle;

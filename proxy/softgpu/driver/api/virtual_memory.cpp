@@ -193,8 +193,9 @@ CUresult unmap(CUdeviceptr address, std::size_t size) {
     // Only the caller's own work: another context's may wait for what the caller does next, as that of ranks
     // which share a device. Who has no context waits for what runs.
     if (const auto current = current_context();
-        current &&
-        std::ranges::any_of(*range, [&](const Allocation &one) { return visible(one, **current); }))
+        current && std::ranges::any_of(*range, [viewer = (*current)->viewer()](const Allocation &one) {
+            return visible(one, viewer);
+        }))
         for (const CompletionPtr &work : (*current)->outstanding())
             work->wait();
     for (Allocation &one : *range) {
