@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "collective_mover.hpp"
 
+#include "address_book.hpp"
 #include "back_end.hpp"
 #include "nccl_link.hpp"
 #include "proxy/collectives/reduce.hpp"
 #include "reduction_kernels.hpp"
-#include "session.hpp"
 
 #include <cerrno>
 #include <cstring>
@@ -20,7 +20,7 @@ namespace {
 constexpr std::chrono::microseconds kLookAtStream{20};
 } // namespace
 
-CollectiveMover::CollectiveMover(Session &session, std::shared_ptr<const ReductionKernels> kernels,
+CollectiveMover::CollectiveMover(CollectiveSession &session, std::shared_ptr<const ReductionKernels> kernels,
                                  std::shared_ptr<NcclLink> link)
     : session_(session), driver_(session.driver()), kernels_(std::move(kernels)), link_(std::move(link)) {}
 

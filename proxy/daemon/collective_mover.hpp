@@ -3,6 +3,7 @@
 // else.
 #pragma once
 
+#include "collective_session.hpp"
 #include "driver_api/backend.hpp"
 #include "proxy/collectives/device.hpp"
 #include "proxy/collectives/mover.hpp"
@@ -18,13 +19,12 @@ namespace singularity::proxyd {
 
 class NcclLink;
 class ReductionKernels;
-class Session;
 
 // On one thread, with its context current. What it has made goes with the context.
 class CollectiveMover final : public collectives::Mover, public collectives::DeviceWork {
   public:
     // kernels: of that context; nullptr: it does no work on the device. link: nullptr: it has none.
-    CollectiveMover(Session &session, std::shared_ptr<const ReductionKernels> kernels,
+    CollectiveMover(CollectiveSession &session, std::shared_ptr<const ReductionKernels> kernels,
                     std::shared_ptr<NcclLink> link);
     CollectiveMover(const CollectiveMover &) = delete;
     CollectiveMover &operator=(const CollectiveMover &) = delete;
@@ -64,7 +64,7 @@ class CollectiveMover final : public collectives::Mover, public collectives::Dev
     [[nodiscard]] Expected<void> check(CUresult result, const char *doing, std::uint64_t address,
                                        std::size_t size) const;
 
-    Session &session_;
+    CollectiveSession &session_;
     const driver_api::Backend &driver_;
     std::shared_ptr<const ReductionKernels> kernels_;
     std::shared_ptr<NcclLink> link_;

@@ -5,10 +5,11 @@
 #include "digest_kernel.hpp"
 #include "log.hpp"
 #include "nccl_link.hpp"
+#include "object_table.hpp"
+#include "parked_streams.hpp"
 #include "proxy/collectives/operation.hpp"
 #include "proxy/collectives/reduce.hpp"
 #include "reduction_kernels.hpp"
-#include "session.hpp"
 #include "wait_words.hpp"
 
 #include <algorithm>

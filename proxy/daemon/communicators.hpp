@@ -7,6 +7,7 @@
 #pragma once
 
 #include "backlog.hpp"
+#include "collective_session.hpp"
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "driver_api/backend.hpp"
@@ -34,7 +35,6 @@ class NcclLink;
 struct NcclLibrary;
 class DigestKernel;
 class ReductionKernels;
-class Session;
 class WaitWords;
 
 // What they are made of, the same for all sessions.
@@ -46,7 +46,7 @@ struct CollectiveParts {
 
 class Communicators {
   public:
-    explicit Communicators(Session &session) : session_(session) {}
+    explicit Communicators(CollectiveSession &session) : session_(session) {}
     Communicators(const Communicators &) = delete;
     Communicators &operator=(const Communicators &) = delete;
     Communicators(Communicators &&) = delete;
@@ -141,7 +141,7 @@ class Communicators {
     void load_digest(std::uint64_t context); // the current one
     [[nodiscard]] std::shared_ptr<WaitWords> words_of(std::uint64_t context);
 
-    Session &session_;
+    CollectiveSession &session_;
     std::atomic<bool> any_ = false;
     std::shared_ptr<Backlog> backlog_ = std::make_shared<Backlog>(); // members tell it until they have ended
     std::uint64_t last_id_ = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "nccl_link.hpp"
 
+#include "address_book.hpp"
 #include "back_end.hpp"
 #include "common/deadline.hpp"
 #include "log.hpp"
-#include "session.hpp"
 
 #include <array>
 #include <bit>

@@ -6,6 +6,7 @@
 // which waits for the mover's and is waited for. Memory of the device is reached from all of its contexts.
 #pragma once
 
+#include "collective_session.hpp"
 #include "driver_api/backend.hpp"
 #include "nccl_library.hpp"
 #include "proxy/collectives/link.hpp"
@@ -17,12 +18,10 @@
 
 namespace singularity::proxyd {
 
-class Session;
-
 // It outlives movers; its context is current where it is used.
 class NcclLink final : public collectives::Link {
   public:
-    NcclLink(Session &session, std::shared_ptr<const NcclLibrary> library)
+    NcclLink(CollectiveSession &session, std::shared_ptr<const NcclLibrary> library)
         : session_(session), library_(std::move(library)) {}
     NcclLink(const NcclLink &) = delete;
     NcclLink &operator=(const NcclLink &) = delete;
@@ -59,7 +58,7 @@ class NcclLink final : public collectives::Link {
     [[nodiscard]] Expected<void> end_group(const std::function<bool()> &given_up);
     [[nodiscard]] void *reached(std::uint64_t address, std::size_t size);
 
-    Session &session_;
+    CollectiveSession &session_;
     std::shared_ptr<const NcclLibrary> library_;
     CUstream stream_ = nullptr; // the mover's
     CUcontext primary_ = nullptr;

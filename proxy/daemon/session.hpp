@@ -11,6 +11,7 @@
 #include "back_end.hpp"
 #include "blobs.hpp"
 #include "callbacks.hpp"
+#include "collective_session.hpp"
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "communicators.hpp"
@@ -70,7 +71,7 @@ struct SessionPlace {
     }
 };
 
-class Session final : public Tenant, public std::enable_shared_from_this<Session> {
+class Session final : public Tenant, public CollectiveSession, public std::enable_shared_from_this<Session> {
   public:
     // output may be nullptr: nothing is relayed. closed: called by the last thread, when nothing of the
     // session is left in the driver, and when the client has left what it has here.
@@ -141,13 +142,13 @@ class Session final : public Tenant, public std::enable_shared_from_this<Session
     [[nodiscard]] std::uint64_t on_device() const override { return slabs_.on_device(); }
     [[nodiscard]] CUresult send_out() override;
     // Whether the memory of sessions moves.
-    [[nodiscard]] bool crowded() const { return residency_ != nullptr && residency_->crowded(); }
+    [[nodiscard]] bool crowded() const override { return residency_ != nullptr && residency_->crowded(); }
     // Of the record that is just carried out: all that the session has put on the device before has ended,
     // but for what waits in parked streams. So its collectives may begin at once, and their streams are
     // parked.
-    [[nodiscard]] bool settled() const { return settled_; }
-    [[nodiscard]] ParkedStreams &parked() { return parked_; }
-    [[nodiscard]] Slabs &slabs() { return slabs_; }
+    [[nodiscard]] bool settled() const override { return settled_; }
+    [[nodiscard]] ParkedStreams &parked() override { return parked_; }
+    [[nodiscard]] Slabs &slabs() override { return slabs_; }
     // A stream is about to be destroyed; what is in it goes on.
     void leave_over(std::uint64_t stream);
     // Whoever destroys a context, or all of them, holds it: nobody asks about them meanwhile.
@@ -163,10 +164,10 @@ class Session final : public Tenant, public std::enable_shared_from_this<Session
     void give_back();
 
     // --- for the handlers
-    [[nodiscard]] const driver_api::Backend &driver() const { return back_end_.driver(); }
-    [[nodiscard]] const BackEnd &back_end() const { return back_end_; }
-    [[nodiscard]] ObjectTable &objects() { return objects_; }
-    [[nodiscard]] AddressBook &addresses() { return addresses_; }
+    [[nodiscard]] const driver_api::Backend &driver() const override { return back_end_.driver(); }
+    [[nodiscard]] const BackEnd &back_end() const override { return back_end_; }
+    [[nodiscard]] ObjectTable &objects() override { return objects_; }
+    [[nodiscard]] AddressBook &addresses() override { return addresses_; }
     [[nodiscard]] Blobs &blobs() { return blobs_; }
     [[nodiscard]] Mailbox &mailbox() { return mailbox_; }
     [[nodiscard]] Callbacks &callbacks() { return callbacks_; }
@@ -174,7 +175,7 @@ class Session final : public Tenant, public std::enable_shared_from_this<Session
     [[nodiscard]] Staging &staging() { return staging_; }
     [[nodiscard]] Communicators &communicators() { return communicators_; }
     // A thread that is counted with the session's. false: a session without an owner has none.
-    [[nodiscard]] bool run_beside(std::function<void()> whole);
+    [[nodiscard]] bool run_beside(std::function<void()> whole) override;
 
     // What the ring's thread is just carrying out is for this context; only on that thread.
     [[nodiscard]] std::uint64_t current_context() const { return current_; }
@@ -221,13 +222,13 @@ class Session final : public Tenant, public std::enable_shared_from_this<Session
     [[nodiscard]] CUresult noted() const {
         return static_cast<CUresult>(noted_.load(std::memory_order_acquire));
     }
-    void make_current_for(std::uint64_t context) { static_cast<void>(make_current_here(context)); }
-    void prepare_thread() const { relax_capture_mode(); }
+    void make_current_for(std::uint64_t context) override { static_cast<void>(make_current_here(context)); }
+    void prepare_thread() const override { relax_capture_mode(); }
 
     // Whether memory is this session's, asking the driver about what lies outside of the window.
-    [[nodiscard]] bool reaches(std::uint64_t address, std::uint64_t size);
+    [[nodiscard]] bool reaches(std::uint64_t address, std::uint64_t size) override;
     // Whether the stream is being captured; asks only while a capture is known to be on.
-    [[nodiscard]] bool capturing(CUstream stream);
+    [[nodiscard]] bool capturing(CUstream stream) override;
     // Whether any of the session's streams may be being captured.
     [[nodiscard]] bool captures() const { return captures_.load(std::memory_order_relaxed) != 0; }
     void capture_began(std::uint64_t stream);
@@ -236,7 +237,7 @@ class Session final : public Tenant, public std::enable_shared_from_this<Session
     void recount_captures();
 
     // The first failure of an asynchronous call, kept for the next reply that can report it.
-    void note(CUresult result);
+    void note(CUresult result) override;
     [[nodiscard]] CUresult take_noted();
 
     // Reserves the addresses of the session's slice in the driver, once: whatever is mapped there needs it.
