@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // cuInit and the questions about devices: answered from what the daemons said in their Welcome.
 #include "process.hpp"
+#include "start.hpp"
 
 #include <algorithm>
 #include <charconv>

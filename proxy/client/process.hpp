@@ -49,9 +49,6 @@ struct Process {
 
 [[nodiscard]] Process &process();
 
-// Connects to all daemons; the first caller does it, the others wait.
-[[nodiscard]] CUresult start_process();
-
 // Every entry point begins with
 //     if (const auto bad = not_ready(); bad != CUDA_SUCCESS) return bad;
 // NOT_INITIALIZED before cuInit and in a forked child; NOT_PERMITTED inside a host function.
@@ -62,8 +59,5 @@ extern thread_local bool in_host_function __attribute__((tls_model("initial-exec
         return CUDA_SUCCESS;
     return not_ready_slow();
 }
-
-// Starts the thread that receives what daemons send: their deaths, callbacks, what devices print.
-void start_watcher();
 
 } // namespace singularity::client

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The threads of the client: one that receives what daemons send of themselves, and one for each device that
 // calls the program's host functions (these may take long, and may wait for each other across devices).
+#include "watcher.hpp"
+
 #include "attachment.hpp"
 #include "barrier.hpp"
 #include "log.hpp"
