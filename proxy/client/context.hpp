@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace singularity::client {
@@ -22,6 +23,8 @@ class ContextSlabs : public SlabSource {
     void unmap(Range slab) override;
     // Memory of another process's: `message` with the address that is chosen.
     [[nodiscard]] std::expected<std::uint64_t, int> open(const protocol::OpenSlab &message);
+    // An allocation that other processes may have opened is about to be freed.
+    void end_export(std::uint64_t address);
     // The slab that holds the address.
     [[nodiscard]] std::optional<Range> around(std::uint64_t address);
 
@@ -65,13 +68,27 @@ struct Context {
 
     [[nodiscard]] CUcontext value() const { return std::bit_cast<CUcontext>(handle); }
     // With the daemon's context gone.
-    void ended();
+    void ended(); // in context_end.cpp
 };
 
 struct ContextObject : Object {};
 
 // The calling thread's current context; nullptr: none. It may have been destroyed: see usable().
 extern thread_local Context *current_context __attribute__((tls_model("initial-exec")));
+
+// While it lives, a context is this thread's current one, without being on its stack.
+class OnContext {
+  public:
+    explicit OnContext(Context &context) : before_(std::exchange(current_context, &context)) {}
+    ~OnContext() { current_context = before_; }
+    OnContext(const OnContext &) = delete;
+    OnContext &operator=(const OnContext &) = delete;
+    OnContext(OnContext &&) = delete;
+    OnContext &operator=(OnContext &&) = delete;
+
+  private:
+    Context *before_;
+};
 
 // The stack of the calling thread; top = current.
 void push_context(Context *context);

@@ -3,11 +3,8 @@
 
 #include "context.hpp"
 #include "log.hpp"
-#include "objects.hpp"
 #include "process.hpp"
 #include "proxy/driver-api/api.hpp"
-#include "proxy/libcuda/entry.hpp"
-#include "proxy/protocol/ids.hpp"
 
 #include <cerrno>
 #include <utility>
@@ -21,106 +18,19 @@ struct Prepared {
     Route route;
     bool decided = false; // by a stream or context: nothing else counts
 };
-thread_local Prepared prepared;
+// Every launch uses it from more than one source file.
+thread_local Prepared prepared __attribute__((tls_model("initial-exec")));
 thread_local Route on_device;
 thread_local Route route_of_last_call;
-
-void prepare(Session *session, Context *context, bool decides) {
-    if (prepared.decided || session == nullptr || (!decides && prepared.route.session != nullptr))
-        return;
-    prepared.route = {.session = session, .context = context};
-    prepared.decided = decides;
-}
 
 CUresult failed(CUresult result) {
     drop_route();
     return result;
 }
 
-CUresult check_stream(std::uint64_t &value) {
-    constexpr std::uint64_t kPerThread = 2; // CU_STREAM_PER_THREAD
-    if (value <= kPerThread) {
-        auto *const context = current_context;
-        if (const auto bad = healthy(context); bad != CUDA_SUCCESS)
-            return failed(bad);
-        const bool per_thread = value == kPerThread || (value == 0 && libcuda::per_thread_default_stream());
-        if (per_thread) {
-            if (const auto bad = per_thread_stream(*context, value); bad != CUDA_SUCCESS)
-                return failed(bad);
-        } else {
-            value = protocol::kLegacyStream;
-        }
-        prepare(context->session, context, true);
-        return CUDA_SUCCESS;
-    }
-    const auto *const object = find_object(driver_api::kHandleStream, value);
-    if (object == nullptr)
-        return failed(CUDA_ERROR_INVALID_HANDLE);
-    prepare(object->session, object->context, true);
-    return CUDA_SUCCESS;
-}
-
 } // namespace
 
 std::uint64_t new_handle(unsigned kind) { return process().table(kind).reserve(); }
-
-CUresult check_handle(unsigned kind, std::uint64_t &value) {
-    if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
-        return failed(bad);
-    switch (kind) {
-    case driver_api::kHandleStream:
-        return check_stream(value);
-    case driver_api::kHandleContext: {
-        if (value == 0) {
-            if (const auto bad = usable(current_context); bad != CUDA_SUCCESS)
-                return failed(bad);
-            value = current_context->handle;
-        }
-        auto *const context = context_of(std::bit_cast<CUcontext>(value));
-        if (context == nullptr)
-            return failed(CUDA_ERROR_INVALID_CONTEXT);
-        if (const auto bad = usable(context); bad != CUDA_SUCCESS)
-            return failed(bad);
-        prepare(context->session, context, true);
-        return CUDA_SUCCESS;
-    }
-    case driver_api::kHandleLibrary:
-    case driver_api::kHandleKernel:
-    case driver_api::kHandleFunction: {
-        // A kernel may stand where a function is expected.
-        const auto actual = kind_of(value) == driver_api::kHandleKernel && kind == driver_api::kHandleFunction
-                                ? unsigned{driver_api::kHandleKernel}
-                                : kind;
-        auto *const object = find_object(actual, value);
-        if (object == nullptr)
-            return failed(CUDA_ERROR_INVALID_HANDLE);
-        if (actual == driver_api::kHandleFunction) {
-            prepare(object->session, object->context, false);
-            return CUDA_SUCCESS;
-        }
-        Route route;
-        if (const auto bad = route_without_context(route); bad != CUDA_SUCCESS)
-            return failed(bad);
-        if (const auto bad = ensure_code(*object, *route.session); bad != CUDA_SUCCESS)
-            return failed(bad);
-        return CUDA_SUCCESS;
-    }
-    default: {
-        const auto *const object = find_object(kind, value);
-        if (object == nullptr)
-            return failed(CUDA_ERROR_INVALID_HANDLE);
-        auto *context = object->context;
-        // Graphs belong to a device here, not to a context.
-        if (kind == driver_api::kHandleGraph || kind == driver_api::kHandleGraphNode ||
-            kind == driver_api::kHandleGraphExec)
-            if (current_context != nullptr && current_context->session == object->session &&
-                current_context->alive)
-                context = current_context;
-        prepare(object->session, context, false);
-        return CUDA_SUCCESS;
-    }
-    }
-}
 
 CUresult refused(const Error &error) {
     drop_route();
@@ -147,11 +57,13 @@ OnDevice::OnDevice(CUdevice device) : before_(on_device), result_(not_ready()) {
 
 OnDevice::~OnDevice() { on_device = before_; }
 
-OnContext::OnContext(Context &context) : before_(std::exchange(current_context, &context)) {}
-
-OnContext::~OnContext() { current_context = before_; }
-
 void drop_route() { prepared = {}; }
+
+void prefer_route(const Route &route, bool decides) {
+    if (prepared.decided || route.session == nullptr || (!decides && prepared.route.session != nullptr))
+        return;
+    prepared = {.route = route, .decided = decides};
+}
 
 const Route &last_route() { return route_of_last_call; }
 
@@ -218,6 +130,33 @@ bool tells_of_failure(ApiId api) {
     default:
         return false;
     }
+}
+
+void note_result(Context *context, CUresult result) {
+    switch (result) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+        break;
+    default:
+        return;
+    }
+    if (context == nullptr)
+        return;
+    CUresult none = CUDA_SUCCESS;
+    context->sticky.compare_exchange_strong(none, result);
+}
+
+CUresult noted(Context *context, CUresult result) {
+    note_result(context, result);
+    return result != CUDA_SUCCESS || context == nullptr ? result : context->sticky.load();
 }
 
 CUresult failure_of(const Error &error) {

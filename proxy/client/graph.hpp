@@ -36,23 +36,6 @@ struct StagedBox {
                              ResolvedEnd &source, std::unique_ptr<StagedBox> &staged);
 void run_staged(void *data); // a CUhostFn: a StagedBox
 
-struct NodeObject : Object {
-    // What the program is told where the node is not what it looks like; -1: ask the daemon.
-    int shown_type = -1;
-    CUDA_MEM_ALLOC_NODE_PARAMS_v1 allocation{};
-    CUdeviceptr freed = 0;
-    // Of a copy through a StagedBox: the other node. The one the program knows is what later nodes must wait
-    // for.
-    std::uint64_t partner = 0;
-    std::uint64_t shown_as = 0; // the partner's own: which node the program knows
-    bool to_program = false;
-    bool alone = false; // see StagedBox
-    // What ...GetParams has pointed the program to.
-    std::vector<std::byte> parameters;
-    std::vector<void *> pointers;
-    std::vector<CUstreamBatchMemOpParams> operations;
-};
-
 struct NodeContent {
     protocol::NodeType type = protocol::NodeType::empty;
     std::vector<std::byte> body;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "memory.hpp"
 
-#include "opened_memory.hpp"
 #include "proxy/protocol/memory.hpp"
 
 #include <shared_mutex>
@@ -111,7 +110,7 @@ bool release_device(std::uint64_t address) {
         known().allocations.remove(address);
     }
     if (exported)
-        end_export(*context, address);
+        context->slabs.end_export(address);
     return context->memory.release(address).has_value();
 }
 
@@ -157,7 +156,7 @@ void rename_device(std::uint64_t address, std::uint64_t size, std::uint64_t pool
     known().allocations.add(allocation.range, allocation);
     lock.unlock();
     if (exported)
-        end_export(*allocation.context, address);
+        allocation.context->slabs.end_export(address);
 }
 
 std::uint64_t pool_bytes(std::uint64_t pool) {

@@ -2,7 +2,6 @@
 #include "objects.hpp"
 
 #include "blob.hpp"
-#include "graph.hpp"
 #include "graph_memory.hpp"
 #include "proxy/protocol/code.hpp"
 

@@ -60,6 +60,24 @@ struct CodeObject : Object {
     std::atomic<std::uint64_t> present = 0; // bit n: device n has it (libraries, kernels)
 };
 
+// Nodes of graphs (graph.hpp).
+struct NodeObject : Object {
+    // What the program is told where the node is not what it looks like; -1: ask the daemon.
+    int shown_type = -1;
+    CUDA_MEM_ALLOC_NODE_PARAMS_v1 allocation{};
+    CUdeviceptr freed = 0;
+    // Of a copy through a StagedBox: the other node. The one the program knows is what later nodes must wait
+    // for.
+    std::uint64_t partner = 0;
+    std::uint64_t shown_as = 0; // the partner's own: which node the program knows
+    bool to_program = false;
+    bool alone = false; // see StagedBox
+    // What ...GetParams has pointed the program to.
+    std::vector<std::byte> parameters;
+    std::vector<void *> pointers;
+    std::vector<CUstreamBatchMemOpParams> operations;
+};
+
 // nullptr: there is no such object. Those that the daemon has named are taken in when they are first seen.
 [[nodiscard]] Object *find_object(unsigned kind, std::uint64_t handle);
 template <class T>
@@ -71,9 +89,6 @@ template <class T>
 // the graph holds, until it ends.
 void share_user_objects(std::uint64_t from, std::uint64_t to);
 void release_user_objects(std::uint64_t graph);
-
-// A route for calls that need no context: the current one, or the first device.
-[[nodiscard]] CUresult route_without_context(Route &route);
 
 // Sees to it that a device has the library or kernel.
 [[nodiscard]] CUresult ensure_code(Object &object, Session &session);

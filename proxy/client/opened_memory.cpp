@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "opened_memory.hpp"
 
-#include "log.hpp"
 #include "proxy/protocol/memory.hpp"
 
 #include <map>
@@ -75,17 +74,6 @@ CUresult export_memory(const DeviceAllocation &allocation, MemoryHandle &handle)
     if (result != CUDA_SUCCESS)
         return result;
     return export_device(allocation.range.address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-void end_export(Context &context, std::uint64_t address) {
-    const auto slab = context.slabs.around(address);
-    if (!slab)
-        return;
-    const auto result = ask(Route{.session = context.session, .context = &context},
-                            protocol::Message<protocol::EndExport>{
-                                .fixed = {.address = slab->address, .offset = address - slab->address}});
-    if (result != CUDA_SUCCESS)
-        kLog.debug("memory at {:#x} is exported no more: CUresult {}", address, static_cast<int>(result));
 }
 
 CUresult open_memory(Context &context, const MemoryHandle &handle, std::uint64_t &address) {

@@ -27,8 +27,6 @@ static_assert(sizeof(MemoryHandle) == CU_IPC_HANDLE_SIZE);
 
 // Of an allocation of cuMemAlloc's.
 [[nodiscard]] CUresult export_memory(const DeviceAllocation &allocation, MemoryHandle &handle);
-// It is about to be freed.
-void end_export(Context &context, std::uint64_t address);
 
 // The same handle twice: the same address, to be closed twice.
 [[nodiscard]] CUresult open_memory(Context &context, const MemoryHandle &handle, std::uint64_t &address);

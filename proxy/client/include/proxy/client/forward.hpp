@@ -61,26 +61,16 @@ class OnDevice {
     CUresult result_;
 };
 
-// While it lives, a context is this thread's current one, without being on its stack.
-class OnContext {
-  public:
-    explicit OnContext(Context &context);
-    ~OnContext();
-    OnContext(const OnContext &) = delete;
-    OnContext &operator=(const OnContext &) = delete;
-    OnContext(OnContext &&) = delete;
-    OnContext &operator=(OnContext &&) = delete;
-
-  private:
-    Context *before_;
-};
-
 // --- Sending
 
 // Where this thread's next call goes, by the handles that have been checked since the last one, else the
 // current context. context_free: no context is needed; the first device will do.
 [[nodiscard]] CUresult take_route(Route &route, bool context_free);
 void drop_route();
+// A handle has said where it goes. decides: nothing else counts.
+void prefer_route(const Route &route, bool decides);
+// A route for calls that need no context: the current one, or the first device.
+[[nodiscard]] CUresult route_without_context(Route &route);
 [[nodiscard]] bool needs_no_context(ApiId api);
 // The route of the last call of this thread, for made().
 [[nodiscard]] const Route &last_route();
