@@ -10,6 +10,7 @@
 #include "proxy/protocol/copy.hpp"
 
 #include <cstdint>
+#include <memory>
 
 namespace singularity::client {
 
@@ -67,5 +68,27 @@ struct LanesApart {
 // At once, and waited for. One end at least is on a device; the work that it has to come after has ended.
 [[nodiscard]] CUresult copy_apart(const LanesApart &lanes, const ResolvedEnd &destination,
                                   const ResolvedEnd &source, const protocol::Box &box);
+
+// What a graph's copy from or to the program's own memory goes through: the box, packed, in shared memory; a
+// host node packs it before the copy or unpacks it behind. Lives as long as the process: a graph may run at
+// any time.
+struct StagedBox {
+    void *shared = nullptr;
+    ResolvedEnd program;
+    protocol::Box box;
+    bool to_program = false;
+    // From and to the program's own, or with an end on another device than the graph: the host node is the
+    // whole copy, and `source` what `program` gets.
+    bool alone = false;
+    ResolvedEnd source;
+    LanesApart lanes;
+    Context *context = nullptr; // the graph's
+};
+
+// Of a copy that graphs will make: nothing is staged if both ends are places. Else the end that is the
+// program's has become one, unless it stands alone.
+[[nodiscard]] CUresult stage(const Route &route, const protocol::Box &box, ResolvedEnd &destination,
+                             ResolvedEnd &source, std::unique_ptr<StagedBox> &staged);
+void run_staged(void *data); // a CUhostFn: a StagedBox
 
 } // namespace singularity::client

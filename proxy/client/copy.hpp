@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Copies of plain ranges: who moves which bytes.
+// What copies are made of: the parts of plain ranges, and the streams that they are on.
 #pragma once
 
 #include "memory.hpp"
@@ -22,11 +22,6 @@ struct Lane {
     std::uint64_t stream = 0; // as it travels
 };
 
-// Wait::no: as cuMemcpyAsync, that is: a copy from pageable memory returns when the bytes have left it, one
-// to pageable memory when they have arrived there, all others at once. Wait::yes: as cuMemcpy.
-[[nodiscard]] CUresult copy_range(const Route &route, std::uint64_t stream, const Location &destination,
-                                  const Location &source, std::uint64_t size, Wait wait);
-
 // From the program's memory to memory that the daemon reaches, and back.
 [[nodiscard]] CUresult write_range(const Route &route, std::uint64_t stream, std::uint64_t destination,
                                    const void *source, std::uint64_t size);
@@ -43,18 +38,5 @@ struct Lane {
 // In the stream's order.
 [[nodiscard]] CUresult launch_host_function(const Route &route, std::uint64_t stream, CUhostFn function,
                                             void *data);
-
-// For copies that a graph will make again and again: `size` bytes of pinned memory that stand for the
-// program's memory, and a host function on the stream that fills them from it or empties them into it. Both
-// stay as long as the process: a graph may run at any time.
-struct Staging {
-    void *shared;
-    void *program;
-    std::uint64_t size;
-    bool to_program;
-};
-[[nodiscard]] CUresult new_staging(Context &context, void *program, std::uint64_t size, bool to_program,
-                                   Staging *&staging);
-void run_staging(void *staging); // a CUhostFn
 
 } // namespace singularity::client

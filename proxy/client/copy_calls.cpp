@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // cuMemcpy* of plain ranges. Where a pointer says nothing of its side, its address does.
-#include "copy.hpp"
+#include "range_copy.hpp"
 
 using namespace singularity::client;
 

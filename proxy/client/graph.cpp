@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "graph.hpp"
 
-#include "attachment.hpp"
 #include "log.hpp"
 
 #include <algorithm>
@@ -22,34 +21,6 @@ CUresult object_route(const Object *object, Route &route) {
     return CUDA_SUCCESS;
 }
 
-template <class Row>
-void for_rows(const StagedBox &staged, Row row) {
-    auto *packed = static_cast<std::byte *>(staged.shared);
-    for (std::uint64_t z = 0; z < staged.box.depth; ++z)
-        for (std::uint64_t y = 0; y < staged.box.height; ++y, packed += staged.box.width)
-            row(packed, staged.program.memory + y * staged.program.pitch + z * staged.program.slice);
-}
-
-void copy_alone(const StagedBox &staged) {
-    const auto &to = staged.program;
-    const auto &from = staged.source;
-    if (to.session != nullptr || from.session != nullptr) {
-        if (staged.context != nullptr && staged.context->sticky.load() != CUDA_SUCCESS)
-            return; // as all else that the graph would do
-        const auto result = copy_apart(staged.lanes, to, from, staged.box);
-        if (result == CUDA_SUCCESS)
-            return;
-        // Nobody can be told but by a later call: the graph's context has failed.
-        kLog.error("a graph's copy between devices has failed: CUresult {}", static_cast<int>(result));
-        note_result(staged.context, CUDA_ERROR_LAUNCH_FAILED);
-        return;
-    }
-    for (std::uint64_t z = 0; z < staged.box.depth; ++z)
-        for (std::uint64_t y = 0; y < staged.box.height; ++y)
-            std::memmove(to.memory + y * to.pitch + z * to.slice,
-                         from.memory + y * from.pitch + z * from.slice, staged.box.width);
-}
-
 void set_host(NodeContent &content, CUhostFn function, void *data) {
     content.set(protocol::NodeType::host,
                 protocol::HostBody{.function = std::bit_cast<std::uint64_t>(function),
@@ -61,58 +32,6 @@ driver_api::View view_of(const std::vector<std::byte> &bytes, bool present = tru
 }
 
 } // namespace
-
-void run_staged(void *data) {
-    const auto &staged = *static_cast<const StagedBox *>(data);
-    if (staged.alone) {
-        copy_alone(staged);
-        return;
-    }
-    for_rows(staged, [&](std::byte *packed, std::byte *program) {
-        if (staged.to_program)
-            std::memcpy(program, packed, staged.box.width);
-        else
-            std::memcpy(packed, program, staged.box.width);
-    });
-}
-
-CUresult stage(const Route &route, const protocol::Box &box, ResolvedEnd &destination, ResolvedEnd &source,
-               std::unique_ptr<StagedBox> &staged) {
-    const bool to_program = destination.memory != nullptr;
-    const bool from_program = source.memory != nullptr;
-    const bool apart = is_apart(destination, route.session) || is_apart(source, route.session);
-    if (!to_program && !from_program && !apart)
-        return CUDA_SUCCESS;
-    auto made = std::make_unique<StagedBox>();
-    made->program = to_program ? destination : source;
-    made->box = box;
-    made->to_program = !from_program && !apart;
-    made->alone = (to_program && from_program) || apart;
-    if (made->alone) {
-        made->program = destination;
-        made->source = source;
-        made->context = route.context;
-        if (apart) {
-            if (const auto bad = lanes_apart(destination, source, made->lanes); bad != CUDA_SUCCESS)
-                return bad;
-            expect_launches_apart();
-        }
-    } else {
-        if (route.context == nullptr)
-            return CUDA_ERROR_INVALID_CONTEXT;
-        if (const auto bad =
-                allocate_host(protocol::packed_size(box), HostKind::pinned, 0, *route.context, made->shared);
-            bad != CUDA_SUCCESS)
-            return bad;
-        (to_program ? destination : source).place = {
-            .kind = static_cast<std::uint32_t>(protocol::PlaceKind::shared_host),
-            .base = std::bit_cast<std::uint64_t>(made->shared),
-            .pitch = box.width,
-            .height = box.height};
-    }
-    staged = std::move(made);
-    return CUDA_SUCCESS;
-}
 
 CUresult graph_route(CUgraph graph, Route &route) {
     if (const auto bad = not_ready(); bad != CUDA_SUCCESS)

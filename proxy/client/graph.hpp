@@ -14,28 +14,6 @@
 
 namespace singularity::client {
 
-// What a graph's copy from or to the program's own memory goes through: the box, packed, in shared memory; a
-// host node packs it before the copy or unpacks it behind. Lives as long as the process: a graph may run at
-// any time.
-struct StagedBox {
-    void *shared = nullptr;
-    ResolvedEnd program;
-    protocol::Box box;
-    bool to_program = false;
-    // From and to the program's own, or with an end on another device than the graph: the host node is the
-    // whole copy, and `source` what `program` gets.
-    bool alone = false;
-    ResolvedEnd source;
-    LanesApart lanes;
-    Context *context = nullptr; // the graph's
-};
-
-// Of a copy that graphs will make: nothing is staged if both ends are places. Else the end that is the
-// program's has become one, unless it stands alone.
-[[nodiscard]] CUresult stage(const Route &route, const protocol::Box &box, ResolvedEnd &destination,
-                             ResolvedEnd &source, std::unique_ptr<StagedBox> &staged);
-void run_staged(void *data); // a CUhostFn: a StagedBox
-
 struct NodeContent {
     protocol::NodeType type = protocol::NodeType::empty;
     std::vector<std::byte> body;
