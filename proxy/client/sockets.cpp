@@ -96,15 +96,17 @@ std::vector<std::size_t> choose_visible(const char *text, std::size_t devices, c
     return chosen;
 }
 
-Expected<std::vector<std::string>> visible_sockets(Expected<std::vector<std::string>> sockets) {
+Expected<std::vector<VisibleDevice>> visible_devices(const Expected<std::vector<std::string>> &sockets) {
     if (!sockets)
-        return propagate(sockets);
+        return std::unexpected(sockets.error());
     const auto chosen = choose_visible(std::getenv("CUDA_VISIBLE_DEVICES"), sockets->size(),
                                        [&](std::size_t device) { return uuid_at((*sockets)[device]); });
-    std::vector<std::string> visible;
+    std::vector<VisibleDevice> visible;
     visible.reserve(chosen.size());
     for (const auto device : chosen)
-        visible.push_back((*sockets)[device]);
+        visible.push_back({.socket = (*sockets)[device],
+                           .device = {.number = static_cast<std::uint32_t>(device),
+                                      .of = static_cast<std::uint32_t>(sockets->size())}});
     return visible;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/error.hpp"
+#include "proxy/channel/packet.hpp"
 
 #include <array>
 #include <cstdint>
@@ -23,6 +24,11 @@ using UuidOf = std::function<std::array<std::uint8_t, 16>(std::size_t device)>;
 [[nodiscard]] std::vector<std::size_t> choose_visible(const char *text, std::size_t devices,
                                                       const UuidOf &uuid_of);
 
-[[nodiscard]] Expected<std::vector<std::string>> visible_sockets(Expected<std::vector<std::string>> sockets);
+struct VisibleDevice {
+    std::string socket;
+    channel::NodeDevice device; // its place among all that are configured
+};
+[[nodiscard]] Expected<std::vector<VisibleDevice>>
+visible_devices(const Expected<std::vector<std::string>> &sockets);
 
 } // namespace singularity::client

@@ -27,6 +27,7 @@ namespace {
 
 constexpr std::chrono::seconds kFirstHandshake{10};
 constexpr int kWindowTries = 64;
+constexpr int kOwnWindowTries = 48; // of them; then any window will do
 
 struct Opened {
     std::vector<std::unique_ptr<Session>> sessions;
@@ -45,11 +46,12 @@ std::uint64_t random_number() {
 }
 
 Expected<channel::Answer> greet(channel::Link &link, std::uint64_t window, std::uint64_t ordinal,
-                                std::size_t devices) {
+                                const std::vector<VisibleDevice> &devices) {
     return channel::say_hello(link,
-                              {.devices = static_cast<std::uint32_t>(devices),
+                              {.devices = static_cast<std::uint32_t>(devices.size()),
                                .window = window,
-                               .client = {.process = process().key, .ordinal = ordinal}},
+                               .client = {.process = process().key, .ordinal = ordinal},
+                               .device = devices[ordinal].device},
                               Deadline::after(kFirstHandshake));
 }
 
@@ -73,11 +75,12 @@ bool is_away(const Error &error, const std::string &socket, Opened &opened) {
 
 // One attempt to open all sessions with one window. `wish`: 0 lets the first daemon choose; on other_window
 // the address of another one to try; on away it says why in `opened`.
-Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opened &opened) {
+Try open_all(const std::vector<VisibleDevice> &visible, const channel::NodeDevice &whose, std::uint64_t &wish,
+             Opened &opened) {
     opened = {};
     channel::DeviceList devices;
-    for (std::size_t ordinal = 0; ordinal < sockets.size(); ++ordinal) {
-        const auto &socket = sockets[ordinal];
+    for (std::size_t ordinal = 0; ordinal < visible.size(); ++ordinal) {
+        const auto &socket = visible[ordinal].socket;
         auto link = channel::Link::connect(socket, Deadline::after(kFirstHandshake));
         if (!link) {
             if (is_away(link.error(), socket, opened))
@@ -86,7 +89,7 @@ Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opene
                        link.error().message());
             return Try::failed;
         }
-        auto answer = greet(*link, ordinal == 0 ? wish : opened.window.address, ordinal, sockets.size());
+        auto answer = greet(*link, ordinal == 0 ? wish : opened.window.address, ordinal, visible);
         if (!answer) {
             if (is_away(answer.error(), socket, opened))
                 return Try::away;
@@ -98,8 +101,7 @@ Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opene
             if (static_cast<channel::RefusalReason>(refusal.reason) == channel::RefusalReason::window_taken ||
                 static_cast<channel::RefusalReason>(refusal.reason) ==
                     channel::RefusalReason::window_invalid) {
-                wish = window_number(refusal.area.begin, refusal.area.end, refusal.area.window_size,
-                                     random_number());
+                wish = channel::window_of(refusal.area, whose, random_number());
                 if (wish != 0)
                     return Try::other_window;
             }
@@ -119,7 +121,7 @@ Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opene
             kLog.error(
                 "the device proxy at {} has windows of {} GiB, that at {} of {} GiB; give all the same "
                 "--window-area and --window-size",
-                socket, welcome.area.window_size >> 30, sockets.front(), opened.window.size >> 30);
+                socket, welcome.area.window_size >> 30, visible.front().socket, opened.window.size >> 30);
             return Try::failed;
         }
         auto segment = channel::Segment::map(answer->segment.get(), welcome.geometry);
@@ -138,8 +140,7 @@ Try open_all(const std::vector<std::string> &sockets, std::uint64_t &wish, Opene
                        reserved.error().message());
             return Try::failed;
         }
-        const auto &area = opened.sessions.front()->area();
-        wish = window_number(area.begin, area.end, area.window_size, random_number());
+        wish = channel::window_of(opened.sessions.front()->area(), whose, random_number());
         return wish == 0 ? Try::failed : Try::other_window;
     }
     return Try::done;
@@ -158,12 +159,12 @@ void in_forked_child() {
 }
 
 CUresult connect_all(Process &mine) {
-    const auto sockets = visible_sockets(configured_sockets());
-    if (!sockets) {
-        kLog.error("{}", sockets.error().message());
+    const auto visible = visible_devices(configured_sockets());
+    if (!visible) {
+        kLog.error("{}", visible.error().message());
         return CUDA_ERROR_NO_DEVICE;
     }
-    if (sockets->empty())
+    if (visible->empty())
         return CUDA_ERROR_NO_DEVICE;
     mine.key = {random_number(), random_number()};
     std::uint64_t wish = 0;
@@ -172,8 +173,12 @@ CUresult connect_all(Process &mine) {
     // Not by the clock: a process that was stored for a month has not waited for a month.
     auto left = wait.span;
     int windows = 0;
-    for (auto outcome = open_all(*sockets, wish, opened); outcome != Try::done;
-         outcome = open_all(*sockets, wish, opened)) {
+    const auto open = [&] {
+        return open_all(*visible,
+                        windows <= kOwnWindowTries ? visible->front().device : channel::NodeDevice{}, wish,
+                        opened);
+    };
+    for (auto outcome = open(); outcome != Try::done; outcome = open()) {
         if (outcome == Try::failed)
             return CUDA_ERROR_NO_DEVICE;
         if (outcome == Try::other_window) {

@@ -39,11 +39,4 @@ Expected<void> reserve_window(Range whole) {
 
 void release_window(Range whole) noexcept { munmap(place_at(whole.address), whole.size); }
 
-std::uint64_t window_number(std::uint64_t area_begin, std::uint64_t area_end, std::uint64_t window_size,
-                            std::uint64_t random) {
-    if (window_size == 0 || area_end <= area_begin || area_end - area_begin < window_size)
-        return 0;
-    return area_begin + random % ((area_end - area_begin) / window_size) * window_size;
-}
-
 } // namespace singularity::client

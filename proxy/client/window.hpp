@@ -31,8 +31,4 @@ struct WindowPlan {
 [[nodiscard]] Expected<void> reserve_window(Range whole);
 void release_window(Range whole) noexcept;
 
-// One of the windows of an area, chosen by number; area and size as the daemon says.
-[[nodiscard]] std::uint64_t window_number(std::uint64_t area_begin, std::uint64_t area_end,
-                                          std::uint64_t window_size, std::uint64_t random);
-
 } // namespace singularity::client

@@ -242,7 +242,7 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
         return refuse(RefusalReason::failed,
                       fmt::format("a window of {} GiB has no slice for device {} of {} (--window-size)",
                                   windows_.area().window_size >> 30, hello.client.ordinal, hello.devices));
-    const auto window = windows_.take(hello.window, hello.client.process);
+    const auto window = windows_.take(hello.window, hello.client.process, hello.device);
     if (!window) {
         switch (window.error()) {
         case WindowRefusal::invalid:
@@ -275,8 +275,10 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
         return fail(sent.error());
     const int fd = guest.link.fd();
     auto session = std::make_shared<Session>(
-        place_for(welcome.session, guest.peer, *window, hello.client, hello.devices), back_end_, output_,
-        std::move(*end), std::move(guest.link), tell_closed());
+        place_for(
+            welcome.session, guest.peer,
+            {.client = hello.client, .devices = hello.devices, .device = hello.device, .window = *window}),
+        back_end_, output_, std::move(*end), std::move(guest.link), tell_closed());
     session->communicators().use(collectives_);
     session->take_turns(residency_, contents_);
     session->start();
@@ -284,14 +286,13 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
     return std::nullopt;
 }
 
-SessionPlace Daemon::place_for(unsigned number, const Peer &peer, std::uint64_t window,
-                               const channel::ClientKey &client, std::uint32_t devices) const {
-    return {.number = number,
-            .peer = peer,
-            .window = window,
-            .window_size = windows_.area().window_size,
-            .client = client,
-            .devices = devices};
+SessionPlace Daemon::place_for(unsigned number, const Peer &peer, const ClientPlace &client) const {
+    SessionPlace place;
+    static_cast<ClientPlace &>(place) = client;
+    place.number = number;
+    place.peer = peer;
+    place.window_size = windows_.area().window_size;
+    return place;
 }
 
 std::function<void()> Daemon::tell_closed() const {
@@ -393,8 +394,8 @@ void Daemon::hear_held() {
         }
 }
 
-Expected<std::shared_ptr<Session>> Daemon::make(const channel::ClientKey &client, std::uint32_t devices,
-                                                const channel::Geometry &geometry, std::uint64_t window) {
+Expected<std::shared_ptr<Session>> Daemon::make(const ClientPlace &place, const channel::Geometry &geometry) {
+    const auto &client = place.client;
     auto end = channel::ServerEnd::create(geometry);
     if (!end)
         return propagate(end);
@@ -416,15 +417,14 @@ Expected<std::shared_ptr<Session>> Daemon::make(const channel::ClientKey &client
     if (std::ranges::any_of(sessions_,
                             [&](const auto &entry) { return entry.second->place().client == client; }))
         return failure("restore", "a session",
-                       fmt::format("this client has its session here, and its window {:#x}", window));
-    if (!windows_.share(window, client.process))
+                       fmt::format("this client has its session here, and its window {:#x}", place.window));
+    if (!windows_.share(place.window, client.process))
         return failure(
             "restore", "a session",
             fmt::format("its window {:#x} is another client's or none of this device proxy (--window-area)",
-                        window));
-    auto session =
-        std::make_shared<Session>(place_for(next_number_++, {}, window, client, devices), back_end_, output_,
-                                  std::move(*end), std::move(*link), tell_closed());
+                        place.window));
+    auto session = std::make_shared<Session>(place_for(next_number_++, {}, place), back_end_, output_,
+                                             std::move(*end), std::move(*link), tell_closed());
     session->communicators().use(collectives_);
     session->take_turns(residency_, contents_);
     return session;

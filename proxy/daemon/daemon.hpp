@@ -46,10 +46,8 @@ class Daemon final : public SessionKeeper {
     void release() override;
     [[nodiscard]] std::vector<std::shared_ptr<Session>> all() override;
     void set_moved(bool moved) override;
-    [[nodiscard]] Expected<std::shared_ptr<Session>> make(const channel::ClientKey &client,
-                                                          std::uint32_t devices,
-                                                          const channel::Geometry &geometry,
-                                                          std::uint64_t window) override;
+    [[nodiscard]] Expected<std::shared_ptr<Session>> make(const ClientPlace &client,
+                                                          const channel::Geometry &geometry) override;
     void expect(const Restored &restored) override;
     void drop(const std::shared_ptr<Session> &session) override;
     [[nodiscard]] std::size_t expected(int processes) override;
@@ -76,8 +74,7 @@ class Daemon final : public SessionKeeper {
     [[nodiscard]] std::optional<channel::Refusal> attach(Guest &guest, const channel::Attach &attach);
     [[nodiscard]] std::function<void()> tell_closed() const;
     void hear_held();
-    [[nodiscard]] SessionPlace place_for(unsigned number, const Peer &peer, std::uint64_t window,
-                                         const channel::ClientKey &client, std::uint32_t devices) const;
+    [[nodiscard]] SessionPlace place_for(unsigned number, const Peer &peer, const ClientPlace &client) const;
     void hear_session(int fd);
     void reap();
     void see_off();

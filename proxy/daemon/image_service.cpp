@@ -397,9 +397,8 @@ Expected<Answer> ImageService::restore(Job &job) {
     image::Reader reader(job.descriptor.get(), job.deadline,
                          [&](std::uint64_t bytes) { return go_on(job, bytes); });
     std::vector<Restored> restored;
-    const auto make = [this](const channel::ClientKey &client, std::uint32_t devices,
-                             const channel::Geometry &geometry, std::uint64_t window) {
-        return keeper_.make(client, devices, geometry, window);
+    const auto make = [this](const ClientPlace &client, const channel::Geometry &geometry) {
+        return keeper_.make(client, geometry);
     };
     auto done = [&]() -> Expected<void> {
         try {

@@ -6,6 +6,7 @@
 #include "proxy/channel/segment.hpp"
 #include "window_area.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 
@@ -66,6 +67,13 @@ std::string wrong(const Options &options) {
 
 } // namespace
 
+std::uint64_t window_size_for(const channel::WindowArea &area, std::uint64_t devices) {
+    constexpr std::uint64_t kSlice = std::uint64_t{256} << 30;
+    constexpr std::uint64_t kUnit = std::uint64_t{1} << 30;
+    const auto room = (area.end - area.begin) / (2 * devices) / kUnit * kUnit;
+    return std::min(kSlice * (devices + 1), std::max(room, kUnit));
+}
+
 Expected<channel::WindowArea> parse_area(const std::string &text, std::uint64_t window_size) {
     const auto dash = text.find('-', 1);
     if (dash == std::string::npos)
@@ -124,8 +132,13 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
         ->check(CLI::NonNegativeNumber);
     app.add_option("--window-area", area,
                    "BEGIN-END: addresses from which each client gets a window for its device memory");
-    app.add_option("--window-size", options.area.window_size, "bytes of one client's window")
-        ->transform(CLI::AsSizeValue(false))
+    app.add_option("--window-size", options.area.window_size,
+                   "bytes of one client's window (256 GiB for each of --node-devices and as much for shared "
+                   "memory; less where the area has not two windows for each device)")
+        ->transform(CLI::AsSizeValue(false));
+    app.add_option("--node-devices", options.node_devices,
+                   "virtual devices of the node: programs that use any of them may meet on one")
+        ->check(CLI::Range(1, 4096))
         ->capture_default_str();
     app.add_option("--max-clients", options.max_clients, "clients at a time")
         ->check(CLI::PositiveNumber)
@@ -219,6 +232,8 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
             return refuse(parsed.error().message());
         options.area = *parsed;
     }
+    if (options.area.window_size == 0)
+        options.area.window_size = window_size_for(options.area, options.node_devices);
     if (const auto why = wrong(options); !why.empty())
         return refuse(why);
     return options;

@@ -32,9 +32,10 @@ struct Options {
     std::optional<int> socket_fd;  // listens there already, and its maker removes it
     std::filesystem::path control; // empty: none
     std::optional<int> control_fd; // a listening socket in its place
-    channel::WindowArea area{
-        .begin = 0x2000'0000'0000, .end = 0x5400'0000'0000, .window_size = std::uint64_t{2} << 40};
-    unsigned max_clients = 64;
+    unsigned node_devices = 7;     // virtual devices of the node whose programs are served
+    // window_size 0 until it is known: as large as the devices need, see window_size_for().
+    channel::WindowArea area{.begin = 0x2000'0000'0000, .end = 0x5400'0000'0000, .window_size = 0};
+    unsigned max_clients = 128;
     channel::Geometry geometry;
     uid_t user = 0; // served besides root
     std::optional<int> ready_fd;
@@ -60,6 +61,9 @@ struct EarlyExit {
 };
 
 [[nodiscard]] std::expected<Options, EarlyExit> parse_options(int argc, char **argv);
+// Bytes of a window with a slice for each of so many devices, each of which may have 200 GiB, and for shared
+// host memory; smaller where there would not be two windows in the area for each device.
+[[nodiscard]] std::uint64_t window_size_for(const channel::WindowArea &area, std::uint64_t devices);
 // "A-B" in hexadecimal or decimal.
 [[nodiscard]] Expected<channel::WindowArea> parse_area(const std::string &text, std::uint64_t window_size);
 

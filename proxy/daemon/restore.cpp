@@ -258,7 +258,7 @@ Expected<void> Restore::slab(const Record &record) {
     // Who comes first makes it anew, and all write what it holds.
     auto slab = fixed->key == SharedSlab::Key{} ? nullptr : SharedSlabs::all().find(fixed->key);
     const bool joins = slab != nullptr;
-    if (joins && slab->ordinal() != session_.place().client.ordinal)
+    if (joins && slab->device() != session_.place().device.number)
         return record.wrong("its slab is another device's");
     const auto result = [&] {
         const Session::Turn turn(session_);
@@ -269,7 +269,7 @@ Expected<void> Restore::slab(const Record &record) {
             return mapped != CUDA_SUCCESS || fixed->key == SharedSlab::Key{}
                        ? mapped
                        : session_.slabs().share(range.address, range.size, fixed->key,
-                                                session_.place().client.ordinal, slab);
+                                                session_.place().device.number, slab);
         }
         const auto held = session_.hold_slice();
         return held == CUDA_SUCCESS ? session_.slabs().open(range.address, range.size, range.context, slab)
@@ -613,7 +613,11 @@ Expected<Restored> begin_client(const Record &record, const BackEnd &back_end, s
     auto unread = channel::ServerEnd::create(geometry);
     if (!unread)
         return record.wrong(unread.error().message());
-    auto session = make(client, fixed->devices, geometry, fixed->window);
+    auto session = make({.client = client,
+                         .devices = fixed->devices,
+                         .device = {.number = fixed->node_device[0], .of = fixed->node_device[1]},
+                         .window = fixed->window},
+                        geometry);
     if (!session)
         return record.wrong(session.error().message());
     (*session)->repeat_over(std::move(*unread));

@@ -22,10 +22,9 @@ struct Restored {
     std::uint64_t content_bytes = 0;
 };
 
-// Makes a session without a client, with this geometry, in this window; see Daemon.
-using MakeSession = std::function<Expected<std::shared_ptr<Session>>(
-    const channel::ClientKey &client, std::uint32_t devices, const channel::Geometry &geometry,
-    std::uint64_t window)>;
+// Makes a session without a client, with this geometry; see Daemon.
+using MakeSession = std::function<Expected<std::shared_ptr<Session>>(const ClientPlace &client,
+                                                                     const channel::Geometry &geometry)>;
 
 // All sessions of a stream, or an error; then those that were made already are in `restored`, to be ended.
 [[nodiscard]] Expected<void> restore_sessions(image::Reader &reader, const BackEnd &back_end,

@@ -114,6 +114,7 @@ Expected<void> Save::client() {
     record.compute_major = device.compute_major;
     record.compute_minor = device.compute_minor;
     record.devices = place.devices;
+    record.node_device = {place.device.number, place.device.of};
     record.names = session_.objects().names_invented();
     record.device_name = device.name;
     return writer_.put(RecordType::client, record);

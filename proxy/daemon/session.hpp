@@ -54,13 +54,18 @@ struct Peer {
     uid_t uid = 0;
 };
 
-struct SessionPlace {
+// What a client says of itself, and its image does.
+struct ClientPlace {
+    channel::ClientKey client{};
+    std::uint32_t devices = 1;    // of its process
+    channel::NodeDevice device{}; // that the session is for
+    std::uint64_t window = 0;
+};
+
+struct SessionPlace : ClientPlace {
     unsigned number = 0; // in the log
     Peer peer;
-    std::uint64_t window = 0;
     std::uint64_t window_size = 0;
-    channel::ClientKey client{};
-    std::uint32_t devices = 1; // of the client's process
 
     [[nodiscard]] channel::AddressRange host_slice() const {
         return {.address = window, .size = channel::slice_size(window_size, devices)};

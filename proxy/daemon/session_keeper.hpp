@@ -31,10 +31,8 @@ class SessionKeeper {
     // Clients that have detached belong to another device proxy now, or may come back. While they are away no
     // new ones begin and none attaches.
     virtual void set_moved(bool moved) = 0;
-    [[nodiscard]] virtual Expected<std::shared_ptr<Session>> make(const channel::ClientKey &client,
-                                                                  std::uint32_t devices,
-                                                                  const channel::Geometry &geometry,
-                                                                  std::uint64_t window) = 0;
+    [[nodiscard]] virtual Expected<std::shared_ptr<Session>> make(const ClientPlace &client,
+                                                                  const channel::Geometry &geometry) = 0;
     // From now on its client may attach.
     virtual void expect(const Restored &restored) = 0;
     // Of a session that was made and is not wanted.

@@ -24,37 +24,37 @@ void SharedEvents::join(const Key &key, Event &event, const Holder &holder) {
     count_ = names_.size();
 }
 
-bool SharedEvents::share(const Key &key, std::uint64_t ordinal, const Holder &maker) {
+bool SharedEvents::share(const Key &key, std::uint32_t device, const Holder &maker) {
     const std::scoped_lock lock(lock_);
     if (names_.contains({maker.session, maker.handle}))
         return false;
     auto &event = events_[key];
-    if (event.maker || (!event.holders.empty() && event.ordinal != ordinal))
+    if (event.maker || (!event.holders.empty() && event.device != device))
         return false;
-    event.ordinal = ordinal;
+    event.device = device;
     event.maker = maker;
     join(key, event, maker);
     return true;
 }
 
-bool SharedEvents::open(const Key &key, std::uint64_t ordinal, const Holder &holder, bool again) {
+bool SharedEvents::open(const Key &key, std::uint32_t device, const Holder &holder, bool again) {
     const std::scoped_lock lock(lock_);
     const auto known = events_.find(key);
     if (names_.contains({holder.session, holder.handle}) || (known == events_.end() && !again))
         return false;
     auto &event = known == events_.end() ? events_[key] : known->second;
     if (known == events_.end())
-        event.ordinal = ordinal;
-    if (event.ordinal != ordinal || (!event.maker && !again))
+        event.device = device;
+    if (event.device != device || (!event.maker && !again))
         return false;
     join(key, event, holder);
     return true;
 }
 
-bool SharedEvents::can_open(const Key &key, std::uint64_t ordinal) {
+bool SharedEvents::can_open(const Key &key, std::uint32_t device) {
     const std::scoped_lock lock(lock_);
     const auto event = events_.find(key);
-    return event != events_.end() && event->second.maker && event->second.ordinal == ordinal;
+    return event != events_.end() && event->second.maker && event->second.device == device;
 }
 
 void SharedEvents::recorded(const Holder &holder) {
@@ -70,7 +70,7 @@ void SharedEvents::recorded(const Holder &holder) {
 void SharedEvents::take_out(std::map<Name, Key>::iterator name) {
     const Holder holder{.session = name->first.first, .handle = name->first.second};
     if (const auto event = events_.find(name->second); event != events_.end()) {
-        auto &[ordinal, maker, holders, last] = event->second;
+        auto &[device, maker, holders, last] = event->second;
         std::erase(holders, holder);
         if (maker == holder)
             maker.reset();

@@ -39,12 +39,12 @@ class SharedEvents {
 
     // Whether there are any at all.
     [[nodiscard]] bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
-    // Others may open the event. ordinal: which of its processes' devices it is of. false: the key is taken.
-    [[nodiscard]] bool share(const Key &key, std::uint64_t ordinal, const Holder &maker);
+    // Others may open the event. device: of the node. false: the key is taken.
+    [[nodiscard]] bool share(const Key &key, std::uint32_t device, const Holder &maker);
     // again: from an image, in which its maker may come later.
-    [[nodiscard]] bool open(const Key &key, std::uint64_t ordinal, const Holder &holder, bool again);
+    [[nodiscard]] bool open(const Key &key, std::uint32_t device, const Holder &holder, bool again);
     // Whether its maker still has it, on that device.
-    [[nodiscard]] bool can_open(const Key &key, std::uint64_t ordinal);
+    [[nodiscard]] bool can_open(const Key &key, std::uint32_t device);
     void recorded(const Holder &holder);
     // Before the driver ends the event; all of a session's.
     void leave(const Holder &holder);
@@ -57,7 +57,7 @@ class SharedEvents {
 
   private:
     struct Event {
-        std::uint64_t ordinal = 0;
+        std::uint32_t device = 0;
         std::optional<Holder> maker;
         std::vector<Holder> holders;
         std::optional<Holder> last;

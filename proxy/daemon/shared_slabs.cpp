@@ -18,9 +18,8 @@ std::uint64_t random_word() {
 
 } // namespace
 
-SharedSlab::SharedSlab(const BackEnd &back_end, const Key &key, std::uint64_t ordinal,
-                       std::vector<Part> parts)
-    : back_end_(back_end), key_(key), ordinal_(ordinal), parts_(std::move(parts)) {
+SharedSlab::SharedSlab(const BackEnd &back_end, const Key &key, std::uint32_t device, std::vector<Part> parts)
+    : back_end_(back_end), key_(key), device_(device), parts_(std::move(parts)) {
     for (const auto &part : parts_)
         size_ += part.size;
 }

@@ -31,7 +31,7 @@ class SharedSlab {
         auto operator<=>(const Export &) const = default;
     };
     // The memory of all slabs' chunks, in order; the handles are the slab's own from here on.
-    SharedSlab(const BackEnd &back_end, const Key &key, std::uint64_t ordinal, std::vector<Part> parts);
+    SharedSlab(const BackEnd &back_end, const Key &key, std::uint32_t device, std::vector<Part> parts);
     SharedSlab(const SharedSlab &) = delete;
     SharedSlab &operator=(const SharedSlab &) = delete;
     SharedSlab(SharedSlab &&) = delete;
@@ -40,7 +40,7 @@ class SharedSlab {
 
     [[nodiscard]] const Key &key() const { return key_; }
     // Which of its processes' devices it is on.
-    [[nodiscard]] std::uint64_t ordinal() const { return ordinal_; }
+    [[nodiscard]] std::uint32_t device() const { return device_; }
     [[nodiscard]] std::uint64_t size() const { return size_; }
     [[nodiscard]] const std::vector<Part> &parts() const { return parts_; }
 
@@ -57,7 +57,7 @@ class SharedSlab {
   private:
     const BackEnd &back_end_;
     Key key_;
-    std::uint64_t ordinal_;
+    std::uint32_t device_;
     std::vector<Part> parts_;
     std::uint64_t size_ = 0;
     std::mutex lock_;

@@ -130,7 +130,7 @@ CUresult Slabs::map(std::uint64_t address, std::uint64_t size, std::uint64_t con
 }
 
 CUresult Slabs::share(std::uint64_t address, std::uint64_t size, const SharedSlab::Key &key,
-                      std::uint64_t ordinal, std::shared_ptr<SharedSlab> &slab) {
+                      std::uint32_t device, std::shared_ptr<SharedSlab> &slab) {
     const auto &driver = back_end_.driver();
     const std::scoped_lock lock(lock_);
     const auto first = chunks_.find(address);
@@ -158,7 +158,7 @@ CUresult Slabs::share(std::uint64_t address, std::uint64_t size, const SharedSla
             parts.push_back(part);
     }
     const bool named = key != SharedSlab::Key{};
-    slab = std::make_shared<SharedSlab>(back_end_, named ? key : SharedSlabs::new_key(), ordinal,
+    slab = std::make_shared<SharedSlab>(back_end_, named ? key : SharedSlabs::new_key(), device,
                                         std::move(parts));
     if (result != CUDA_SUCCESS)
         return result; // and the handles go

@@ -54,7 +54,7 @@ class Slabs {
     // (zeros: a new one); and one that somebody else has made, at addresses that are reserved.
     // CUDA_ERROR_INVALID_VALUE: it is no slab, or of another size or device. What is shared moves no more.
     [[nodiscard]] CUresult share(std::uint64_t address, std::uint64_t size, const SharedSlab::Key &key,
-                                 std::uint64_t ordinal, std::shared_ptr<SharedSlab> &slab);
+                                 std::uint32_t device, std::shared_ptr<SharedSlab> &slab);
     [[nodiscard]] CUresult open(std::uint64_t address, std::uint64_t size, std::uint64_t context,
                                 const std::shared_ptr<SharedSlab> &slab);
     // The one that begins there, and whether it was made here; nullptr: it is not shared.

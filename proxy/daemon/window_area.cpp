@@ -32,8 +32,8 @@ Expected<WindowArea> WindowArea::create(const channel::WindowArea &area) {
 }
 
 std::expected<std::uint64_t, WindowRefusal> WindowArea::take(std::uint64_t wish,
-                                                             const std::array<std::uint64_t, 2> &process) {
-    const auto fits = [this](std::uint64_t window) { return window <= area_.end - area_.window_size; };
+                                                             const std::array<std::uint64_t, 2> &process,
+                                                             const channel::NodeDevice &device) {
     if (wish != 0) {
         if (!is_window(wish))
             return std::unexpected(WindowRefusal::invalid);
@@ -41,13 +41,12 @@ std::expected<std::uint64_t, WindowRefusal> WindowArea::take(std::uint64_t wish,
             return std::unexpected(WindowRefusal::taken);
         return wish;
     }
-    const std::uint64_t count = (area_.end - area_.begin) / area_.window_size;
-    for (std::uint64_t tried = 0; tried < count; ++tried) {
-        const auto window = next_;
-        next_ = fits(next_ + area_.window_size) ? next_ + area_.window_size : area_.begin;
-        if (taken_.try_emplace(window, Taken{.process = process}).second)
-            return window;
-    }
+    for (const auto &whose : {device, channel::NodeDevice{}})
+        for (std::uint64_t tried = 0; tried < area_.windows(); ++tried) {
+            const auto window = channel::window_of(area_, whose, next_++);
+            if (taken_.try_emplace(window, Taken{.process = process}).second)
+                return window;
+        }
     return std::unexpected(WindowRefusal::none_left);
 }
 

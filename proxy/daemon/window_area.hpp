@@ -24,9 +24,10 @@ class WindowArea {
     [[nodiscard]] static Expected<WindowArea> create(const channel::WindowArea &area);
 
     [[nodiscard]] const channel::WindowArea &area() const { return area_; }
-    // wish 0: any. The begin of the window, which several sessions of one process share.
+    // wish 0: one of the device's, see channel::window_of(), and any where these are taken. The begin of the
+    // window, which several sessions of one process share.
     [[nodiscard]] std::expected<std::uint64_t, WindowRefusal>
-    take(std::uint64_t wish, const std::array<std::uint64_t, 2> &process);
+    take(std::uint64_t wish, const std::array<std::uint64_t, 2> &process, const channel::NodeDevice &device);
     // For one more session of a process that has the window already, or has it alone: several of its devices
     // can be one here. Whether that can be.
     [[nodiscard]] bool share(std::uint64_t window, const std::array<std::uint64_t, 2> &process);
@@ -34,10 +35,10 @@ class WindowArea {
 
   private:
     [[nodiscard]] bool is_window(std::uint64_t window) const;
-    explicit WindowArea(const channel::WindowArea &area) : area_(area), next_(area.begin) {}
+    explicit WindowArea(const channel::WindowArea &area) : area_(area) {}
 
     channel::WindowArea area_;
-    std::uint64_t next_; // a window that was given back is used again as late as possible
+    std::uint64_t next_ = 0; // a window that was given back is used again as late as possible
     struct Taken {
         std::array<std::uint64_t, 2> process{};
         unsigned sessions = 1;

@@ -90,6 +90,8 @@ Expected<Proxies> Proxies::start(const Installation &installation, const std::st
                              "--ready-fd",
                              std::to_string(writing.get()),
                              "--die-with-parent",
+                             "--node-devices",
+                             std::to_string(devices),
                              "--rendezvous",
                              out.rendezvous_->address(),
                              "--job-key-fd",

@@ -67,8 +67,9 @@ Expected<std::uint32_t> clients_of(const store::Checkpoint &checkpoint, const st
 
 std::string device_name(std::uint32_t device) { return std::to_string(device); }
 
-Expected<void> store_device(int stream, std::uint32_t device, store::Writer &writer, const std::string &node,
-                            const Deadline &deadline, const GoOn &go_on) {
+Expected<void> store_device(int stream, const DeviceShare &share, store::Writer &writer,
+                            const std::string &node, const Deadline &deadline, const GoOn &go_on) {
+    const auto device = share.device;
     auto records = writer.image(address(node, device, kRecords));
     if (!records)
         return propagate(records);
@@ -86,11 +87,14 @@ Expected<void> store_device(int stream, std::uint32_t device, store::Writer &wri
             break;
         if (record->type == image::RecordType::stream)
             continue;
+        std::optional<image::ClientRecord> client;
         if (record->type == image::RecordType::client) {
-            const auto client = image::fixed_of<image::ClientRecord>(*record);
-            if (!client)
-                return std::unexpected(client.error());
-            wanted = client->key.ordinal == device;
+            auto fixed = image::fixed_of<image::ClientRecord>(*record);
+            if (!fixed)
+                return std::unexpected(fixed.error());
+            wanted = share.has(fixed->node_device[0]);
+            fixed->node_device[0] = device;
+            client = *fixed;
             clients += wanted ? 1 : 0;
         }
         if (!wanted)
@@ -105,7 +109,8 @@ Expected<void> store_device(int stream, std::uint32_t device, store::Writer &wri
         const bool splits = record->type == image::RecordType::content &&
                             record->payload.size() >= sizeof(image::ContentRecord);
         const auto first =
-            record->payload.first(splits ? sizeof(image::ContentRecord) : record->payload.size());
+            client ? bytes_of(*client)
+                   : record->payload.first(splits ? sizeof(image::ContentRecord) : record->payload.size());
         if (auto done = records->append(first); !done)
             return done;
         if (splits)
@@ -161,9 +166,9 @@ Expected<void> load_device(const store::Checkpoint &checkpoint, const std::strin
                 {.type = type, .index = writer.records(), .payload = whole});
             if (!client)
                 return std::unexpected(client.error());
-            if (client->key.ordinal != device)
+            if (client->node_device[0] != device)
                 return failure("read", fmt::format("device {} of the checkpoint", device),
-                               fmt::format("it has a client of device {}", client->key.ordinal), EPROTO);
+                               fmt::format("it has a client of device {}", client->node_device[0]), EPROTO);
         }
         if (auto done = writer.put(type, std::span(&whole, 1)); !done)
             return done;

@@ -19,8 +19,22 @@ namespace singularity::worker {
 
 using GoOn = std::function<Expected<void>(std::uint64_t bytes)>;
 
-// The clients of virtual device `device` of a proxy's stream; those of others that it serves are left out.
-[[nodiscard]] Expected<void> store_device(int stream, std::uint32_t device, store::Writer &writer,
+// Which of a proxy's clients: those of one virtual device. The proxy serves every `proxies`-th from `device`
+// modulo `proxies`, of `devices`.
+struct DeviceShare {
+    std::uint32_t device = 0;
+    std::uint32_t devices = 1;
+    std::uint32_t proxies = 1;
+    // Of a client that says it is of a device that its proxy does not serve, since it has got there by
+    // sockets that somebody has chosen for it: the first that the proxy does. Nobody's memory is left out.
+    [[nodiscard]] bool has(std::uint32_t said) const {
+        const auto first = device % proxies;
+        return (said < devices && said % proxies == first ? said : first) == device;
+    }
+};
+
+// The share's clients of a proxy's stream; the others are left out.
+[[nodiscard]] Expected<void> store_device(int stream, const DeviceShare &share, store::Writer &writer,
                                           const std::string &node, const Deadline &deadline,
                                           const GoOn &go_on);
 

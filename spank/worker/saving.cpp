@@ -234,7 +234,9 @@ Expected<void> Saving::store_images(store::Writer &writer) {
         const UniqueFd stream(openat(staging_->directory(), file.c_str(), O_RDONLY | O_CLOEXEC));
         if (!stream)
             return std::unexpected(errno_error("open", file));
-        auto stored = store_device(stream.get(), device, writer, name, deadline, [&](std::uint64_t) {
+        const DeviceShare share{
+            .device = device, .devices = devices_.devices(), .proxies = devices_.proxies()};
+        auto stored = store_device(stream.get(), share, writer, name, deadline, [&](std::uint64_t) {
             agent_.progress("storing devices", writer.progress().given);
             return agent_.still_wanted();
         });

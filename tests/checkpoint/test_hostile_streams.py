@@ -67,7 +67,7 @@ def other_context(records):
 
 
 # Of a client record: proxy/image/include/proxy/image/record.hpp.
-ORDINAL, WINDOW, WINDOW_SIZE, GEOMETRY, NOTED, DEVICE, MAJOR, NAME = 16, 24, 32, 40, 68, 72, 76, 96
+ORDINAL, WINDOW, WINDOW_SIZE, GEOMETRY, NOTED, DEVICE, MAJOR, NODE_DEVICE, NAME = 16, 24, 32, 40, 68, 72, 76, 88, 104
 STREAMS = {
     # record sizes
     "a client that is too short": (cut(CLIENT, 10), "(client)", "it has 10 bytes"),
@@ -84,7 +84,8 @@ STREAMS = {
     "a failure that no driver has": (changed(CLIENT, "i", NOTED, 0x5500), "(client)", "its failure 21760 is none"),
     "a device whose name has no end": (changed(CLIENT, "256s", NAME, b"A" * 256), "(client)", "it was saved on a"),
     "an ordinal of no device": (changed(CLIENT, "i", DEVICE, -5), "(client)", "device -5"),
-    "a client of another device": (changed(CLIENT, "Q", ORDINAL, 1 << 40), "a client of device 1099511627776"),
+    "a device that its process has not": (changed(CLIENT, "Q", ORDINAL, 1 << 40), "(client)", "it is of device 1099511627776 of"),
+    "a client of another device": (changed(CLIENT, "I", NODE_DEVICE, 7), "a client of device 7"),
     # calls
     "a message that nobody knows": (before_end(call(message(0xFFFFFF))), "(call)", "message 0xffffff", "no call that makes anything"),
     "a call that makes nothing": (before_end(call(message(0x10002))), "(call)", "cannot repeat"),

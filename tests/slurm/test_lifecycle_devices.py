@@ -162,6 +162,81 @@ def test_a_training_that_asks_slurm_before_each_step(cluster):
     cluster.slurm("scancel", str(job))
 
 
+# A rank that writes what it has counted into memory of each device that it sees.
+ALONE = """
+import ctypes, os, time
+cuda = ctypes.CDLL("libcuda.so.1")
+
+
+def call(name, *arguments):
+    result = getattr(cuda, name)(*arguments)
+    assert result == 0, (name, result)
+
+
+class Device:
+    def __init__(self, number):
+        self.context, self.memory = ctypes.c_void_p(), ctypes.c_uint64()
+        call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), number)
+        call("cuCtxSetCurrent", self.context)
+        call("cuMemAlloc_v2", ctypes.byref(self.memory), ctypes.c_size_t(8))
+
+    def read(self):
+        kept = ctypes.c_uint64()
+        call("cuCtxSetCurrent", self.context)
+        call("cuMemcpyDtoH_v2", ctypes.byref(kept), self.memory, ctypes.c_size_t(8))
+        return kept.value
+
+    def write(self, value):
+        call("cuCtxSetCurrent", self.context)
+        call("cuMemcpyHtoD_v2", self.memory, ctypes.byref(ctypes.c_uint64(value)), ctypes.c_size_t(8))
+
+
+count = ctypes.c_int()
+call("cuInit", 0)
+call("cuDeviceGetCount", ctypes.byref(count))
+assert count.value == int(os.environ["SEES"])
+devices = [Device(number) for number in range(count.value)]
+rank = int(os.environ["RANK"])
+for number in range(400):
+    for at, device in enumerate(devices):
+        held = (rank * 10 + at) * 1000
+        assert number == 0 or device.read() == held + number - 1, (rank, at, number, device.read())
+        device.write(held + number)
+    print("rank", rank, "number", number, flush=True)
+    time.sleep(0.05)
+"""
+PROGRAM = "python3 /shared/alone.py"
+FEWER, ALL = ["TresPerTask=", "TresPerJob=gres/gpu:2"], ["TresPerJob=gres/gpu:4"]
+
+
+@pytest.mark.parametrize("options, line, moves", [
+    (["--ntasks=4", "--gpus-per-task=1"], f"SEES=1 RANK=$SLURM_PROCID exec {PROGRAM}", [["Comment=again"], FEWER]),
+    (["--ntasks=4", "--gpus=4"], f"CUDA_VISIBLE_DEVICES=$SLURM_LOCALID SEES=1 RANK=$SLURM_PROCID exec {PROGRAM}", [["TresPerJob=gres/gpu:1"], ALL]),
+    (["--ntasks=1", "--gpus=4"], f"for n in 0 1 2 3; do CUDA_VISIBLE_DEVICES=$n SEES=1 RANK=$n {PROGRAM} & done; wait", [FEWER[1:], ALL]),
+    (["--ntasks=2", "--gpus-per-task=2"], f"SEES=2 RANK=$SLURM_PROCID exec {PROGRAM}", [FEWER, ["TresPerJob=gres/gpu:1"]]),
+], ids=["a device for each task", "as the program says", "children of one task", "two devices for each task"])
+def test_ranks_that_see_some_devices(cluster, options, line, moves):
+    """Requeued, on fewer devices and on all again: each goes on with what it had on its own, wherever they are."""
+    text = f"#!/bin/bash\ncat > /shared/alone.py <<'EOF'\n{ALONE}EOF\nsrun sh -c '{line}'\n"
+    job = submit(cluster, "-N1", "-w", "n1", *options, script=text)
+    ranks = "01" if "--ntasks=2" in options else "0123"
+
+    def numbers():
+        lines = re.findall(r"^rank (\d) number (\d+)$", output(cluster, job), re.MULTILINE)
+        return {rank: [int(number) for of, number in lines if of == rank] for rank in ranks}
+
+    def go_on():
+        reached = {rank: len(counted) for rank, counted in numbers().items()}
+        wait_for(lambda: all(len(counted) > reached[rank] + 5 for rank, counted in numbers().items()), PATIENCE, "each of the ranks to go on")
+
+    go_on()
+    for update in moves:
+        resize(cluster, job, *update)
+        go_on()
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert numbers() == {rank: list(range(400)) for rank in ranks}, output(cluster, job)
+
+
 @pytest.mark.parametrize("options, update, told", [
     (["--gpus=8", "--ntasks=8"], ["TresPerJob=gres/gpu:4"], ["SLURM_GPUS=4"]),
     (["--gpus=8", "--ntasks=8"], ["TresPerJob=gres/gpu:8"], ["SLURM_GPUS=8"]),

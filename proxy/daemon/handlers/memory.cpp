@@ -77,7 +77,7 @@ CUresult handle(Call &call, const Request<protocol::ShareSlab> &request, Reply<p
         return call.broken(fmt::format("there is no slab {}", text(fixed)));
     std::shared_ptr<SharedSlab> slab;
     const auto result =
-        session.slabs().share(fixed.address, fixed.size, {}, session.place().client.ordinal, slab);
+        session.slabs().share(fixed.address, fixed.size, {}, session.place().device.number, slab);
     if (result != CUDA_SUCCESS)
         return result;
     reply.fixed.key = slab->key();
@@ -103,7 +103,7 @@ CUresult handle(Call &call, const Request<protocol::OpenSlab> &request,
                       .kind = RangeKind::slab,
                       .context = call.header().context};
     const auto slab = SharedSlabs::all().find(fixed.key);
-    if (slab == nullptr || slab->size() != fixed.size || slab->ordinal() != session.place().client.ordinal ||
+    if (slab == nullptr || slab->size() != fixed.size || slab->device() != session.place().device.number ||
         !slab->has({.offset = fixed.offset, .size = fixed.length, .number = fixed.number}))
         return CUDA_ERROR_INVALID_VALUE;
     if (session.addresses().has(range))

@@ -92,7 +92,7 @@ CUresult handle(Call &call, const Request<protocol::ShareEvent> &request,
     if (!event || *event == nullptr)
         return CUDA_ERROR_INVALID_HANDLE;
     return SharedEvents::all().share(
-               request.fixed.key, call.session().place().client.ordinal,
+               request.fixed.key, call.session().place().device.number,
                {.session = &call.session(), .handle = request.fixed.event, .real = *event})
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
@@ -102,17 +102,17 @@ CUresult handle(Call &call, const Request<protocol::OpenEvent> &request,
                 Reply<protocol::OpenEvent> & /*reply*/) {
     const auto &driver = call.driver();
     auto &all = SharedEvents::all();
-    const auto ordinal = call.session().place().client.ordinal;
+    const auto device = call.session().place().device.number;
     if (!can_share_events(driver))
         return CUDA_ERROR_NOT_SUPPORTED;
     const bool again = active_trace != nullptr && active_trace->repeating;
-    if (!again && !all.can_open(request.fixed.key, ordinal))
+    if (!again && !all.can_open(request.fixed.key, device))
         return CUDA_ERROR_INVALID_VALUE;
     CUevent event = nullptr;
     if (const auto result = driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING); result != CUDA_SUCCESS)
         return result;
     call.add(driver_api::kHandleEvent, request.fixed.event, event);
-    if (all.open(request.fixed.key, ordinal,
+    if (all.open(request.fixed.key, device,
                  {.session = &call.session(), .handle = request.fixed.event, .real = event}, again))
         return CUDA_SUCCESS;
     // Its maker has ended it just now.

@@ -169,7 +169,9 @@ Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const D
                                        "--rendezvous",
                                        rendezvous.place,
                                        "--job-key-fd",
-                                       std::to_string(kJobKey)};
+                                       std::to_string(kJobKey),
+                                       "--node-devices",
+                                       std::to_string(plan.spec.devices)};
     if (plan.turn != std::chrono::milliseconds::zero())
         arguments.insert(arguments.end(), {"--turn", std::to_string(plan.turn.count())});
     if (!plan.libraries.nccl.empty())

@@ -2,6 +2,7 @@
 // Packets over the session's socket.
 #include "pair.hpp"
 
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -158,6 +159,30 @@ void struct_bodies_have_their_size(void **) {
     assert_true(channel::struct_of<channel::Hello>(packet).has_value());
 }
 
+// Processes of different devices never have the same window, and each device has one, as long as there are as
+// many windows as devices.
+void windows_are_of_devices(void **) {
+    for (const std::uint32_t devices : {1U, 2U, 3U, 8U, 16U, 26U}) {
+        const channel::WindowArea area{
+            .begin = 0x2000'0000'0000, .end = 0x5400'0000'0000, .window_size = std::uint64_t{2} << 40};
+        std::map<std::uint64_t, std::uint32_t> owners;
+        for (std::uint32_t device = 0; device < devices; ++device)
+            for (std::uint64_t n = 0; n < 100; ++n) {
+                const auto window = channel::window_of(area, {.number = device, .of = devices}, n);
+                assert_true(window >= area.begin && window + area.window_size <= area.end);
+                assert_int_equal((window - area.begin) % area.window_size, 0);
+                assert_int_equal(owners.try_emplace(window, device).first->second, device);
+            }
+        assert_int_equal(owners.size(), area.windows());
+    }
+    const channel::WindowArea small{.begin = 10, .end = 40, .window_size = 10};
+    // A number that is none, or that is not alone.
+    assert_int_equal(channel::window_of(small, {.number = 7, .of = 0}, 5), 10 + (7 % 3) * 10);
+    assert_int_equal(channel::window_of(small, {.number = ~0U, .of = ~0U}, ~0ULL), 10 + (~0U % 3) * 10);
+    assert_int_equal(channel::window_of({.begin = 0, .end = 10, .window_size = 20}, {}, 1), 0);
+    assert_int_equal(channel::window_of({}, {}, 1), 0);
+}
+
 void connect_says_what_is_wrong(void **) {
     const auto absent = Link::connect("/nonexistent/proxy.sock", soon());
     assert_false(absent.has_value());
@@ -208,6 +233,7 @@ int main() {
         cmocka_unit_test(hang_up_is_an_error),
         cmocka_unit_test(full_socket_ends_at_the_deadline),
         cmocka_unit_test(struct_bodies_have_their_size),
+        cmocka_unit_test(windows_are_of_devices),
         cmocka_unit_test(connect_says_what_is_wrong),
         cmocka_unit_test(handshake),
     };

@@ -260,17 +260,6 @@ void a_window_keeps_others_out(void ** /*state*/) {
     release_window(whole);
 }
 
-void windows_are_numbered(void ** /*state*/) {
-    constexpr std::uint64_t kSize = std::uint64_t{2} << 40;
-    for (std::uint64_t random = 0; random < 100; ++random) {
-        const auto window = window_number(0x2000'0000'0000, 0x5400'0000'0000, kSize, random * 7919);
-        assert_true(window >= 0x2000'0000'0000 && window + kSize <= 0x5400'0000'0000);
-        assert_int_equal((window - 0x2000'0000'0000) % kSize, 0);
-    }
-    assert_int_equal(window_number(0, 10, 20, 1), 0);
-    assert_int_equal(window_number(0, 0, 0, 1), 0);
-}
-
 } // namespace
 
 int main() {
@@ -286,7 +275,6 @@ int main() {
         cmocka_unit_test(allocations_never_overlap),
         cmocka_unit_test(a_window_is_cut_into_slices),
         cmocka_unit_test(a_window_keeps_others_out),
-        cmocka_unit_test(windows_are_numbered),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -53,7 +53,11 @@ void sockets_are_separated_by_colons(void ** /*state*/) {
     assert_true(sockets.has_value());
     assert_true(*sockets == (std::vector<std::string>{"/run/a", "/run/b"}));
     setenv("CUDA_VISIBLE_DEVICES", "1", 1);
-    assert_true(*visible_sockets(configured_sockets()) == std::vector<std::string>{"/run/b"});
+    const auto visible = visible_devices(configured_sockets());
+    assert_true(visible.has_value() && visible->size() == 1);
+    assert_string_equal(visible->front().socket.c_str(), "/run/b");
+    assert_int_equal(visible->front().device.number, 1);
+    assert_int_equal(visible->front().device.of, 2);
     unsetenv("CUDA_VISIBLE_DEVICES");
     unsetenv("SINGULARITY_PROXY_SOCKETS");
     const auto none = configured_sockets();

@@ -21,9 +21,10 @@ void help_and_version(void **) {
     const Scratch scratch;
     const auto help = run_proxyd(scratch.path(), {"--help"});
     assert_int_equal(help.status, 0);
-    for (const auto *option : {"--driver", "--device", "--socket", "--socket-fd", "--window-area",
-                               "--window-size", "--max-clients", "--ring-size", "--user", "--ready-fd",
-                               "--idle-exit", "--die-with-parent", "--log-file", "--reductions", "--nccl"})
+    for (const auto *option :
+         {"--driver", "--device", "--socket", "--socket-fd", "--window-area", "--window-size",
+          "--node-devices", "--max-clients", "--ring-size", "--user", "--ready-fd", "--idle-exit",
+          "--die-with-parent", "--log-file", "--reductions", "--nccl"})
         expect_contains(help.said, option);
     assert_int_equal(run_proxyd(scratch.path(), {"--version"}).status, 0);
 }
@@ -44,6 +45,7 @@ void options_are_checked(void **) {
             "its end must lie behind its begin");
     refused({"--socket", socket, "--window-area", "0x1001-0x30000000000"}, "multiples of 2 MiB");
     refused({"--socket", socket, "--window-size", "100TB"}, "must be a multiple of 2 MiB and fit");
+    refused({"--socket", socket, "--node-devices", "0"}, "--node-devices");
     refused({"--socket", socket, "--ring-size", "100000"}, "power of two");
     refused({"--socket", socket, "--device", "-1"}, "--device");
     refused({"--socket", socket, "--max-clients", "0"}, "--max-clients");

@@ -310,11 +310,11 @@ class ImageChanger {
     std::mt19937_64 random_;
 };
 
-Expected<std::shared_ptr<proxyd::Session>>
-make_session(const proxyd::BackEnd &back_end, const channel::ClientKey &client, std::uint32_t devices,
-             const channel::Geometry &geometry, std::uint64_t window) {
+Expected<std::shared_ptr<proxyd::Session>> make_session(const proxyd::BackEnd &back_end,
+                                                        const proxyd::ClientPlace &client,
+                                                        const channel::Geometry &geometry) {
     const auto refuse = [](const char *why) { return failure("restore", "a session", why); };
-    if (window != kFuzzWindow)
+    if (client.window != kFuzzWindow)
         return refuse("its window is none of this fuzzer");
     // It may be large; whoever has it has it in his own memory.
     if (segment_size(geometry) > kLargestSegment)
@@ -327,14 +327,12 @@ make_session(const proxyd::BackEnd &back_end, const channel::ClientKey &client, 
     auto link = channel::Link::adopt(UniqueFd(sockets[0]));
     if (!link)
         return propagate(link);
+    proxyd::SessionPlace place;
+    static_cast<proxyd::ClientPlace &>(place) = client;
+    place.number = 1;
+    place.window_size = kFuzzWindowSize;
     auto session =
-        std::make_shared<proxyd::Session>(proxyd::SessionPlace{.number = 1,
-                                                               .peer = {},
-                                                               .window = window,
-                                                               .window_size = kFuzzWindowSize,
-                                                               .client = client,
-                                                               .devices = devices},
-                                          back_end, nullptr, std::move(*end), std::move(*link), [] {});
+        std::make_shared<proxyd::Session>(place, back_end, nullptr, std::move(*end), std::move(*link), [] {});
     session->mailbox().close();
     session->communicators().use({.engine = fuzz_engine(), .device = nullptr, .nccl = nullptr});
     add_objects(*session);
@@ -358,12 +356,12 @@ void run_input(std::span<const std::uint8_t> input) {
         return;
     image::Reader reader(file.get(), Deadline::after(std::chrono::seconds(60)), go_on);
     std::vector<proxyd::Restored> restored;
-    const proxyd::MakeSession make = [&](const channel::ClientKey &client, std::uint32_t devices,
-                                         const channel::Geometry &geometry,
-                                         std::uint64_t window) -> Expected<std::shared_ptr<proxyd::Session>> {
+    const proxyd::MakeSession make =
+        [&](const proxyd::ClientPlace &client,
+            const channel::Geometry &geometry) -> Expected<std::shared_ptr<proxyd::Session>> {
         if (restored.size() >= kMostSessions)
             return failure("restore", "a session", "there are too many");
-        return make_session(*back_end, client, devices, geometry, window);
+        return make_session(*back_end, client, geometry);
     };
     const auto done = restore_sessions(reader, *back_end, kFuzzWindowSize, make, restored);
     for (std::uint64_t at = 0; at < reader.records() && at < parts.size(); ++at)

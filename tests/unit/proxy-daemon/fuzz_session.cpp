@@ -162,9 +162,12 @@ std::unique_ptr<FuzzSession> FuzzSession::begin(const proxyd::BackEnd &back_end)
     auto segment = channel::Segment::map((*end)->segment_fd(), fuzz_geometry());
     if (!link || !segment)
         return nullptr;
-    auto session = std::make_unique<proxyd::Session>(
-        proxyd::SessionPlace{.number = 1, .peer = {}, .window = kFuzzWindow, .window_size = kFuzzWindowSize},
-        back_end, nullptr, std::move(*end), std::move(*link), [] {});
+    proxyd::SessionPlace place;
+    place.number = 1;
+    place.window = kFuzzWindow;
+    place.window_size = kFuzzWindowSize;
+    auto session =
+        std::make_unique<proxyd::Session>(place, back_end, nullptr, std::move(*end), std::move(*link), [] {});
     session->mailbox().close();
     session->communicators().use({.engine = fuzz_engine(), .device = nullptr, .nccl = nullptr});
     add_objects(*session);

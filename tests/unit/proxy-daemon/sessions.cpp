@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <numeric>
+#include <set>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -86,6 +87,25 @@ void windows_are_apart(void **) {
     expect_contains(answer.refusal->text.data(), "at most 3");
     answer = need(channel::say_hello(late, {.version = 99}, soon()));
     assert_int_equal(answer.refusal->reason, std::to_underlying(channel::RefusalReason::version));
+}
+
+// Whichever proxies serve them now.
+void windows_of_different_devices_differ(void **) {
+    const Scratch here;
+    const Scratch there;
+    const ProxyProcess first(here.path());
+    const ProxyProcess second(there.path());
+    std::set<std::uint64_t> windows;
+    std::vector<channel::Link> links;
+    for (std::uint32_t device = 0; device < 4; ++device)
+        for (int process = 0; process < 3; ++process) {
+            auto link = need(channel::Link::connect((device % 2 == 0 ? first : second).socket(), soon()));
+            const auto answer =
+                need(channel::say_hello(link, {.device = {.number = device, .of = 4}}, soon()));
+            assert_true(answer.welcome.has_value());
+            assert_true(windows.insert(answer.welcome->window).second);
+            links.push_back(std::move(link));
+        }
 }
 
 void identify_needs_no_session(void **) {
@@ -425,6 +445,7 @@ int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(identity_is_told),
         cmocka_unit_test(windows_are_apart),
+        cmocka_unit_test(windows_of_different_devices_differ),
         cmocka_unit_test(identify_needs_no_session),
         cmocka_unit_test(memory_is_mapped_copied_and_given_back),
         cmocka_unit_test(places_of_processors_are_the_drivers),

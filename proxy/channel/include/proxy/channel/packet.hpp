@@ -15,7 +15,7 @@
 
 namespace singularity::channel {
 
-inline constexpr std::uint32_t kProtocolVersion = 3;
+inline constexpr std::uint32_t kProtocolVersion = 4;
 inline constexpr std::size_t kPacketLimit = 32U << 10; // body, in bytes
 inline constexpr std::size_t kDescriptorLimit = 4;     // descriptors in one packet
 
@@ -66,13 +66,20 @@ struct ClientKey {
     auto operator<=>(const ClientKey &) const = default;
 };
 
+// One of the virtual devices of a node, which a process may see under another number, or not at all.
+struct NodeDevice {
+    std::uint32_t number = 0;
+    std::uint32_t of = 1; // so many the node has
+};
+
 struct Hello {
     std::uint32_t version = kProtocolVersion;
     std::uint32_t devices = 1; // of the process: its window has a slice for each
     std::uint64_t window = 0;  // address the client wants its window at; 0: the daemon chooses
     ClientKey client{};        // several devices of a process can be one here: they have one window
+    NodeDevice device{};       // the one that this session is for
 };
-static_assert(sizeof(Hello) == 40 && std::is_trivially_copyable_v<Hello>);
+static_assert(sizeof(Hello) == 48 && std::is_trivially_copyable_v<Hello>);
 
 enum class RefusalReason : std::uint32_t { // NOLINT(performance-enum-size): as on the wire
     version = 1,
@@ -89,7 +96,25 @@ struct WindowArea {
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
     std::uint64_t window_size = 0; // windows begin at begin + n * window_size
+
+    [[nodiscard]] constexpr std::uint64_t windows() const {
+        return window_size == 0 || end <= begin ? 0 : (end - begin) / window_size;
+    }
 };
+
+// Processes whose devices are served by different proxies now may be served by one later, and no two of them
+// can have the same window then. So a process takes its window from those of its first device, of which there
+// are every so many: the n-th of them, where the count begins anew behind the last. 0: there is none.
+[[nodiscard]] constexpr std::uint64_t window_of(const WindowArea &area, const NodeDevice &first,
+                                                std::uint64_t n) {
+    const auto all = area.windows();
+    if (all == 0)
+        return 0;
+    const auto of = first.of == 0 || first.of > all ? all : first.of;
+    const auto begin = first.number % of;
+    const auto own = (all - begin + of - 1) / of; // at least one
+    return area.begin + ((begin + (n % own * of)) * area.window_size);
+}
 
 // A window is cut into equal slices: the first is for shared host memory, and one for each device of the
 // process follows, in the order of their ordinals. A slice is a multiple of 1 GiB, and at least that.

@@ -27,7 +27,7 @@
 namespace singularity::image {
 
 inline constexpr std::array<char, 8> kMagic{'S', 'G', 'D', 'E', 'V', 'I', 'M', 'G'};
-inline constexpr std::uint32_t kVersion = 4;
+inline constexpr std::uint32_t kVersion = 5;
 inline constexpr std::size_t kMostPayload = (std::size_t{1} << 20) + (std::size_t{64} << 10);
 // Content and code travel in pieces of this many bytes.
 inline constexpr std::size_t kPiece = std::size_t{1} << 20;
@@ -91,8 +91,9 @@ struct ClientRecord {
     std::int32_t device_ordinal = 0;         // what messages call the device
     std::int32_t compute_major = 0;
     std::int32_t compute_minor = 0;
-    std::uint32_t devices = 0; // of the process, as it has said in its hello
-    std::uint64_t names = 0;   // objects that the daemon has named
+    std::uint32_t devices = 0;                  // of the process, as it has said in its hello
+    std::array<std::uint32_t, 2> node_device{}; // the same: number of the node's device, and how many it has
+    std::uint64_t names = 0;                    // objects that the daemon has named
     std::array<char, 256> device_name{};
 };
 
