@@ -50,7 +50,7 @@ class CollectiveSession {
     virtual void note(CUresult result) = 0;
     // On a thread of the session's. false: it has none.
     [[nodiscard]] virtual bool run_beside(std::function<void()> whole) = 0;
-    virtual void prepare_thread() const = 0;
+    virtual void begin_thread() const = 0;
     virtual void make_current_for(std::uint64_t context) = 0;
 };
 

@@ -401,7 +401,7 @@ void Communicators::start(const std::shared_ptr<One> &one) {
     if (one->running || one->member->over())
         return;
     one->running = session_.run_beside([this, one] {
-        session_.prepare_thread();
+        session_.begin_thread();
         session_.make_current_for(one->context);
         {
             CollectiveMover mover(session_, one->kernels, one->link);

@@ -2,6 +2,7 @@
 #include "driver_mappings.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cerrno>
@@ -67,6 +68,21 @@ Expected<void> place_mappings_of(const void *function) {
     return {};
 }
 
+namespace {
+thread_local std::uint64_t piece = 0; // of the thread's session; 0: of none
+} // namespace
+
+void place_mappings_for(std::uint64_t session) { piece = session == 0 ? 0 : 1 + (session - 1) % kPieces; }
+void place_mappings_for_none() { piece = 0; }
+
+bool places_mappings() {
+#ifdef SINGULARITY_KERNEL_PLACES_MAPPINGS
+    return false;
+#else
+    return true;
+#endif
+}
+
 #ifndef SINGULARITY_KERNEL_PLACES_MAPPINGS
 
 namespace {
@@ -75,26 +91,43 @@ void *kernel_maps(void *address, std::size_t size, int protection, int flags, in
     return std::bit_cast<void *>(syscall(SYS_mmap, address, size, protection, flags, file, offset));
 }
 
-// A part for each power of two, and so many slots of it.
+// A part for each power of two, and so many slots of it: the lower half is nobody's, the upper is cut into
+// pieces.
 constexpr unsigned kSmallest = 12;
 constexpr unsigned kLargest = 38;
 constexpr std::uintptr_t kPart = std::uintptr_t{1} << kLargest;
 constexpr std::uintptr_t kSlots = 4096;
 static_assert(kMappingsBegin % kPart == 0 && kMappingsEnd - kMappingsBegin >= (kLargest + 1) * kPart);
 
+struct Slots {
+    std::uintptr_t first = 0;
+    std::uintptr_t count = 0;
+};
+
+// Of one size, for the calling thread; and where it has none that is free.
+std::array<Slots, 2> slots_of(unsigned power) {
+    if (power > kLargest)
+        return {};
+    const auto all = kPart >> power;
+    const auto own = piece == 0 ? 0 : all / 2 / (kPieces + 1);
+    return {{{.first = all / 2 + piece * own, .count = std::min(kSlots, own)},
+             {.first = 0, .count = std::min(kSlots, std::max<std::uintptr_t>(all / 2, 1))}}};
+}
+
 // The kernel knows which slots are free.
 void *map_in_area(std::size_t size, int protection, int flags, int file, off_t offset) {
     const auto power =
         std::max(kSmallest, static_cast<unsigned>(std::bit_width(std::max<std::size_t>(size, 1) - 1)));
-    const auto slots = power > kLargest ? 0 : std::min(kSlots, kPart >> power);
-    for (std::uintptr_t slot = 0; slot < slots; ++slot) {
-        void *const wanted = std::bit_cast<void *>(kMappingsBegin + power * kPart + (slot << power));
-        void *const mapped = kernel_maps(wanted, size, protection, flags | MAP_FIXED_NOREPLACE, file, offset);
-        if (mapped != MAP_FAILED)
-            return mapped;
-        if (errno != EEXIST)
-            break; // the kernel may know a place where that can be had
-    }
+    for (const auto &[first, count] : slots_of(power))
+        for (auto slot = first; slot < first + count; ++slot) {
+            void *const wanted = std::bit_cast<void *>(kMappingsBegin + power * kPart + (slot << power));
+            void *const mapped =
+                kernel_maps(wanted, size, protection, flags | MAP_FIXED_NOREPLACE, file, offset);
+            if (mapped != MAP_FAILED)
+                return mapped;
+            if (errno != EEXIST) // the kernel may know a place where that can be had
+                return kernel_maps(nullptr, size, protection, flags, file, offset);
+        }
     return kernel_maps(nullptr, size, protection, flags, file, offset);
 }
 

@@ -8,6 +8,10 @@
 // two that holds it. Its address then depends on the driver's own mappings of about that size alone, and
 // these on its calls, which are the same after a restore.
 //
+// Half of each part is cut again, into a piece for each session: what other sessions of the process have, now
+// or after a restore, changes nothing. A piece has no slots of a size of which there are too few, and few of
+// the sizes next to that; what does not fit is placed with what is no session's.
+//
 // This program defines mmap() and mmap64() for that; the libraries in it call them. Calls from elsewhere,
 // with an address, or with MAP_32BIT go to the kernel unchanged, and so does what does not fit. With
 // AddressSanitizer or ThreadSanitizer, which define them, everything does.
@@ -19,6 +23,26 @@
 #include <cstdint>
 
 namespace singularity::proxyd {
+
+// Of the calling thread, until its end or the next such call: for the session with this number, for no
+// session. Numbers from 1 to kPieces have a piece of their own, those above share these.
+inline constexpr std::uint64_t kPieces = 255;
+void place_mappings_for(std::uint64_t session);
+void place_mappings_for_none();
+
+// As long as it lives.
+class MappingsOf {
+  public:
+    explicit MappingsOf(std::uint64_t session) { place_mappings_for(session); }
+    MappingsOf(const MappingsOf &) = delete;
+    MappingsOf &operator=(const MappingsOf &) = delete;
+    MappingsOf(MappingsOf &&) = delete;
+    MappingsOf &operator=(MappingsOf &&) = delete;
+    ~MappingsOf() { place_mappings_for_none(); }
+};
+
+// Whether this build does so: with some sanitizers it does not.
+[[nodiscard]] bool places_mappings();
 
 // From now on mappings of the library that has this function are placed so; not a second library's. Any
 // thread.

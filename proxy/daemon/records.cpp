@@ -223,7 +223,7 @@ void Session::hand_over(const channel::RecordHeader &header, std::uint32_t id,
             end(error.what(), true);
         }
     };
-    workers_.run(weak_from_this().lock(), [this] { relax_capture_mode(); }, std::move(job));
+    workers_.run(weak_from_this().lock(), [this] { begin_thread(); }, std::move(job));
 }
 
 } // namespace singularity::proxyd

@@ -3,6 +3,7 @@
 
 #include "array_copier.hpp"
 #include "device_copier.hpp"
+#include "driver_mappings.hpp"
 #include "proxy/protocol/all.hpp"
 #include "wanted_number.hpp"
 #include "window_area.hpp"
@@ -651,7 +652,9 @@ Expected<void> restore_sessions(image::Reader &reader, const BackEnd &back_end, 
         if (!begun)
             return propagate(begun);
         restored.push_back(std::move(*begun));
-        restored.back().session->prepare_thread();
+        const auto &session = *restored.back().session;
+        const MappingsOf its(session.place().mappings());
+        session.prepare_thread();
         if (auto done = Restore(reader, back_end, restored.back()).run(); !done)
             return done;
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "same_addresses.hpp"
 
+#include "driver_mappings.hpp"
+
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +16,8 @@ namespace singularity::proxyd {
 Expected<void> want_same_addresses(char **argv) {
     if (setenv("CUDA_MODULE_LOADING", "EAGER", 1) != 0)
         return std::unexpected(errno_error("set", "CUDA_MODULE_LOADING"));
+    if (places_mappings() && setenv("SINGULARITY_SOFTGPU_ADDRESSES", "system", 1) != 0)
+        return std::unexpected(errno_error("set", "SINGULARITY_SOFTGPU_ADDRESSES"));
     constexpr unsigned long kAsk = 0xffffffff;
     const int now = personality(kAsk);
     if (now < 0)

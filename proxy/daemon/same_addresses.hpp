@@ -14,6 +14,8 @@ namespace singularity::proxyd {
 //   exec: the program is started again, with the same arguments.
 // - CUDA_MODULE_LOADING is EAGER, so modules are loaded by the calls that load them, and not when a kernel is
 //   first launched: launches are not repeated after a restore.
+// - SINGULARITY_SOFTGPU_ADDRESSES is system, where mappings are placed: the software GPU then decides as that
+//   driver does.
 //
 // Before the driver's library is opened, and before anything that an exec would lose. An error: they cannot
 // be had, and the process goes on as it is.

@@ -3,6 +3,7 @@
 
 #include "array_copier.hpp"
 #include "device_copier.hpp"
+#include "driver_mappings.hpp"
 #include "image_objects.hpp"
 #include "module_variables.hpp"
 #include "proxy/protocol/all.hpp"
@@ -403,6 +404,8 @@ Expected<void> Save::variables_of(std::uint64_t owner, std::uint64_t real, std::
         CUdeviceptr address = 0;
         std::size_t size = 0;
         auto result = CUDA_ERROR_NOT_SUPPORTED;
+        // The driver may load the library into the context for this question.
+        const MappingsOf its(session_.place().mappings());
         if (library && driver_.cuLibraryGetGlobal != nullptr)
             result =
                 driver_.cuLibraryGetGlobal(&address, &size, std::bit_cast<CUlibrary>(real), name.c_str());

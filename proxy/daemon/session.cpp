@@ -2,6 +2,7 @@
 // A session's life: its threads, its begin and its end. What it does with records is in records.cpp.
 #include "session.hpp"
 
+#include "driver_mappings.hpp"
 #include "log.hpp"
 #include "proxy/barrier/messages.hpp"
 #include "proxy/channel/memory_file.hpp"
@@ -62,8 +63,13 @@ bool Session::run_beside(std::function<void()> whole) {
     return true;
 }
 
-void Session::consume() {
+void Session::begin_thread() const {
+    place_mappings_for(place_.mappings());
     relax_capture_mode();
+}
+
+void Session::consume() {
+    begin_thread();
     while (!ending() && !channel_->interrupted()) {
         auto record = channel_->next(Deadline::after(kSessionLook));
         if (!record)

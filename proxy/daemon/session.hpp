@@ -74,6 +74,11 @@ struct SessionPlace : ClientPlace {
         const auto size = channel::slice_size(window_size, devices);
         return {.address = window + size * (client.ordinal + 1), .size = size};
     }
+    // For driver_mappings.hpp: no other session of its node has it, as long as there are not too many, and it
+    // is the same in every proxy.
+    [[nodiscard]] std::uint64_t mappings() const {
+        return window_size == 0 ? 0 : 1 + (window / window_size * device.of) + client.ordinal;
+    }
 };
 
 class Session final : public Tenant, public CollectiveSession, public std::enable_shared_from_this<Session> {
@@ -228,7 +233,9 @@ class Session final : public Tenant, public CollectiveSession, public std::enabl
         return static_cast<CUresult>(noted_.load(std::memory_order_acquire));
     }
     void make_current_for(std::uint64_t context) override { static_cast<void>(make_current_here(context)); }
-    void prepare_thread() const override { relax_capture_mode(); }
+    void prepare_thread() const { relax_capture_mode(); }
+    // The same, for one that makes what the client has in the driver, and does nothing else.
+    void begin_thread() const override;
 
     // Whether memory is this session's, asking the driver about what lies outside of the window.
     [[nodiscard]] bool reaches(std::uint64_t address, std::uint64_t size) override;

@@ -486,6 +486,37 @@ def test_two_virtual_devices_on_one_proxy():
         assert out == reference.stdout
 
 
+def alone(place, device):
+    """The environment of a process that sees one of several devices."""
+    return place.environment(CUDA_VISIBLE_DEVICES=str(device))
+
+
+def test_processes_of_different_devices_meet_on_one():
+    """Each has seen its own device alone, as number 0. Both know addresses of variables."""
+    points = 8_000_000
+    command = [proxied.program("workloads", "constant_symbols"), str(points)]
+    reference, _ = direct("constant_symbols", 1, command[1])
+    with Place(2).start_all() as place:
+        with running(command, alone(place, 0)) as first, running(command, alone(place, 1)) as second:
+            deadline = time.monotonic() + PATIENCE
+            saved = [0, 0]
+            while min(saved) == 0 and time.monotonic() < deadline:
+                for device in range(2):
+                    if saved[device] == 0 and place.save(f"image.{device}", device=device)["content_bytes"] > 2 * 4 * points:  # has computed
+                        saved[device] = place.save(f"image.{device}", "--detach", device=device)["clients"]
+            assert saved == [1, 1], "a program has ended too early"
+            for device in range(2):
+                place.kill(device)
+            place.start(0)
+            os.unlink(place.socket(1))
+            os.symlink(place.socket(0), place.socket(1))
+            for device in range(2):
+                assert image_proxy.tool("restore", place.control(0), place.path(f"image.{device}"))["clients"] == 1
+            for program in first, second:
+                status, out, err = program.result()
+                assert status == 0 and out == reference.stdout, f"{err}\n{place.log()}"
+
+
 def test_devices_whose_graphs_copy_between_them_are_saved_at_once():
     """Graphs are under way that read and write the other device's memory: neither device stops before they have ended."""
     name, launches = "peer_copies", "400"

@@ -89,6 +89,9 @@ constexpr std::array<std::pair<std::string_view, CompilerMode>, 3> kCompilers{
      {"compiler", CompilerMode::compiler},
      {"both", CompilerMode::both}}};
 
+constexpr std::array<std::pair<std::string_view, Addresses>, 2> kWhoseAddresses{
+    {{"own", Addresses::own}, {"system", Addresses::system}}};
+
 // clang-format off: one line per key
 constexpr std::tuple kKeys{
     Key{"devices",            Integer{1, 64},   std::int64_t{1},         [](auto &c) -> auto & { return c.devices; }},
@@ -96,6 +99,7 @@ constexpr std::tuple kKeys{
     Key{"name",               Text{1, 255},     std::string_view("Singularity Software GPU"), [](auto &c) -> auto & { return c.name; }},
     Key{"compute_capability", Version{},        kCapability,             [](auto &c) -> auto & { return c.compute_capability; }},
     Key{"compiler",           Choice{kCompilers}, CompilerMode::interpreter, [](auto &c) -> auto & { return c.compiler; }},
+    Key{"addresses",          Choice{kWhoseAddresses}, Addresses::own,        [](auto &c) -> auto & { return c.addresses; }},
     Key{"threads",            Integer{0, 1024}, std::int64_t{0},         [](auto &c) -> auto & { return c.threads; }},
 };
 // clang-format on

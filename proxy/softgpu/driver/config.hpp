@@ -22,12 +22,16 @@ struct ComputeCapability {
     [[nodiscard]] std::uint32_t sm() const { return (major * 10) + minor; }
 };
 
+// Who chooses where device memory lies: this driver, in an area of its own, or mmap(2), as NVIDIA's does.
+enum class Addresses : std::uint8_t { own, system };
+
 struct Config {
     std::int64_t devices = 0;
     std::uint64_t memory = 0; // bytes of each device
     std::string name;
     ComputeCapability compute_capability;
     CompilerMode compiler = CompilerMode::interpreter;
+    Addresses addresses = Addresses::own;
     std::int64_t threads = 0; // that run blocks; 0: as many as the process may run on
     // Contexts made by cuCtxCreate do not see each other's pinned, managed and mapped memory. For a process
     // in which each context belongs to somebody else; not what NVIDIA's driver does.

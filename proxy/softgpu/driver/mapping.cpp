@@ -48,11 +48,37 @@ bool AddressSpace::take(std::uint64_t address, std::uint64_t size) {
     return false;
 }
 
+Result<std::uint64_t> AddressSpace::anywhere(std::uint64_t size, std::uint64_t alignment) {
+    const auto map = [](std::uint64_t bytes) {
+        return mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    };
+    void *const got = map(size);
+    if (got == MAP_FAILED)
+        return refused(CUDA_ERROR_OUT_OF_MEMORY);
+    if (address_of(got) % alignment == 0)
+        return address_of(got);
+    munmap(got, size);
+    // Somewhere in more than that.
+    void *const more = map(size + alignment);
+    if (more == MAP_FAILED)
+        return refused(CUDA_ERROR_OUT_OF_MEMORY);
+    const auto begin = round_up(address_of(more), alignment);
+    if (begin != address_of(more))
+        munmap(more, begin - address_of(more));
+    munmap(pointer(begin + size), address_of(more) + alignment - begin);
+    return begin;
+}
+
 Result<std::uint64_t> AddressSpace::reserve(std::uint64_t size, std::uint64_t alignment, std::uint64_t wish) {
     const std::scoped_lock lock(mutex_);
     if (wish != 0 && wish % alignment == 0 && take(wish, size)) {
         ++taken_;
         return wish;
+    }
+    if (system_) {
+        auto found = anywhere(size, std::max(alignment, kPage));
+        taken_ += found ? 1 : 0;
+        return found;
     }
     // Addresses go up and begin anew at the end: a stale pointer hits nothing for a long time.
     constexpr unsigned kTries = 65536;

@@ -78,13 +78,17 @@ class AddressSpace {
     [[nodiscard]] Result<std::uint64_t> reserve(std::uint64_t size, std::uint64_t alignment,
                                                 std::uint64_t wish);
     void release(std::uint64_t address, std::uint64_t size);
+    // From now on mmap(2) says where a range lies for which there is no wish.
+    void leave_to_system() { system_ = true; }
 
   private:
+    [[nodiscard]] static Result<std::uint64_t> anywhere(std::uint64_t size, std::uint64_t alignment);
     [[nodiscard]] bool take(std::uint64_t address, std::uint64_t size);
 
     std::mutex mutex_;
     std::uint64_t cursor_ = 0;
     std::size_t taken_ = 0; // ranges
+    std::atomic<bool> system_ = false;
 };
 
 [[nodiscard]] AddressSpace &address_space();

@@ -17,13 +17,6 @@ bool in_memory(const ptx::Variable &variable) {
     return variable.space == ptx::Space::global || variable.space == ptx::Space::constant;
 }
 
-// Memory of no context.
-Heap &shared_heap() {
-    static auto &heap = // outlives every thread
-        *new Heap([](std::uint64_t size) { return map_device(size, nullptr); });
-    return heap;
-}
-
 } // namespace
 
 Handles<Module, CUmodule, HandleKind::module> &modules() {
@@ -268,7 +261,7 @@ CUresult Library::place_managed() {
         if (!variable.managed || !in_memory(variable))
             continue;
         const std::uint64_t size = std::max<std::uint64_t>(variable.size, 1);
-        const auto block = shared_heap().allocate(size);
+        const auto block = heap_.allocate(size);
         if (!block)
             return block.error();
         std::memcpy(std::bit_cast<void *>(block->address), variable.initial.data(), variable.initial.size());
@@ -340,7 +333,7 @@ void Library::unload() {
     }
     for (const auto &[name, placed] : managed_) {
         memory_map().remove(placed.address);
-        shared_heap().free(placed.address);
+        heap_.free(placed.address);
     }
     managed_.clear();
 }

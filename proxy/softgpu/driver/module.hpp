@@ -141,6 +141,7 @@ class Library : public std::enable_shared_from_this<Library> {
 
     std::shared_ptr<Image> image_;
     std::mutex mutex_;
+    Heap heap_{[](std::uint64_t size) { return map_device(size, nullptr); }}; // of no context
     bool managed_placed_ = false;
     ManagedVariables managed_;
     std::map<std::string, std::shared_ptr<Kernel>, std::less<>> kernels_;

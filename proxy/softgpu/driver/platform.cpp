@@ -74,6 +74,8 @@ CUresult initialize(unsigned flags) {
         failed = CUDA_ERROR_NO_DEVICE;
         return *failed;
     }
+    if (config->addresses == Addresses::system)
+        address_space().leave_to_system();
     set_compiler({config->compiler, [](const std::string &why) { kLog.warning("{}", why); },
                   beside_this("singularity-softgpu-compiler.so")});
     // The child of a fork has none of the threads, and its memory is a copy that nobody computes on.

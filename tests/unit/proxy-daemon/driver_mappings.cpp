@@ -88,6 +88,42 @@ void they_depend_on_the_librarys_own_alone(void ** /*state*/) {
     assert_int_equal(map(31 * kMiB), second);
 }
 
+std::uintptr_t map_for(std::uint64_t session, std::size_t size) {
+    const MappingsOf its(session);
+    return map(size);
+}
+
+// What a session maps depends on nobody else's, whoever else maps before it; also where a process has only
+// that one.
+void those_of_a_session_lie_apart(void ** /*state*/) {
+    const auto first = map_for(7, 2 * kMiB);
+    const auto second = map_for(7, 2 * kMiB);
+    assert_true(is_placed(first));
+    assert_int_equal(second, first + 2 * kMiB);
+    unmap(first, 2 * kMiB);
+    unmap(second, 2 * kMiB);
+    std::vector<std::uintptr_t> others;
+    for (std::uint64_t session = 1; session <= kPieces; ++session)
+        if (session != 7)
+            for (int count = 0; count < 3; ++count)
+                others.push_back(map_for(session, 2 * kMiB));
+    others.push_back(map(2 * kMiB)); // nobody's
+    std::thread([&] { others.push_back(map(2 * kMiB)); }).join();
+    assert_int_equal(map_for(7, 2 * kMiB), first);
+    assert_int_equal(map_for(7, 2 * kMiB), second);
+    // Numbers that have no piece of their own share one.
+    assert_int_equal(map_for(7 + kPieces, 2 * kMiB), second + 2 * kMiB);
+    for (const auto one : {first, second, second + 2 * kMiB})
+        unmap(one, 2 * kMiB);
+    for (const auto one : others)
+        unmap(one, 2 * kMiB);
+    // There are no slots of this size for each: it lies where nobody's would.
+    const auto large = map(std::size_t{32} << 30);
+    unmap(large, std::size_t{32} << 30);
+    assert_int_equal(map_for(7, std::size_t{32} << 30), large);
+    unmap(large, std::size_t{32} << 30);
+}
+
 void what_is_asked_for_by_address_lies_there(void ** /*state*/) {
     const auto first = map(8 * kMiB);
     unmap(first, 8 * kMiB);
@@ -119,6 +155,7 @@ void what_does_not_fit_is_the_kernels(void ** /*state*/) {
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(they_depend_on_the_librarys_own_alone),
+        cmocka_unit_test(those_of_a_session_lie_apart),
         cmocka_unit_test(what_is_asked_for_by_address_lies_there),
         cmocka_unit_test(what_does_not_fit_is_the_kernels),
     };

@@ -23,6 +23,7 @@ void values(void ** /*state*/) {
                               {"SINGULARITY_SOFTGPU_MEMORY", "3G"},
                               {"SINGULARITY_SOFTGPU_NAME", "true"},
                               {"SINGULARITY_SOFTGPU_COMPILER", "both"},
+                              {"SINGULARITY_SOFTGPU_ADDRESSES", "system"},
                               {"SINGULARITY_SOFTGPU_COMPUTE_CAPABILITY", "9.0"}});
     assert_true(config.has_value());
     assert_int_equal(config->devices, 4);
@@ -30,6 +31,7 @@ void values(void ** /*state*/) {
     assert_string_equal(config->name.c_str(), "true");
     assert_int_equal(config->compute_capability.sm(), 90);
     assert_true(config->compiler == singularity::softgpu::CompilerMode::both);
+    assert_true(config->addresses == Addresses::system && from({})->addresses == Addresses::own);
     assert_true(from({})->compiler == singularity::softgpu::CompilerMode::interpreter);
     assert_int_equal(from({})->compute_capability.sm(), 130);
 }
@@ -41,6 +43,7 @@ void bad_values_are_named(void ** /*state*/) {
                                             {"SINGULARITY_SOFTGPU_MEMORY", "1"},
                                             {"SINGULARITY_SOFTGPU_COMPUTE_CAPABILITY", "9"},
                                             {"SINGULARITY_SOFTGPU_COMPILER", "fast"},
+                                            {"SINGULARITY_SOFTGPU_ADDRESSES", "0x1000"},
                                             {"SINGULARITY_SOFTGPU_THREADS", "-1"}}) {
         const auto config = from({{name, value}});
         assert_false(config.has_value());
