@@ -5,7 +5,9 @@
 #include "common/thread_owned.hpp"
 #include "copy.hpp"
 #include "graph.hpp"
+#include "graph_collectives.hpp"
 #include "graph_memory.hpp"
+#include "log.hpp"
 #include "proxy/libcuda/entry.hpp"
 
 #include <algorithm>
@@ -25,8 +27,6 @@ struct CaptureLists {
     std::vector<CUgraphNode> nodes;
     std::vector<CUgraphEdgeData> edges;
 };
-
-constexpr std::size_t kMostNodes = 12000; // 192 KiB with their edges
 
 CaptureLists &capture_lists() { return ThreadOwned<CaptureLists>::mine(); }
 
@@ -49,7 +49,7 @@ CUresult capture_info(CUstream stream, const CaptureOutputs &out) {
     auto &lists = capture_lists();
     bool lossy = false;
     const auto result =
-        ask(route, protocol::Message<protocol::CaptureInfo>{.fixed = {.stream = wire}}, kMostNodes * 16,
+        ask(route, protocol::Message<protocol::CaptureInfo>{.fixed = {.stream = wire}}, kMostCaptureBytes,
             [&](const auto &reply) {
                 *out.status = static_cast<CUstreamCaptureStatus>(reply.fixed.status);
                 if (reply.fixed.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
@@ -94,6 +94,46 @@ CUresult launch(CUgraphExec executable, CUstream stream) {
 CUresult launch_route(CUstream stream, std::uint64_t &wire, Route &route, bool &capturing) {
     const auto bad = stream_route(stream, wire, route);
     return bad != CUDA_SUCCESS ? bad : is_capturing(route, wire, capturing);
+}
+
+CUresult instantiate_parted(CUgraphExec *out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS &params) {
+    params.hErrNode_out = nullptr;
+    params.result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
+    std::uint64_t handle = 0;
+    if (const auto bad = add_parted(graph, params.flags, handle); bad != CUDA_SUCCESS)
+        return bad;
+    params.result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
+    share_user_objects(word_of(graph), handle);
+    share_graph_memory(word_of(graph), handle, params.flags);
+    *out = std::bit_cast<CUgraphExec>(handle);
+    return CUDA_SUCCESS;
+}
+
+// graph: with collectives, or executable is. nullptr: executable has none.
+CUresult update_parted(PartedGraph *executable, CUgraphExec handle, CUgraph graph,
+                       CUgraphExecUpdateResultInfo &info) {
+    info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR, .errorNode = nullptr, .errorFromNode = nullptr};
+    bool changed = executable == nullptr || !has_collectives(word_of(graph));
+    if (const auto bad = changed ? CUDA_SUCCESS : executable->update(graph, changed); bad != CUDA_SUCCESS)
+        return bad;
+    info.result = changed ? CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED : CU_GRAPH_EXEC_UPDATE_SUCCESS;
+    if (changed)
+        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    update_graph_memory(word_of(graph), word_of(handle));
+    return CUDA_SUCCESS;
+}
+
+CUresult launch_parted(PartedGraph &graph, CUstream stream) {
+    std::uint64_t wire = 0;
+    Route route;
+    bool capturing = false;
+    if (const auto bad = launch_route(stream, wire, route, capturing); bad != CUDA_SUCCESS)
+        return bad;
+    if (capturing) {
+        kLog.warning("a launch of a graph with collectives cannot be captured: capture what the graph does");
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    return graph.launch(stream);
 }
 
 CUresult launch_memory(CUgraphExec executable, CUstream stream) {
@@ -224,6 +264,20 @@ CUresult list_nodes(CUgraphNode *out, size_t *count, Ask ask_daemon) {
 
 namespace singularity::client {
 
+CUresult daemon_nodes(CUgraph graph, CUgraphNode *nodes, std::size_t *count) {
+    auto request = driver_api::GraphGetNodesCall::request(ApiId::kGraphGetNodes, graph, nodes, count);
+    if (!request)
+        return refused(request.error());
+    if (const auto bad = check_handle(driver_api::kHandleGraph, request->hGraph); bad != CUDA_SUCCESS)
+        return bad;
+    return send_sync(
+        *request,
+        [&](std::span<const std::byte> bytes) {
+            return driver_api::decode_GraphGetNodesReply(*request, bytes);
+        },
+        [&](const auto &reply) { driver_api::GraphGetNodesCall::finish(*request, reply, nodes, count); });
+}
+
 // What the program was told of the capture stays as it is.
 std::uint64_t captured_graph(CUstream stream) {
     std::uint64_t wire = 0;
@@ -232,7 +286,7 @@ std::uint64_t captured_graph(CUstream stream) {
     if (stream_route(stream, wire, route) != CUDA_SUCCESS)
         return 0;
     const auto result = ask(route, protocol::Message<protocol::CaptureInfo>{.fixed = {.stream = wire}},
-                            kMostNodes * 16, [&](CUresult, const auto &reply) {
+                            kMostCaptureBytes, [&](CUresult, const auto &reply) {
                                 if (reply.fixed.status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
                                     graph = reply.fixed.graph;
                             });
@@ -350,19 +404,8 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
 // --- Nodes of a graph
 
 CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes) {
-    return list_nodes(nodes, numNodes, [&](CUgraphNode *out, size_t *count) {
-        auto request = driver_api::GraphGetNodesCall::request(ApiId::kGraphGetNodes, hGraph, out, count);
-        if (!request)
-            return refused(request.error());
-        if (const auto bad = check_handle(driver_api::kHandleGraph, request->hGraph); bad != CUDA_SUCCESS)
-            return bad;
-        return send_sync(
-            *request,
-            [&](std::span<const std::byte> bytes) {
-                return driver_api::decode_GraphGetNodesReply(*request, bytes);
-            },
-            [&](const auto &reply) { driver_api::GraphGetNodesCall::finish(*request, reply, out, count); });
-    });
+    return list_nodes(nodes, numNodes,
+                      [&](CUgraphNode *out, size_t *count) { return daemon_nodes(hGraph, out, count); });
 }
 
 CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes) {
@@ -405,6 +448,8 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
         if (const auto bad = stream_route(instantiateParams->hUploadStream, stream, route);
             bad != CUDA_SUCCESS)
             return bad;
+    if (has_collectives(word_of(hGraph))) [[unlikely]]
+        return instantiate_parted(phGraphExec, hGraph, *instantiateParams);
     auto &table = process().table(driver_api::kHandleGraphExec);
     const auto handle = table.reserve();
     const auto result =
@@ -434,8 +479,12 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     Route route;
     if (const auto bad = graph_route(hGraph, route); bad != CUDA_SUCCESS)
         return bad;
-    if (resultInfo == nullptr || find_object(driver_api::kHandleGraphExec, word_of(hGraphExec)) == nullptr)
+    const auto parted = parted_graph(hGraphExec);
+    if (resultInfo == nullptr ||
+        (parted == nullptr && find_object(driver_api::kHandleGraphExec, word_of(hGraphExec)) == nullptr))
         return CUDA_ERROR_INVALID_VALUE;
+    if (parted != nullptr || has_collectives(word_of(hGraph)))
+        return update_parted(parted.get(), hGraphExec, hGraph, *resultInfo);
     const auto result =
         ask(route,
             protocol::Message<protocol::UpdateGraphExec>{
@@ -456,6 +505,9 @@ CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
     if (any_graph_memory()) [[unlikely]]
         if (const auto bad = launch_memory(hGraphExec, hStream); bad != CUDA_SUCCESS)
             return bad;
+    if (any_graph_collectives()) [[unlikely]]
+        if (const auto parted = parted_graph(hGraphExec); parted != nullptr)
+            return launch_parted(*parted, hStream);
     return any_launch_apart() ? launch_apart(hGraphExec, hStream) : launch(hGraphExec, hStream);
 }
 

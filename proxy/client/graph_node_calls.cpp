@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // cuGraph*Node*: adding, changing and asking nodes.
 #include "graph.hpp"
+#include "graph_collectives.hpp"
 #include "graph_memory.hpp"
+#include "log.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -249,6 +251,9 @@ CUresult add_any(CUgraphNode *out, CUgraph graph, const Dependencies &dependenci
     case CU_GRAPH_NODE_TYPE_HOST:
         return add_simple(out, graph, dependencies, node->host);
     case CU_GRAPH_NODE_TYPE_GRAPH:
+        if (const auto bad = allowed_within(std::bit_cast<std::uint64_t>(node->graph.graph));
+            bad != CUDA_SUCCESS)
+            return bad;
         return add_body(
             out, graph, dependencies, protocol::NodeType::graph,
             protocol::ChildGraphBody{.graph = std::bit_cast<std::uint64_t>(node->graph.graph),
@@ -291,7 +296,14 @@ CUresult set_any(std::uint64_t exec, CUgraphNode handle, CUgraphNodeParams *node
     }
 }
 
-std::uint64_t exec_number(CUgraphExec exec) { return std::bit_cast<std::uint64_t>(exec); }
+std::uint64_t exec_number(CUgraphExec exec) {
+    // It has no nodes of its own; set_node() does not know it.
+    if (parted_graph(exec) != nullptr)
+        kLog.warning(
+            "a node of an executable graph with collectives cannot be changed: change the graph, and update "
+            "the executable one with it (cuGraphExecUpdate), or instantiate another");
+    return std::bit_cast<std::uint64_t>(exec);
+}
 
 CUDA_MEMCPY3D copy_of(const protocol::MemcpyBody &body) {
     CUDA_MEMCPY3D out{};

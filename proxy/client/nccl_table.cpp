@@ -4,6 +4,7 @@
 #include "barrier.hpp"
 #include "context.hpp"
 #include "copy.hpp"
+#include "graph_collectives.hpp"
 #include "memory.hpp"
 #include "process.hpp"
 #include "proxy/client/forward.hpp"
@@ -13,6 +14,7 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <memory>
 
 namespace singularity::client {
 
@@ -48,6 +50,41 @@ int stream_of(const NcclTarget *target, void *stream, std::uint64_t *wire, int *
     bool captures = false;
     const auto result = is_capturing(route, *wire, captures);
     *capturing = captures ? 1 : 0;
+    return result;
+}
+
+// What libnccl.so.2 has given.
+class GivenCollective final : public CapturedCollective {
+  public:
+    GivenCollective(const NcclCaptured &given, Context &context)
+        : CapturedCollective(context), given_(given) {}
+    ~GivenCollective() override {
+        if (kept_)
+            given_.release(given_.part);
+    }
+    GivenCollective(const GivenCollective &) = delete;
+    GivenCollective &operator=(const GivenCollective &) = delete;
+    GivenCollective(GivenCollective &&) = delete;
+    GivenCollective &operator=(GivenCollective &&) = delete;
+
+    void keep() { kept_ = true; } // before that it is the caller's
+    [[nodiscard]] const char *unusable() const override { return given_.unusable(given_.part); }
+    [[nodiscard]] const char *issue(CUstream stream) const override {
+        return given_.issue(given_.part, stream);
+    }
+
+  private:
+    NcclCaptured given_;
+    bool kept_ = false;
+};
+
+int capture_on(const NcclTarget *target, void *stream, const NcclCaptured *what) {
+    auto &context = *static_cast<Context *>(target->context);
+    const OnContext scope(context);
+    auto given = std::make_shared<GivenCollective>(*what, context);
+    const auto result = capture_collective(static_cast<CUstream>(stream), given);
+    if (result == CUDA_SUCCESS)
+        given->keep();
     return result;
 }
 
@@ -96,6 +133,7 @@ constexpr NcclTable kTable{
     .version = kNcclTableVersion,
     .target = &target_of,
     .stream = &stream_of,
+    .capture = &capture_on,
     .memory = &memory_at,
     .post = &post_to,
     .ask = &ask_of,

@@ -43,9 +43,9 @@ std::string text_of(const driver_api::View &view) {
 std::uint64_t device_bit(const Session &session) { return std::uint64_t{1} << session.ordinal(); }
 
 // A copy of a graph.
-void share(std::uint64_t graph, const Object &copy, std::uint64_t flags) {
+void share(std::uint64_t graph, const Object &copy) {
     share_user_objects(graph, copy.handle);
-    share_graph_memory(graph, copy.handle, flags);
+    share_graph_memory(graph, copy.handle, 0);
 }
 
 void forget_copy(std::uint64_t graph) {
@@ -94,19 +94,8 @@ void note(Object &object, unsigned kind, ApiId by, const void *request) {
         return;
     }
     case ApiId::kGraphClone:
-        share(static_cast<const driver_api::GraphCloneRequest *>(request)->originalGraph, object, 0);
+        share(static_cast<const driver_api::GraphCloneRequest *>(request)->originalGraph, object);
         return;
-    case ApiId::kGraphInstantiate:
-        share(static_cast<const driver_api::GraphInstantiateRequest *>(request)->hGraph, object, 0);
-        return;
-    case ApiId::kGraphInstantiateV2:
-        share(static_cast<const driver_api::GraphInstantiateV2Request *>(request)->hGraph, object, 0);
-        return;
-    case ApiId::kGraphInstantiateWithFlags: {
-        const auto &made = *static_cast<const driver_api::GraphInstantiateWithFlagsRequest *>(request);
-        share(made.hGraph, object, made.flags);
-        return;
-    }
     default:
         static_cast<void>(kind);
     }

@@ -95,11 +95,7 @@ Result append(Library &library, Group &group, const CommunicatorPointer &communi
     const auto stream = library.driver.stream(communicator->place, call.stream);
     if (!stream)
         return refuse(Result::unhandled_cuda_error, "{} : {}", rules.name, stream.error().message());
-    if (stream->capturing)
-        return refuse(Result::invalid_usage,
-                      "{} : the stream is being captured, and graphs with collectives are not supported",
-                      rules.name);
-    return group.add(communicator, call.stream, stream->wire, operation);
+    return group.add(communicator, call.stream, *stream, operation);
 }
 
 } // namespace

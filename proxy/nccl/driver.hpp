@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -28,6 +29,22 @@ struct Place {
 struct StreamState {
     std::uint64_t wire = 0; // as it travels
     bool capturing = false;
+};
+
+// Operations that a graph carries out at each of its launches.
+class Captured {
+  public:
+    Captured() = default;
+    Captured(const Captured &) = delete;
+    Captured &operator=(const Captured &) = delete;
+    Captured(Captured &&) = delete;
+    Captured &operator=(Captured &&) = delete;
+    virtual ~Captured() = default;
+
+    // Why no launch can carry them out, in words that are kept elsewhere; nullptr: one can.
+    [[nodiscard]] virtual const char *unusable() = 0;
+    // Puts them on a stream, as a call of the program's would. The same words where that has failed.
+    [[nodiscard]] virtual const char *issue(Stream stream) = 0;
 };
 
 // Any thread may call it.
@@ -53,6 +70,10 @@ class Driver {
                                                          std::size_t size) = 0;
     // What is done on `later` from now on waits for what has been put on `earlier`.
     [[nodiscard]] virtual Expected<void> order(const Place &place, Stream earlier, Stream later) = 0;
+
+    // Behind what the stream's capture has recorded, in its graph: each launch issues them there.
+    [[nodiscard]] virtual Expected<void> capture(const Place &place, Stream stream,
+                                                 std::unique_ptr<Captured> what) = 0;
 
     // Of the current context.
     [[nodiscard]] virtual Expected<void *> allocate(std::size_t size) = 0;

@@ -3,6 +3,7 @@
 
 #include "common/thread_owned.hpp"
 #include "data_types.hpp"
+#include "membership.hpp"
 
 #include <algorithm>
 #include <csignal>
@@ -80,6 +81,82 @@ void add_lines_of(const Communicator &communicator, std::span<const protocol::Co
     }
 }
 
+// The communicator's next group, in as many messages as it takes.
+Expected<void> post_group(Library &library, Communicator &communicator, std::uint64_t stream,
+                          std::span<const protocol::CollectiveOperation> operations) {
+    const std::scoped_lock lock(communicator.order);
+    const auto group = ++communicator.groups;
+    while (!operations.empty()) {
+        const auto piece = operations.first(std::min(operations.size(), protocol::kMostCollectives));
+        operations = operations.subspan(piece.size());
+        if (auto posted = post(library.driver, communicator.place,
+                               protocol::Message<protocol::IssueCollectives>{
+                                   .fixed = {.communicator = communicator.number,
+                                             .stream = stream,
+                                             .group = group,
+                                             .more = operations.empty() ? 0U : 1U},
+                                   .buffers = {protocol::view_of_elements(piece)}});
+            !posted)
+            return posted;
+    }
+    return {};
+}
+
+// One communicator's operations of a group that was captured. A graph may outlive the communicator.
+class CapturedPart final : public Captured {
+  public:
+    CapturedPart(Library &library, CommunicatorPointer communicator,
+                 std::vector<protocol::CollectiveOperation> operations)
+        : library_(library), communicator_(std::move(communicator)), operations_(std::move(operations)) {}
+
+    const char *unusable() override {
+        auto &communicator = *communicator_;
+        if (library_.communicators.find(communicator.handle()) != communicator_)
+            return said(
+                Result::invalid_usage,
+                "the communicator of a captured collective has been destroyed or aborted: capture the "
+                "graph again, with one that is there");
+        if (communicator.finalized || communicator.revoked)
+            return said(Result::invalid_usage,
+                        "the communicator of a captured collective has been finalized or "
+                        "revoked: capture the graph again, with another one");
+        if (communicator.suspended)
+            return said(Result::invalid_usage,
+                        "the communicator of a captured collective is suspended (see ncclCommResume)");
+        const auto state = ready(library_, communicator);
+        return state == Result::success ? nullptr
+                                        : said(state, "the communicator of a captured collective has failed");
+    }
+
+    const char *issue(Stream stream) override {
+        auto &communicator = *communicator_;
+        const auto state = library_.driver.stream(communicator.place, stream);
+        if (!state)
+            return failed(state.error());
+        std::vector<barrier::Line> lines;
+        add_lines_of(communicator, operations_, lines);
+        const Passage passage(library_.gate, lines);
+        if (auto posted = post_group(library_, communicator, state->wire, operations_); !posted)
+            return failed(posted.error());
+        return nullptr;
+    }
+
+  private:
+    static const char *said(Result result, const char *why) {
+        note(fmt::format("{}: {}", why, text_of(result)));
+        return last_error();
+    }
+    const char *failed(const Error &error) {
+        communicator_->fail(Result::unhandled_cuda_error);
+        note(error.message());
+        return last_error();
+    }
+
+    Library &library_;
+    CommunicatorPointer communicator_;
+    std::vector<protocol::CollectiveOperation> operations_;
+};
+
 } // namespace
 
 Group &Group::mine() { return ThreadOwned<Group>::mine(); }
@@ -110,8 +187,15 @@ Result Group::add(Job job) {
     return Result::success;
 }
 
-Result Group::add(const CommunicatorPointer &communicator, Stream stream, std::uint64_t wire,
+Result Group::add(const CommunicatorPointer &communicator, Stream stream, const StreamState &state,
                   const protocol::CollectiveOperation &operation) {
+    if (captured_.value_or(state.capturing) != state.capturing)
+        return refuse(Result::invalid_usage,
+                      "stream {} is {}being captured, and other streams of the group are{}: capture all of "
+                      "them, or none",
+                      fmt::ptr(stream), state.capturing ? "" : "not ", state.capturing ? " not" : "");
+    captured_ = state.capturing;
+    const auto wire = state.wire;
     auto part = std::ranges::find(parts_, communicator, &Part::communicator);
     if (part == parts_.end())
         part =
@@ -132,6 +216,7 @@ Result Group::end(Library &library, Simulation *simulation) {
     const bool blocking = std::exchange(blocking_, std::nullopt).value_or(true);
     auto jobs = std::exchange(jobs_, {});
     const auto parts = std::exchange(parts_, {});
+    const bool captured = std::exchange(captured_, std::nullopt).value_or(false);
     if (error != Result::success) {
         for (const auto &job : jobs)
             job.drop();
@@ -142,7 +227,9 @@ Result Group::end(Library &library, Simulation *simulation) {
         result = blocking ? do_jobs(std::move(jobs)) : do_in_background(std::move(jobs));
     if (result != Result::success && result != Result::in_progress)
         return result;
-    const auto issued = simulation != nullptr ? simulate(simulation, parts) : issue(library, parts);
+    const auto issued = simulation != nullptr ? simulate(simulation, parts)
+                        : captured            ? capture(library, parts)
+                                              : issue(library, parts);
     return issued != Result::success ? issued : result;
 }
 
@@ -204,27 +291,34 @@ Result Group::issue(Library &library, const Part &part) {
     for (const auto &other : others)
         if (auto ordered = library.driver.order(communicator.place, other.stream, first.stream); !ordered)
             return failed(ordered.error());
-    {
-        const std::scoped_lock lock(communicator.order);
-        const auto group = ++communicator.groups;
-        auto left = std::span(part.operations);
-        while (!left.empty()) {
-            const auto piece = left.first(std::min(left.size(), protocol::kMostCollectives));
-            left = left.subspan(piece.size());
-            if (auto posted = post(library.driver, communicator.place,
-                                   protocol::Message<protocol::IssueCollectives>{
-                                       .fixed = {.communicator = communicator.number,
-                                                 .stream = first.wire,
-                                                 .group = group,
-                                                 .more = left.empty() ? 0U : 1U},
-                                       .buffers = {protocol::view_of_elements(piece)}});
-                !posted)
-                return failed(posted.error());
-        }
-    }
+    if (auto posted = post_group(library, communicator, first.wire, part.operations); !posted)
+        return failed(posted.error());
     for (const auto &other : others)
         if (auto ordered = library.driver.order(communicator.place, first.stream, other.stream); !ordered)
             return failed(ordered.error());
+    return Result::success;
+}
+
+// Operations on several streams are one node of their graph, as they are one group.
+Result Group::capture(Library &library, const std::vector<Part> &parts) {
+    for (const auto &part : parts) {
+        auto &communicator = *part.communicator;
+        const auto &first = part.streams.front();
+        const auto others = std::span(part.streams).subspan(1);
+        Expected<void> done;
+        for (const auto &other : others)
+            if (done)
+                done = library.driver.order(communicator.place, other.stream, first.stream);
+        if (done)
+            done = library.driver.capture(
+                communicator.place, first.stream,
+                std::make_unique<CapturedPart>(library, part.communicator, part.operations));
+        for (const auto &other : others)
+            if (done)
+                done = library.driver.order(communicator.place, first.stream, other.stream);
+        if (!done) // nothing was issued: the communicator is as it was
+            return refuse(Result::unhandled_cuda_error, done.error());
+    }
     return Result::success;
 }
 

@@ -38,8 +38,9 @@ class Group {
     Result note_if_open(Result result) { return depth_ > 0 ? note(result) : result; }
 
     [[nodiscard]] Result add(Job job);
-    // stream: as the program gave it, and as it travels.
-    [[nodiscard]] Result add(const CommunicatorPointer &communicator, Stream stream, std::uint64_t wire,
+    // stream: as the program gave it, and how it stands. What is captured is left to each launch of the
+    // graph.
+    [[nodiscard]] Result add(const CommunicatorPointer &communicator, Stream stream, const StreamState &state,
                              const protocol::CollectiveOperation &operation);
 
   private:
@@ -58,11 +59,13 @@ class Group {
     [[nodiscard]] static Result do_in_background(std::vector<Job> jobs);
     [[nodiscard]] static Result issue(Library &library, const std::vector<Part> &parts);
     [[nodiscard]] static Result issue(Library &library, const Part &part);
+    [[nodiscard]] static Result capture(Library &library, const std::vector<Part> &parts);
     [[nodiscard]] static Result simulate(Simulation *simulation, const std::vector<Part> &parts);
 
     int depth_ = 0;
     Result error_ = Result::success;
     std::optional<bool> blocking_; // of all communicators that jobs are about
+    std::optional<bool> captured_; // whether all streams are
     std::vector<Job> jobs_;
     std::vector<Part> parts_;
 };

@@ -74,6 +74,8 @@ class Libcuda : public Driver, public Gate {
     [[nodiscard]] Expected<std::uint64_t> memory(const Place &place, const void *address,
                                                  std::size_t size) override;
     [[nodiscard]] Expected<void> order(const Place &place, Stream earlier, Stream later) override;
+    [[nodiscard]] Expected<void> capture(const Place &place, Stream stream,
+                                         std::unique_ptr<Captured> what) override;
     [[nodiscard]] Expected<void *> allocate(std::size_t size) override;
     [[nodiscard]] Expected<void> release(void *memory) override;
     [[nodiscard]] Expected<void> post(const Place &place, std::span<const std::byte> message) override;
@@ -231,6 +233,23 @@ Expected<void> Libcuda::order(const Place &place, Stream earlier, Stream later) 
         result = destroyed;
     if (result != CUDA_SUCCESS)
         return failed("order", "the streams of a group", result);
+    return {};
+}
+
+Expected<void> Libcuda::capture(const Place &place, Stream stream, std::unique_ptr<Captured> what) {
+    const auto target = target_of(place);
+    const client::NcclCaptured captured{
+        .part = what.get(),
+        .unusable = [](void *part) { return static_cast<Captured *>(part)->unusable(); },
+        .issue =
+            [](void *part, void *launch) {
+                return static_cast<Captured *>(part)->issue(static_cast<Stream>(launch));
+            },
+        .release = [](void *part) { const std::unique_ptr<Captured> gone(static_cast<Captured *>(part)); }};
+    if (const auto result = table_->capture(&target, stream, &captured); result != CUDA_SUCCESS)
+        return failed("add a collective to the graph that is captured on",
+                      fmt::format("stream {}", fmt::ptr(stream)), result);
+    static_cast<void>(what.release()); // the graph's
     return {};
 }
 

@@ -3,8 +3,11 @@
 #include "common/unique_fd.hpp"
 #include "handlers.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <set>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -36,6 +39,67 @@ CUresult handle(Call &call, const Request<protocol::InstantiateGraph> &request,
         call.objects().name_of(kHandleGraphNode, std::bit_cast<std::uint64_t>(params.hErrNode_out));
     if (result == CUDA_SUCCESS)
         call.add(kHandleGraphExec, fixed.exec, exec);
+    return result;
+}
+
+namespace {
+
+// Of a clone: what is not kept of the original goes.
+CUresult cut_to(const driver_api::Backend &driver, CUgraph graph, CUgraph clone,
+                const std::set<CUgraphNode> &kept) {
+    std::size_t count = 0;
+    if (const auto bad = driver.cuGraphGetNodes(graph, nullptr, &count); bad != CUDA_SUCCESS)
+        return bad;
+    std::vector<CUgraphNode> nodes(count);
+    if (const auto bad = driver.cuGraphGetNodes(graph, nodes.data(), &count); bad != CUDA_SUCCESS)
+        return bad;
+    nodes.resize(std::min(count, nodes.size()));
+    for (auto *const node : nodes) {
+        if (kept.contains(node))
+            continue;
+        CUgraphNode copy = nullptr;
+        if (const auto bad = driver.cuGraphNodeFindInClone(&copy, node, clone); bad != CUDA_SUCCESS)
+            return bad;
+        if (const auto bad = driver.cuGraphDestroyNode(copy); bad != CUDA_SUCCESS)
+            return bad;
+    }
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+
+CUresult handle(Call &call, const Request<protocol::InstantiatePart> &request,
+                Reply<protocol::InstantiatePart> &reply) {
+    const auto &driver = call.driver();
+    const auto graph = call.object<CUgraph>(kHandleGraph, request.fixed.graph);
+    if (!graph || *graph == nullptr)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (driver.cuGraphInstantiateWithParams == nullptr || driver.cuGraphClone == nullptr ||
+        driver.cuGraphGetNodes == nullptr || driver.cuGraphNodeFindInClone == nullptr ||
+        driver.cuGraphDestroyNode == nullptr || driver.cuGraphDestroy == nullptr)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    std::set<CUgraphNode> kept;
+    for (std::size_t index = 0; index < protocol::element_count<std::uint64_t>(request.buffers[0]); ++index) {
+        const auto node = call.object<CUgraphNode>(
+            kHandleGraphNode, protocol::element<std::uint64_t>(request.buffers[0], index));
+        if (!node || *node == nullptr)
+            return CUDA_ERROR_INVALID_HANDLE;
+        kept.insert(*node);
+    }
+    CUgraph clone = nullptr;
+    if (const auto bad = driver.cuGraphClone(&clone, *graph); bad != CUDA_SUCCESS)
+        return bad;
+    CUDA_GRAPH_INSTANTIATE_PARAMS params{};
+    params.flags = request.fixed.flags;
+    CUgraphExec exec = nullptr;
+    auto result = cut_to(driver, *graph, clone, kept);
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuGraphInstantiateWithParams(&exec, clone, &params);
+        reply.fixed.outcome = static_cast<std::uint32_t>(params.result_out);
+    }
+    static_cast<void>(driver.cuGraphDestroy(clone));
+    if (result == CUDA_SUCCESS)
+        call.add(kHandleGraphExec, request.fixed.exec, exec);
     return result;
 }
 

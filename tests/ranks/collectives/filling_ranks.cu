@@ -8,6 +8,7 @@
 //   differ   as reduce; each rank has another share of its device, up to PERCENT
 //   alike    as reduce; all ranks have the same in their buffers, as replicas do
 //   graph    as reduce; what a step computes is a graph
+//   captured as reduce; what a step computes and reduces is a graph
 //   pool     as reduce; the buffers come from the stream-ordered allocator, two of them anew in each step
 //   greedy   allocates until there is no more, which is at PERCENT or above
 #include "members.cuh"
@@ -84,9 +85,26 @@ void reduce(Rank &rank, std::size_t buffer, cudaEvent_t ready) {
                              rank.all, rank.talk));
 }
 
+// A whole step.
+void make_captured(Rank &rank, cudaEvent_t ready) {
+    cudaGraph_t made = nullptr;
+    CHECK(cudaStreamBeginCapture(rank.compute, cudaStreamCaptureModeThreadLocal));
+    for (std::size_t buffer = 0; buffer < buffers; ++buffer) {
+        change(rank, buffer);
+        reduce(rank, buffer, ready);
+    }
+    CHECK(cudaEventRecord(ready, rank.talk));
+    CHECK(cudaStreamWaitEvent(rank.compute, ready, 0));
+    CHECK(cudaStreamEndCapture(rank.compute, &made));
+    CHECK(cudaGraphInstantiate(&rank.graph, made, 0));
+    CHECK(cudaGraphDestroy(made));
+}
+
 void step(Rank &rank, cudaEvent_t ready) {
     if (rank.graph != nullptr)
         CHECK(cudaGraphLaunch(rank.graph, rank.compute));
+    if (rank.mode == "captured")
+        return;
     for (std::size_t buffer = 0; buffer < buffers; ++buffer) {
         if (rank.mode == "pool" && buffer >= 2) {
             CHECK(cudaFreeAsync(rank.memory[buffer], rank.compute));
@@ -169,6 +187,8 @@ int main(int argc, char **argv) {
         make_graph(rank);
     cudaEvent_t ready = nullptr;
     CHECK(cudaEventCreateWithFlags(&ready, cudaEventDisableTiming));
+    if (rank.mode == "captured")
+        make_captured(rank, ready);
     for (unsigned long done = 0; done < steps; ++done)
         step(rank, ready);
     CHECK(cudaDeviceSynchronize());

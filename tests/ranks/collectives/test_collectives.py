@@ -101,8 +101,8 @@ def test_the_others_learn_of_a_death_on_the_device(tmp_path):
     staging.check()
 
 
-def kill_the_first(devices, options=()):
-    line, environment = ranked.command(4, devices, ranked.built("failing_rank"), "killed", options=options, LAUNCH_MAY_DIE="0")
+def kill_the_first(devices, options=(), program="failing_rank"):
+    line, environment = ranked.command(4, devices, ranked.built(program), "killed", options=options, LAUNCH_MAY_DIE="0")
     with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         try:
             words = run.stdout.readline().split()
@@ -113,6 +113,45 @@ def kill_the_first(devices, options=()):
             run.kill()
     assert run.returncode == 0, errors
     assert output.count("PASSED") == 3, errors
+
+
+@pytest.mark.parametrize("ranks, devices", [(2, 2), (2, 1), (4, 4), (4, 1), (5, 2)])
+def test_captured_collectives(ranks, devices):
+    output = ranked.finished(ranked.command(ranks, devices, ranked.built("captured_rules"), "rules"))
+    assert output.count("PASSED") == ranks
+
+
+def test_what_a_graph_cannot_do_with_collectives_is_said():
+    line, environment = ranked.command(2, 2, ranked.built("captured_rules"), "rules")
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=ranked.DEADLINE)
+    assert done.returncode == 0, done.stderr
+    for words in ("a graph with collectives cannot be a node of another graph: launch it by itself",
+                  "a launch of a graph with collectives cannot be captured: capture what the graph does",
+                  "a graph with collectives cannot be launched by kernels: instantiate it without",
+                  "2 collectives of a graph were captured in an order that its edges do not allow",
+                  "a node of an executable graph with collectives cannot be changed"):
+        assert words in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("how, words", [("destroyed", "has been destroyed or aborted"), ("aborted", "has been destroyed or aborted"),
+                                        ("finalized", "has been finalized or revoked")])
+def test_a_graph_whose_communicator_is_gone(how, words):
+    """An error that stays, in words."""
+    line, environment = ranked.command(2, 2, ranked.built("captured_rules"), how)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=ranked.DEADLINE)
+    assert done.returncode == 0 and done.stdout.count("PASSED") == 2, done.stderr
+    assert done.stderr.count(f"a graph with collectives cannot be launched: the communicator of a captured collective {words}") == 2, done.stderr
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_launches_of_graphs_learn_of_a_death(devices):
+    kill_the_first(devices, program="captured_rules")
+
+
+@pytest.mark.parametrize("ranks, devices", [(2, 2), (2, 1), (3, 2)])
+def test_a_captured_ring(ranks, devices):
+    """The same as with four ranks (test_training.py) with another number."""
+    assert "[0] PASSED" in ranked.finished(ranked.command(ranks, devices, proxied.program("workloads", "captured_ring")))
 
 
 def test_another_libcuda_is_refused_in_words():

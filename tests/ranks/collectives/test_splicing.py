@@ -52,6 +52,7 @@ def lines(output):
 
 @pytest.mark.parametrize("mode, percent, ranks, devices, steps",
                          [("reduce", 60, 4, 1, 3), ("reduce", 80, 8, 3, 2), ("reduce", 80, 4, 2, 3), ("differ", 80, 4, 1, 3), ("graph", 80, 4, 1, 3),
+                          ("captured", 80, 4, 1, 3), ("captured", 80, 4, 2, 3),
                           ("pool", 80, 4, 1, 3), ("alone", 80, 4, 1, 6), ("greedy", 90, 4, 1, 1)])
 def test_every_rank_has_the_memory_of_a_device(mode, percent, ranks, devices, steps, tmp_path):
     shared = Shared(tmp_path)

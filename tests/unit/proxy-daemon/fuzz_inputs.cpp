@@ -195,6 +195,7 @@ std::vector<std::vector<Part>> all_seeds() {
     static constexpr std::array<std::byte, sizeof(protocol::EmptyBody)> kEmptyBody{};
     const api::View empty{.bytes = kEmptyBody, .present = true};
     const auto of_type = std::to_underlying(protocol::NodeType::empty);
+    const auto node_in_graph = fuzz_handle(api::kHandleGraphNode, 100);
     found.push_back({record_of(protocol::Message<protocol::AddNode>{
                          .fixed = {.graph = fuzz_handle(api::kHandleGraph, 1),
                                    .node = fuzz_handle(api::kHandleGraphNode, 100),
@@ -202,7 +203,12 @@ std::vector<std::vector<Part>> all_seeds() {
                          .buffers = {api::View{}, api::View{}, empty, api::View{}}}),
                      record_of(protocol::Message<protocol::SetNode>{
                          .fixed = {.node = fuzz_handle(api::kHandleGraphNode, 100), .type = of_type},
-                         .buffers = {empty, api::View{}}})});
+                         .buffers = {empty, api::View{}}}),
+                     record_of(protocol::Message<protocol::InstantiatePart>{
+                         .fixed = {.graph = fuzz_handle(api::kHandleGraph, 1),
+                                   .exec = fuzz_handle(api::kHandleGraphExec, 100),
+                                   .flags = 0},
+                         .buffers = {protocol::view_of_elements(std::span(&node_in_graph, 1))}})});
     // A communicator of one, with a reduction of the slab's data.
     const protocol::CollectiveOperation sum{.kind = std::to_underlying(protocol::CollectiveKind::all_reduce),
                                             .type = 7,

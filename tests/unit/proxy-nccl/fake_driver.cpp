@@ -35,7 +35,8 @@ Expected<Place> FakeDriver::primary(int device) {
 Expected<StreamState> FakeDriver::stream(const Place & /*place*/, Stream stream) {
     if (number(stream) == kUnknownStream)
         return failure("use", "a stream", "there is none", CUDA_ERROR_INVALID_HANDLE);
-    return StreamState{.wire = number(stream) + 1, .capturing = number(stream) == kCapturing};
+    return StreamState{.wire = number(stream) + 1,
+                       .capturing = number(stream) == kCapturing || number(stream) == kAlsoCapturing};
 }
 
 Expected<std::uint64_t> FakeDriver::memory(const Place &place, const void *address, std::size_t size) {
@@ -50,6 +51,14 @@ Expected<std::uint64_t> FakeDriver::memory(const Place &place, const void *addre
 Expected<void> FakeDriver::order(const Place & /*place*/, Stream earlier, Stream later) {
     const std::scoped_lock lock(lock_);
     ordered_.push_back(fmt::format("{:x}>{:x}", number(earlier), number(later)));
+    return {};
+}
+
+Expected<void> FakeDriver::capture(const Place & /*place*/, Stream stream, std::unique_ptr<Captured> what) {
+    const std::scoped_lock lock(lock_);
+    if (broken_)
+        return failure("capture on", "a stream", "the proxy is gone", CUDA_ERROR_DEVICE_UNAVAILABLE);
+    captured.emplace_back(number(stream), std::move(what));
     return {};
 }
 

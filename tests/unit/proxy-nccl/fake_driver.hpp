@@ -13,6 +13,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace singularity::test {
@@ -34,6 +35,7 @@ class FakeDriver : public nccl::Driver {
     // Added to an address when it travels.
     static constexpr std::uint64_t kWire = 0x5000'0000'0000;
     static constexpr std::uintptr_t kCapturing = 0x777;
+    static constexpr std::uintptr_t kAlsoCapturing = 0x778;
     static constexpr std::uintptr_t kUnknownStream = 0x999;
 
     [[nodiscard]] Expected<nccl::Place> current() override { return primary(device_of_thread); }
@@ -44,6 +46,8 @@ class FakeDriver : public nccl::Driver {
                                                  std::size_t size) override;
     [[nodiscard]] Expected<void> order(const nccl::Place &place, nccl::Stream earlier,
                                        nccl::Stream later) override;
+    [[nodiscard]] Expected<void> capture(const nccl::Place &place, nccl::Stream stream,
+                                         std::unique_ptr<nccl::Captured> what) override;
     [[nodiscard]] Expected<void *> allocate(std::size_t size) override;
     [[nodiscard]] Expected<void> release(void *memory) override;
     [[nodiscard]] Expected<void> post(const nccl::Place &place, std::span<const std::byte> message) override;
@@ -55,7 +59,9 @@ class FakeDriver : public nccl::Driver {
 
     // --- For tests
     [[nodiscard]] std::vector<IssuedGroup> issued();
-    [[nodiscard]] std::vector<std::string> ordered();          // "earlier>later"
+    [[nodiscard]] std::vector<std::string> ordered(); // "earlier>later"
+    // What was captured, one after the other, and on which streams.
+    std::vector<std::pair<std::uintptr_t, std::unique_ptr<nccl::Captured>>> captured;
     [[nodiscard]] std::vector<std::uint64_t> left(bool abort); // communicators
     [[nodiscard]] std::size_t joined();                        // all that ever did
     void complete_nothing(bool nothing);

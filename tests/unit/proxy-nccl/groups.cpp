@@ -2,6 +2,7 @@
 // What is done together, in which order, and what becomes of errors in between.
 #include "collective.hpp"
 #include "fixture.hpp"
+#include "suspension.hpp"
 
 #include <map>
 #include <mutex>
@@ -193,6 +194,129 @@ void a_proxy_that_is_gone_fails_its_communicators(void ** /*state*/) {
     World::expect(now, Result::unhandled_cuda_error);
 }
 
+Call captured_sum(CommunicatorHandle communicator, std::uintptr_t stream = FakeDriver::kCapturing) {
+    return sum(communicator, 0, stream);
+}
+
+void a_captured_group_is_issued_by_each_launch(void ** /*state*/) {
+    FakeDriver driver;
+    CountingGate gate;
+    Library library(driver, gate);
+    std::array<CommunicatorHandle, 1> all{};
+    World::expect(init_all(library, all.data(), 1, nullptr), Result::success);
+    auto &group = Group::mine();
+    group.start();
+    for (int times = 0; times < 1500; ++times)
+        World::expect(perform(library, captured_sum(all[0])), Result::success);
+    World::expect(group.end(library), Result::success);
+    assert_true(driver.issued().empty());
+    assert_int_equal(gate.passes, 0);
+    assert_int_equal(driver.captured.size(), 1);
+    const auto &[stream, part] = driver.captured[0];
+    assert_int_equal(stream, FakeDriver::kCapturing);
+    // In order with what is called, and through the gate as that is.
+    World::expect(perform(library, sum(all[0], 0)), Result::success);
+    for (std::uintptr_t launch = 1; launch <= 2; ++launch) {
+        assert_null(part->unusable());
+        assert_null(part->issue(stream_of(0x40 + launch)));
+    }
+    const auto issued = driver.issued();
+    assert_int_equal(issued.size(), 3);
+    for (std::uint64_t launch = 1; launch <= 2; ++launch) {
+        assert_int_equal(issued[launch].group, launch + 1);
+        assert_int_equal(issued[launch].stream, 0x41 + launch);
+        assert_true(issued[launch].sizes == (std::vector<std::uint64_t>{1024, 476}));
+    }
+    assert_int_equal(gate.passes, 3);
+    assert_int_equal(gate.inside, 0);
+    assert_int_equal(gate.counts.begin()->second, 1 + 2 * 1500);
+    World::expect(destroy(library, all[0]), Result::success);
+}
+
+void captured_streams_of_a_group_wait_for_each_other(void ** /*state*/) {
+    World world;
+    const auto one = world.one();
+    auto &group = Group::mine();
+    group.start();
+    for (const auto stream : {FakeDriver::kCapturing, FakeDriver::kAlsoCapturing})
+        World::expect(perform(world.library, captured_sum(one, stream)), Result::success);
+    World::expect(group.end(world.library), Result::success);
+    assert_int_equal(world.driver.captured.size(), 1);
+    assert_true(world.driver.ordered() == (std::vector<std::string>{"778>777", "777>778"}));
+    assert_null(world.driver.captured[0].second->issue(stream_of(5)));
+    assert_int_equal(world.driver.issued()[0].operations.size(), 2);
+}
+
+void a_group_is_captured_as_a_whole_or_not_at_all(void ** /*state*/) {
+    World world;
+    const auto one = world.one();
+    auto &group = Group::mine();
+    for (const bool first : {true, false}) {
+        group.start();
+        World::expect(perform(world.library, first ? captured_sum(one) : sum(one, 0)), Result::success);
+        World::expect(perform(world.library, first ? sum(one, 0) : captured_sum(one)), Result::invalid_usage,
+                      first ? "stream 0x3 is not being captured, and other streams of the group are"
+                            : "stream 0x777 is being captured, and other streams of the group are not");
+        World::expect(group.end(world.library), Result::invalid_usage);
+    }
+    assert_true(world.driver.captured.empty());
+    assert_true(world.driver.issued().empty());
+    World::expect(perform(world.library, captured_sum(one)), Result::success); // nothing is left of it
+    assert_int_equal(world.driver.captured.size(), 1);
+}
+
+void a_launch_says_what_has_become_of_its_communicator(void ** /*state*/) {
+    struct Case {
+        Result (*change)(World &world, CommunicatorHandle one);
+        std::string_view words;
+    };
+    const auto cases = std::to_array<Case>({
+        {[](World &world, CommunicatorHandle one) { return destroy(world.library, one); },
+         "has been destroyed or aborted"},
+        {[](World &world, CommunicatorHandle one) { return abort(world.library, one); },
+         "has been destroyed or aborted"},
+        {[](World &world, CommunicatorHandle one) { return finalize(world.library, one); },
+         "has been finalized or revoked"},
+        {[](World &world, CommunicatorHandle one) { return revoke(world.library, one, 0); },
+         "has been finalized or revoked"},
+        {[](World &world, CommunicatorHandle one) { return suspend(world.library, one, kSuspendMemory); },
+         "is suspended"},
+        {[](World &world, CommunicatorHandle one) {
+             world.driver.fail_all(Result::remote_error, "rank 1 is gone");
+             auto now = Result::success;
+             return async_error(world.library, one, &now);
+         },
+         "has failed: remote process exited"},
+    });
+    for (const auto &[change, words] : cases) {
+        World world;
+        const auto one = world.one();
+        World::expect(perform(world.library, captured_sum(one)), Result::success);
+        auto &part = *world.driver.captured[0].second;
+        assert_null(part.unusable());
+        World::expect(change(world, one), Result::success);
+        const char *const why = part.unusable();
+        assert_non_null(why);
+        expect_contains(why, words);
+        assert_true(world.driver.issued().empty());
+    }
+}
+
+void what_cannot_be_captured_or_issued_is_an_error(void ** /*state*/) {
+    World world;
+    const auto one = world.one();
+    World::expect(perform(world.library, captured_sum(one)), Result::success);
+    world.driver.break_messages(true);
+    World::expect(perform(world.library, captured_sum(one)), Result::unhandled_cuda_error,
+                  "the proxy is gone");
+    expect_contains(world.driver.captured[0].second->issue(stream_of(4)), "the proxy");
+    expect_contains(world.driver.captured[0].second->issue(stream_of(FakeDriver::kUnknownStream)),
+                    "a stream");
+    auto now = Result::success;
+    World::expect(async_error(world.library, one, &now), Result::success);
+    World::expect(now, Result::unhandled_cuda_error);
+}
+
 } // namespace
 
 int main() {
@@ -204,6 +328,11 @@ int main() {
         cmocka_unit_test(every_group_passes_the_gate_once),
         cmocka_unit_test(a_simulated_group_is_not_issued),
         cmocka_unit_test(a_proxy_that_is_gone_fails_its_communicators),
+        cmocka_unit_test(a_captured_group_is_issued_by_each_launch),
+        cmocka_unit_test(captured_streams_of_a_group_wait_for_each_other),
+        cmocka_unit_test(a_group_is_captured_as_a_whole_or_not_at_all),
+        cmocka_unit_test(a_launch_says_what_has_become_of_its_communicator),
+        cmocka_unit_test(what_cannot_be_captured_or_issued_is_an_error),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -94,7 +94,8 @@ void obey(Random &random, Filled<Fixed> &out) {
         fixed.more %= 2;
     if constexpr (requires { fixed.abort; })
         fixed.abort %= 2;
-    if constexpr (std::is_same_v<Fixed, IssueCollectives> || std::is_same_v<Fixed, ExchangeWithMembers>) {
+    if constexpr (std::is_same_v<Fixed, IssueCollectives> || std::is_same_v<Fixed, ExchangeWithMembers> ||
+                  std::is_same_v<Fixed, InstantiatePart>) {
         out.storage[0].resize(std::max(out.storage[0].size(), Fixed::kBuffers[0].element));
         out.buffers[0] = {.bytes = out.storage[0], .present = true};
     }

@@ -202,6 +202,21 @@ struct InstantiateGraph {
     std::uint64_t upload_stream = 0; // wire number; 0: none
 };
 
+// Instantiates a copy of the graph that has these of its nodes and no others: what a graph does between two
+// of its collectives, which the client issues.
+struct InstantiatePart {
+    static constexpr Id kId = Id::instantiate_part;
+    static constexpr const char *kName = "InstantiatePart";
+    static constexpr std::array<Buffer, 1> kBuffers{{{"nodes", 8}}}; // handles of kind "graph_node"
+    using Reply = InstantiateGraphReply;                             // error_node: always 0
+    std::uint64_t graph = 0;
+    std::uint64_t exec = 0; // the new handle, kind "graph_exec"
+    std::uint64_t flags = 0;
+    [[nodiscard]] const char *wrong(const std::array<View, 1> &buffers) const {
+        return buffers[0].bytes.empty() ? "a part without nodes" : nullptr;
+    }
+};
+
 struct UpdateGraphExecReply {
     static constexpr std::array<Buffer, 0> kBuffers{};
     std::uint64_t error_node = 0;

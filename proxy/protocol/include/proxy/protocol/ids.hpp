@@ -76,6 +76,8 @@ enum class Id : std::uint32_t {
     issue_collectives,
     exchange_with_members,
     leave_communicator,
+    // graphs with collectives
+    instantiate_part,
     end
 };
 
