@@ -54,6 +54,14 @@ def test_every_collective(links, ranks):
     links.check()
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_captured_collectives(links, ranks):
+    """Launches of graphs issue them, and NCCL moves their data."""
+    output = ranked.finished(links.command(ranks, ranks, ranked.built("captured_rules"), "rules"))
+    assert output.count("PASSED") == ranks
+    links.check()
+
+
 @pytest.mark.parametrize("what", ["aborted", "shrunk"])
 def test_the_others_learn_of_an_abort(links, what):
     output = ranked.finished(links.command(4, 4, ranked.built("failing_rank"), what))
