@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Collectives within stream captures: what a graph does with them, and what is refused. Argument: what to do.
-//   rules      everything that holds while all is well
+//   rules      everything that holds while all is well (with --threads N for ranks that are threads)
 //   destroyed, aborted, finalized   the communicator, before a launch
 //   killed     all go on launching; whoever runs this kills rank 0 when it says "ready PID"
 #include "members.cuh"
@@ -235,6 +235,49 @@ void forks_are_joined(const Rank &rank) {
     CHECK(cudaEventDestroy(event));
 }
 
+// What comes after no collective is done while one still waits: the other ranks launch only when rank 0 has
+// seen it.
+void work_beside_a_collective_is_done_meanwhile(const Rank &rank) {
+    const members::Stream main;
+    const members::Stream beside;
+    const members::Stream look;
+    ncclComm_t other = nullptr;
+    CHECK_NCCL(ncclCommSplit(rank.all, 0, rank.world.rank, &other, nullptr));
+    Buffer<int> data(Numbers(count, 1));
+    Buffer<int> mark(Numbers(1, 0));
+    Buffer<int> last(Numbers(count, 1));
+    CHECK(cudaDeviceSynchronize());
+    cudaEvent_t event = nullptr;
+    CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    Graph graph(main, [&] {
+        CHECK(cudaEventRecord(event, main));
+        CHECK(cudaStreamWaitEvent(beside, event, 0));
+        double_up(rank, data.data(), beside);
+        CHECK(cudaMemsetAsync(mark.data(), 7, sizeof(int), main));
+        double_up(rank, last.data(), main);
+        CHECK(cudaEventRecord(event, beside));
+        CHECK(cudaStreamWaitEvent(main, event, 0));
+    });
+    if (rank.world.rank == 0) {
+        CHECK(cudaGraphLaunch(graph, main));
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        for (int seen = 0; seen != 0x07070707;) {
+            CHECK(cudaMemcpyAsync(&seen, mark.data(), sizeof(seen), cudaMemcpyDeviceToHost, look));
+            CHECK(cudaStreamSynchronize(look));
+            EXPECT(std::chrono::steady_clock::now() < until, "it waits for the others: %x", seen);
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    }
+    members::meet(other, look);
+    if (rank.world.rank != 0)
+        CHECK(cudaGraphLaunch(graph, main));
+    CHECK(cudaStreamSynchronize(main));
+    EXPECT(data.read() == Numbers(count, rank.world.size) && last.read() == data.read(), "%d",
+           data.read()[0]);
+    CHECK(cudaEventDestroy(event));
+    CHECK_NCCL(ncclCommDestroy(other));
+}
+
 // Nothing of it is lost without an error.
 void what_cannot_be_is_refused(const Rank &rank) {
     const members::Stream captured;
@@ -330,6 +373,7 @@ void rules(const Rank &rank) {
     launches_come_one_after_the_other(rank);
     clones_and_updates(rank);
     forks_are_joined(rank);
+    work_beside_a_collective_is_done_meanwhile(rank);
     what_cannot_be_is_refused(rank);
     CHECK_NCCL(ncclCommDestroy(rank.all));
 }
@@ -389,6 +433,10 @@ void killed(const Rank &rank) {
 } // namespace
 
 int main(int argc, char **argv) {
+    if (argc == 3) // --threads
+        return members::run(argc, argv, [](const members::Member &member) {
+            rules({{member.rank, member.size, member.rank}, members::join(member)});
+        });
     if (argc != 2)
         return 2;
     const std::string what = argv[1];

@@ -121,6 +121,12 @@ def test_captured_collectives(ranks, devices):
     assert output.count("PASSED") == ranks
 
 
+def test_captured_collectives_in_threads():
+    """A device for each, as above."""
+    run = proxied.proxied([ranked.built("captured_rules"), "--threads", "3"], devices=3)
+    assert "PASSED" in ranked.finished(run)
+
+
 def test_what_a_graph_cannot_do_with_collectives_is_said():
     line, environment = ranked.command(2, 2, ranked.built("captured_rules"), "rules")
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=ranked.DEADLINE)
