@@ -110,7 +110,7 @@ class Rank {
   private:
     void capture() {
         cudaGraph_t graph = nullptr;
-        CHECK(cudaStreamBeginCapture(compute_, cudaStreamCaptureModeThreadLocal));
+        CHECK(cudaStreamBeginCapture(compute_, cudaStreamCaptureModeGlobal));
         record();
         CHECK(cudaStreamEndCapture(compute_, &graph));
         CHECK(cudaGraphInstantiate(&graph_, graph, 0));

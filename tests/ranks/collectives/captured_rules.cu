@@ -121,7 +121,11 @@ void launches_come_one_after_the_other(const Rank &rank) {
     CHECK(cudaStreamSynchronize(two));
     CHECK(cudaGraphLaunch(again, one));
     CHECK(cudaStreamSynchronize(one));
-    EXPECT(data.read() == Numbers(count, power(rank.world.size, 5)), "%d", data.read()[0]);
+    for (const auto stream : {cudaStreamLegacy, cudaStreamPerThread, cudaStream_t{}}) {
+        CHECK(cudaGraphLaunch(graph, stream));
+        CHECK(cudaStreamSynchronize(stream));
+    }
+    EXPECT(data.read() == Numbers(count, power(rank.world.size, 8)), "%d", data.read()[0]);
     // Far more at once than a device takes.
     data.write(Numbers(count, 0));
     CHECK(cudaDeviceSynchronize());

@@ -21,7 +21,7 @@ MEMORY = "64M"
 SMALLEST = "16M"  # of the software GPU: eight ranks with two slabs of 2 MiB each do not fit
 TURN = re.compile(r"a turn begins after \d+ ms; (\d+) MiB have been moved out so far")
 COPIED = re.compile(r"of what has moved so far (\d+) MiB were copied in \d+ ms and (\d+) MiB were there already; the content of (\d+) MiB was found out")
-TRAININGS = ("train_data", "train_tensor", "train_combined", "train_overlapped", "train_tested")
+TRAININGS = ("train_data", "train_tensor", "train_combined", "train_overlapped", "train_tested", "captured_ring")
 
 
 class Shared:
@@ -123,7 +123,7 @@ def test_reductions_on_a_device_that_is_shared_by_turns(tmp_path):
         assert "through memory of the host" not in file.read()
 
 
-@pytest.mark.parametrize("name", ["train_data", "train_combined"])
+@pytest.mark.parametrize("name", ["train_data", "train_combined", "captured_ring"])
 def test_ranks_that_take_turns_are_moved(name, monkeypatch):
     """Their images are made of what is on the device and of what is not, and restored on one that is as small."""
     monkeypatch.setenv("SINGULARITY_SOFTGPU_MEMORY", SMALLEST)
