@@ -64,8 +64,6 @@ struct Dependencies {
 
 // Of an answer to CaptureInfo: 12000 nodes with their edges.
 inline constexpr std::size_t kMostCaptureBytes = std::size_t{12000} * 16;
-// As cuGraphGetNodes, with every node that the daemon has.
-[[nodiscard]] CUresult daemon_nodes(CUgraph graph, CUgraphNode *nodes, std::size_t *count);
 // The graph that the stream's capture adds to; 0: there is none.
 [[nodiscard]] std::uint64_t captured_graph(CUstream stream);
 

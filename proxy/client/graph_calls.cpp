@@ -264,20 +264,6 @@ CUresult list_nodes(CUgraphNode *out, size_t *count, Ask ask_daemon) {
 
 namespace singularity::client {
 
-CUresult daemon_nodes(CUgraph graph, CUgraphNode *nodes, std::size_t *count) {
-    auto request = driver_api::GraphGetNodesCall::request(ApiId::kGraphGetNodes, graph, nodes, count);
-    if (!request)
-        return refused(request.error());
-    if (const auto bad = check_handle(driver_api::kHandleGraph, request->hGraph); bad != CUDA_SUCCESS)
-        return bad;
-    return send_sync(
-        *request,
-        [&](std::span<const std::byte> bytes) {
-            return driver_api::decode_GraphGetNodesReply(*request, bytes);
-        },
-        [&](const auto &reply) { driver_api::GraphGetNodesCall::finish(*request, reply, nodes, count); });
-}
-
 // What the program was told of the capture stays as it is.
 std::uint64_t captured_graph(CUstream stream) {
     std::uint64_t wire = 0;
@@ -404,8 +390,19 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
 // --- Nodes of a graph
 
 CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes) {
-    return list_nodes(nodes, numNodes,
-                      [&](CUgraphNode *out, size_t *count) { return daemon_nodes(hGraph, out, count); });
+    return list_nodes(nodes, numNodes, [&](CUgraphNode *out, size_t *count) {
+        auto request = driver_api::GraphGetNodesCall::request(ApiId::kGraphGetNodes, hGraph, out, count);
+        if (!request)
+            return refused(request.error());
+        if (const auto bad = check_handle(driver_api::kHandleGraph, request->hGraph); bad != CUDA_SUCCESS)
+            return bad;
+        return send_sync(
+            *request,
+            [&](std::span<const std::byte> bytes) {
+                return driver_api::decode_GraphGetNodesReply(*request, bytes);
+            },
+            [&](const auto &reply) { driver_api::GraphGetNodesCall::finish(*request, reply, out, count); });
+    });
 }
 
 CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes) {

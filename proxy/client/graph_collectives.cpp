@@ -3,8 +3,8 @@
 
 #include "copy.hpp"
 #include "graph.hpp"
-#include "graph_parts.hpp"
 #include "log.hpp"
+#include "objects.hpp"
 #include "proxy/libcuda/entry.hpp"
 
 #include <algorithm>
@@ -43,56 +43,6 @@ std::vector<CollectiveNode> collectives_of(std::uint64_t graph) {
 
 std::uint64_t number_of(const void *handle) { return std::bit_cast<std::uint64_t>(handle); }
 
-CUresult nodes_in(CUgraph graph, std::vector<std::uint64_t> &out) {
-    std::size_t count = 0;
-    if (const auto bad = daemon_nodes(graph, nullptr, &count); bad != CUDA_SUCCESS)
-        return bad;
-    std::vector<CUgraphNode> nodes(count);
-    if (const auto bad = count == 0 ? CUDA_SUCCESS : daemon_nodes(graph, nodes.data(), &count);
-        bad != CUDA_SUCCESS)
-        return bad;
-    for (const auto *node : nodes)
-        out.push_back(number_of(node));
-    return CUDA_SUCCESS;
-}
-
-CUresult edges_in(CUgraph graph, std::vector<GraphEdge> &out) {
-    std::size_t count = 0;
-    if (const auto bad = cuGraphGetEdges_v2(graph, nullptr, nullptr, nullptr, &count); bad != CUDA_SUCCESS)
-        return bad;
-    std::vector<CUgraphNode> from(count);
-    std::vector<CUgraphNode> to(count);
-    std::vector<CUgraphEdgeData> data(count);
-    if (const auto bad = count == 0 ? CUDA_SUCCESS
-                                    : cuGraphGetEdges_v2(graph, from.data(), to.data(), data.data(), &count);
-        bad != CUDA_SUCCESS)
-        return bad;
-    for (std::size_t index = 0; index < count; ++index)
-        out.emplace_back(number_of(from[index]), number_of(to[index]));
-    return CUDA_SUCCESS;
-}
-
-CUresult instantiate_part(CUgraph graph, std::span<const std::uint64_t> nodes, std::uint64_t flags,
-                          std::uint64_t &out) {
-    Route route;
-    if (const auto bad = graph_route(graph, route); bad != CUDA_SUCCESS)
-        return bad;
-    auto &table = process().table(driver_api::kHandleGraphExec);
-    const auto handle = table.reserve();
-    if (const auto bad = ask(route,
-                             protocol::Message<protocol::InstantiatePart>{
-                                 .fixed = {.graph = number_of(graph), .exec = handle, .flags = flags},
-                                 .buffers = {protocol::view_of_elements(nodes)}});
-        bad != CUDA_SUCCESS)
-        return bad;
-    auto object = std::make_unique<Object>();
-    object->session = route.session;
-    object->context = route.context;
-    table.add(handle, std::move(object));
-    out = handle;
-    return CUDA_SUCCESS;
-}
-
 // The stream by its own name, whatever the calling function's default stream is.
 CUstream named(CUstream stream) {
     if (stream != nullptr)
@@ -116,40 +66,62 @@ CUresult PartedGraph::make(CUgraph graph, std::uint64_t flags) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     flags_ = flags;
-    std::vector<std::uint64_t> nodes;
-    std::vector<GraphEdge> edges;
-    if (const auto bad = nodes_in(graph, nodes); bad != CUDA_SUCCESS)
-        return bad;
-    if (const auto bad = edges_in(graph, edges); bad != CUDA_SUCCESS)
+    Route route;
+    if (const auto bad = graph_route(graph, route); bad != CUDA_SUCCESS)
         return bad;
     // Those whose nodes the program has taken out are gone.
     auto collectives = collectives_of(number_of(graph));
-    std::erase_if(collectives, [&](const CollectiveNode &one) {
-        return std::ranges::find(nodes, one.node) == nodes.end();
+    std::erase_if(collectives, [](const CollectiveNode &one) {
+        return find_object(driver_api::kHandleGraphNode, one.node) == nullptr;
     });
     std::vector<std::uint64_t> marks;
+    std::vector<std::uint64_t> handles;
+    auto &table = process().table(driver_api::kHandleGraphExec);
     for (const auto &one : collectives)
         marks.push_back(one.node);
-    const auto parts = parts_of(nodes, edges, marks);
-    if (!parts) {
+    if (marks.size() > protocol::kMostGraphCollectives) {
+        kLog.warning(
+            "a graph with {} collectives is too long, {} are possible: capture several graphs, or groups",
+            marks.size(), protocol::kMostGraphCollectives);
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    for (std::size_t part = 0; part <= marks.size(); ++part)
+        handles.push_back(table.reserve());
+    bool wrong_order = false;
+    std::vector<protocol::PartOfGraph> parts;
+    const auto result =
+        ask(route,
+            protocol::Message<protocol::InstantiateParts>{
+                .fixed = {.graph = number_of(graph), .flags = flags & ~kUpload},
+                .buffers = {protocol::view_of_elements(std::span<const std::uint64_t>(marks)),
+                            protocol::view_of_elements(std::span<const std::uint64_t>(handles))}},
+            handles.size() * sizeof(protocol::PartOfGraph), [&](CUresult, const auto &reply) {
+                wrong_order = reply.fixed.wrong_order != 0;
+                for (std::size_t at = 0;
+                     at < protocol::element_count<protocol::PartOfGraph>(reply.buffers[0]); ++at)
+                    parts.push_back(protocol::element<protocol::PartOfGraph>(reply.buffers[0], at));
+            });
+    if (wrong_order)
         kLog.warning(
             "{} collectives of a graph were captured in an order that its edges do not allow: capture "
             "them in the order of the edges",
             marks.size());
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (parts.size() != handles.size())
+        return CUDA_ERROR_UNKNOWN;
     bool apart = false;
-    for (std::size_t index = 0; index < parts->size(); ++index) {
-        const auto &part = (*parts)[index];
+    for (std::size_t index = 0; index < parts.size(); ++index) {
         Step step;
-        step.nodes = part.nodes.size();
-        step.after = part.after;
-        if (!part.nodes.empty()) {
-            // More than that is not to be had: what the driver does ahead of launches.
-            if (const auto bad = instantiate_part(graph, part.nodes, flags & ~kUpload, step.part);
-                bad != CUDA_SUCCESS)
-                return bad;
-            apart = apart || part.after < index;
+        step.nodes = static_cast<std::size_t>(parts[index].nodes);
+        step.after = std::min(static_cast<std::size_t>(parts[index].after), index);
+        if (step.nodes != 0) {
+            auto object = std::make_unique<Object>();
+            object->session = route.session;
+            object->context = route.context;
+            table.add(handles[index], std::move(object));
+            step.part = handles[index];
+            apart = apart || step.after < index;
         }
         if (index < collectives.size()) {
             step.collective = collectives[index].collective;
@@ -345,11 +317,9 @@ CUresult clone_collectives(CUgraph original, CUgraph clone) {
     auto nodes = collectives_of(number_of(original));
     if (nodes.empty())
         return CUDA_SUCCESS;
-    std::vector<std::uint64_t> there;
-    if (const auto bad = nodes_in(original, there); bad != CUDA_SUCCESS)
-        return bad;
-    std::erase_if(
-        nodes, [&](const CollectiveNode &one) { return std::ranges::find(there, one.node) == there.end(); });
+    std::erase_if(nodes, [](const CollectiveNode &one) {
+        return find_object(driver_api::kHandleGraphNode, one.node) == nullptr;
+    });
     for (auto &one : nodes) {
         CUgraphNode copy = nullptr;
         if (const auto bad = cuGraphNodeFindInClone(&copy, std::bit_cast<CUgraphNode>(one.node), clone);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Collectives in graphs. In the graph a node that does nothing stands for each group of them. Such a graph is
-// instantiated in parts (graph_parts.hpp), and a launch puts the parts into its stream and issues the
-// collectives between them, as calls of the program's: what holds for those (the gate, the order of groups,
-// whose turn it is on a device that is shared) holds here.
+// Collectives in graphs. In the graph a node that does nothing stands for each group of them. The daemon
+// instantiates such a graph in parts, and a launch puts the parts into its stream and issues the collectives
+// between them, as calls of the program's: what holds for those (the gate, the order of groups, whose turn it
+// is on a device that is shared) holds here.
 //
 // The whole has a handle that no table knows: what is not done here for it, INVALID_HANDLE is the answer.
 #pragma once

@@ -83,7 +83,7 @@ JournalRules make_rules() {
 
     for (const auto id : {Id::create_context, Id::reserve_address, Id::retain_allocation, Id::load_module,
                           Id::load_library, Id::create_link, Id::add_node, Id::instantiate_graph,
-                          Id::instantiate_part, Id::create_texture, Id::create_surface, Id::open_event})
+                          Id::instantiate_parts, Id::create_texture, Id::create_surface, Id::open_event})
         message(id, {.effect = Effect::makes});
     for (const auto id : {Id::destroy_context, Id::free_address})
         message(id, {.effect = Effect::ends});

@@ -4,7 +4,7 @@ if(NOT TARGET singularity_client_logic)
     return()
 endif()
 
-set(sources graph_parts memory images handles sockets page_swap)
+set(sources memory images handles sockets page_swap)
 list(TRANSFORM sources REPLACE ".+" "${CMAKE_CURRENT_LIST_DIR}/proxy-client/\\0.cpp")
 singularity_unit_tests(proxy_client SOURCES ${sources} USES singularity_client_logic singularity_common)
 target_include_directories(proxy_client_tests PRIVATE ${PROJECT_SOURCE_DIR}/proxy/client)

@@ -31,6 +31,10 @@ singularity_unit_test(proxy_daemon_event_times SOURCES ${proxyd_tests}/event_tim
     USES singularity_proxyd_parts singularity_common)
 target_include_directories(proxy_daemon_event_times PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)
 
+singularity_unit_test(proxy_daemon_graph_parts SOURCES ${proxyd_tests}/graph_parts.cpp
+    USES singularity_proxyd_parts singularity_common)
+target_include_directories(proxy_daemon_graph_parts PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)
+
 singularity_unit_test(proxy_daemon_shared_events SOURCES ${proxyd_tests}/shared_events.cpp
     USES singularity_proxyd_parts singularity_common)
 target_include_directories(proxy_daemon_shared_events PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)

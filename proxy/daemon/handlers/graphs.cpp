@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Graphs as a whole: instantiated, updated, printed.
 #include "common/unique_fd.hpp"
+#include "graph_parts.hpp"
 #include "handlers.hpp"
 
 #include <algorithm>
 #include <bit>
-#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -44,63 +45,183 @@ CUresult handle(Call &call, const Request<protocol::InstantiateGraph> &request,
 
 namespace {
 
-// Of a clone: what is not kept of the original goes.
-CUresult cut_to(const driver_api::Backend &driver, CUgraph graph, CUgraph clone,
-                const std::set<CUgraphNode> &kept) {
-    std::size_t count = 0;
-    if (const auto bad = driver.cuGraphGetNodes(graph, nullptr, &count); bad != CUDA_SUCCESS)
-        return bad;
-    std::vector<CUgraphNode> nodes(count);
-    if (const auto bad = driver.cuGraphGetNodes(graph, nodes.data(), &count); bad != CUDA_SUCCESS)
-        return bad;
-    nodes.resize(std::min(count, nodes.size()));
-    for (auto *const node : nodes) {
-        if (kept.contains(node))
-            continue;
-        CUgraphNode copy = nullptr;
-        if (const auto bad = driver.cuGraphNodeFindInClone(&copy, node, clone); bad != CUDA_SUCCESS)
-            return bad;
-        if (const auto bad = driver.cuGraphDestroyNode(copy); bad != CUDA_SUCCESS)
-            return bad;
+std::uint64_t number(const void *handle) { return std::bit_cast<std::uint64_t>(handle); }
+
+// Cuts a clone of a graph into its parts.
+class Cutting {
+  public:
+    Cutting(const driver_api::Backend &driver, std::uint64_t flags, std::size_t parts)
+        : driver_(driver), flags_(flags), made_(parts) {}
+
+    struct Node {
+        CUgraphNode node = nullptr; // of the graph that is cut
+        std::size_t part = 0;
+    };
+    // Parts from `first` to before `end`, which are what the graph has; it is used up.
+    [[nodiscard]] CUresult cut(CUgraph graph, std::vector<Node> nodes, std::size_t first, std::size_t end);
+    [[nodiscard]] const std::vector<CUgraphExec> &made() const { return made_; }
+    [[nodiscard]] CUgraphInstantiateResult outcome() const { return outcome_; }
+    // All that was made goes again.
+    void drop() {
+        for (auto *const exec : made_)
+            if (exec != nullptr)
+                static_cast<void>(driver_.cuGraphExecDestroy(exec));
     }
+
+  private:
+    [[nodiscard]] CUresult instantiate(CUgraph graph, std::size_t part);
+
+    const driver_api::Backend &driver_;
+    std::uint64_t flags_;
+    std::vector<CUgraphExec> made_;
+    CUgraphInstantiateResult outcome_ = CUDA_GRAPH_INSTANTIATE_SUCCESS;
+};
+
+CUresult Cutting::instantiate(CUgraph graph, std::size_t part) {
+    CUDA_GRAPH_INSTANTIATE_PARAMS params{};
+    params.flags = flags_;
+    const auto result = driver_.cuGraphInstantiateWithParams(&made_[part], graph, &params);
+    outcome_ = params.result_out;
+    return result;
+}
+
+// In halves: each node is copied as often as halves are halved, not for each part.
+CUresult Cutting::cut(CUgraph graph, std::vector<Node> nodes, std::size_t first, std::size_t end) {
+    if (nodes.empty())
+        return CUDA_SUCCESS;
+    if (end - first == 1)
+        return instantiate(graph, first);
+    const auto middle = first + (end - first) / 2;
+    const auto is_later = [middle](const Node &one) { return one.part >= middle; };
+    const auto later = std::ranges::count_if(nodes, is_later);
+    if (later == 0)
+        return cut(graph, std::move(nodes), first, middle);
+    if (std::cmp_equal(later, nodes.size()))
+        return cut(graph, std::move(nodes), middle, end);
+    CUgraph other = nullptr;
+    if (const auto bad = driver_.cuGraphClone(&other, graph); bad != CUDA_SUCCESS)
+        return bad;
+    std::vector<Node> others;
+    auto result = CUDA_SUCCESS;
+    // From the last on, of which some drivers take less time.
+    for (auto one = nodes.rbegin(); one != nodes.rend() && result == CUDA_SUCCESS; ++one) {
+        CUgraphNode copy = nullptr;
+        result = driver_.cuGraphNodeFindInClone(&copy, one->node, other);
+        if (result != CUDA_SUCCESS)
+            break;
+        if (is_later(*one))
+            others.push_back({.node = copy, .part = one->part});
+        result = driver_.cuGraphDestroyNode(is_later(*one) ? one->node : copy);
+    }
+    std::erase_if(nodes, is_later);
+    std::ranges::reverse(others);
+    if (result == CUDA_SUCCESS)
+        result = cut(graph, std::move(nodes), first, middle);
+    if (result == CUDA_SUCCESS)
+        result = cut(other, std::move(others), middle, end);
+    static_cast<void>(driver_.cuGraphDestroy(other));
+    return result;
+}
+
+template <class Handle, class Ask>
+CUresult list_of(std::vector<Handle> &out, Ask ask) {
+    std::size_t count = 0;
+    if (const auto bad = ask(nullptr, &count); bad != CUDA_SUCCESS)
+        return bad;
+    out.resize(count);
+    const auto result = count == 0 ? CUDA_SUCCESS : ask(out.data(), &count);
+    out.resize(std::min(count, out.size()));
+    return result;
+}
+
+CUresult edges_of(const driver_api::Backend &driver, CUgraph graph, std::vector<GraphEdge> &out) {
+    std::size_t count = 0;
+    if (const auto bad = driver.cuGraphGetEdges_v2(graph, nullptr, nullptr, nullptr, &count);
+        bad != CUDA_SUCCESS)
+        return bad;
+    std::vector<CUgraphNode> from(count);
+    std::vector<CUgraphNode> to(count);
+    std::vector<CUgraphEdgeData> data(count);
+    if (count != 0)
+        if (const auto bad = driver.cuGraphGetEdges_v2(graph, from.data(), to.data(), data.data(), &count);
+            bad != CUDA_SUCCESS)
+            return bad;
+    for (std::size_t index = 0; index < std::min(count, from.size()); ++index)
+        out.emplace_back(number(from[index]), number(to[index]));
     return CUDA_SUCCESS;
 }
 
 } // namespace
 
-CUresult handle(Call &call, const Request<protocol::InstantiatePart> &request,
-                Reply<protocol::InstantiatePart> &reply) {
+CUresult handle(Call &call, const Request<protocol::InstantiateParts> &request,
+                Reply<protocol::InstantiateParts> &reply) {
     const auto &driver = call.driver();
     const auto graph = call.object<CUgraph>(kHandleGraph, request.fixed.graph);
     if (!graph || *graph == nullptr)
         return CUDA_ERROR_INVALID_HANDLE;
     if (driver.cuGraphInstantiateWithParams == nullptr || driver.cuGraphClone == nullptr ||
-        driver.cuGraphGetNodes == nullptr || driver.cuGraphNodeFindInClone == nullptr ||
-        driver.cuGraphDestroyNode == nullptr || driver.cuGraphDestroy == nullptr)
+        driver.cuGraphGetNodes == nullptr || driver.cuGraphGetEdges_v2 == nullptr ||
+        driver.cuGraphNodeFindInClone == nullptr || driver.cuGraphDestroyNode == nullptr ||
+        driver.cuGraphDestroy == nullptr || driver.cuGraphExecDestroy == nullptr)
         return CUDA_ERROR_NOT_SUPPORTED;
-    std::set<CUgraphNode> kept;
+    std::vector<std::uint64_t> collectives;
     for (std::size_t index = 0; index < protocol::element_count<std::uint64_t>(request.buffers[0]); ++index) {
         const auto node = call.object<CUgraphNode>(
             kHandleGraphNode, protocol::element<std::uint64_t>(request.buffers[0], index));
         if (!node || *node == nullptr)
             return CUDA_ERROR_INVALID_HANDLE;
-        kept.insert(*node);
+        collectives.push_back(number(*node));
+    }
+    std::vector<CUgraphNode> all;
+    if (const auto bad =
+            list_of(all, [&](CUgraphNode *out,
+                             std::size_t *count) { return driver.cuGraphGetNodes(*graph, out, count); });
+        bad != CUDA_SUCCESS)
+        return bad;
+    std::vector<std::uint64_t> nodes;
+    for (const auto *node : all)
+        nodes.push_back(number(node));
+    std::vector<GraphEdge> edges;
+    if (const auto bad = edges_of(driver, *graph, edges); bad != CUDA_SUCCESS)
+        return bad;
+    const auto parts = parts_of(nodes, edges, collectives);
+    if (!parts) {
+        reply.fixed.wrong_order = 1;
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
     CUgraph clone = nullptr;
     if (const auto bad = driver.cuGraphClone(&clone, *graph); bad != CUDA_SUCCESS)
         return bad;
-    CUDA_GRAPH_INSTANTIATE_PARAMS params{};
-    params.flags = request.fixed.flags;
-    CUgraphExec exec = nullptr;
-    auto result = cut_to(driver, *graph, clone, kept);
-    if (result == CUDA_SUCCESS) {
-        result = driver.cuGraphInstantiateWithParams(&exec, clone, &params);
-        reply.fixed.outcome = static_cast<std::uint32_t>(params.result_out);
-    }
-    static_cast<void>(driver.cuGraphDestroy(clone));
+    Cutting cutting(driver, request.fixed.flags, parts->size());
+    std::vector<Cutting::Node> copies;
+    auto result = CUDA_SUCCESS;
+    const auto find = [&](std::uint64_t node, CUgraphNode &copy) {
+        result = driver.cuGraphNodeFindInClone(&copy, std::bit_cast<CUgraphNode>(node), clone);
+        return result == CUDA_SUCCESS;
+    };
+    for (std::size_t part = 0; part < parts->size(); ++part)
+        for (const auto node : (*parts)[part].nodes)
+            if (CUgraphNode copy = nullptr; result == CUDA_SUCCESS && find(node, copy))
+                copies.push_back({.node = copy, .part = part});
+    for (const auto node : collectives)
+        if (CUgraphNode copy = nullptr; result == CUDA_SUCCESS && find(node, copy))
+            result = driver.cuGraphDestroyNode(copy);
     if (result == CUDA_SUCCESS)
-        call.add(kHandleGraphExec, request.fixed.exec, exec);
-    return result;
+        result = cutting.cut(clone, std::move(copies), 0, parts->size());
+    static_cast<void>(driver.cuGraphDestroy(clone));
+    reply.fixed.outcome = static_cast<std::uint32_t>(cutting.outcome());
+    if (result != CUDA_SUCCESS) {
+        cutting.drop();
+        return result;
+    }
+    const auto told = call.elements<protocol::PartOfGraph>(parts->size());
+    for (std::size_t part = 0; part < parts->size(); ++part) {
+        told[part] = {.nodes = (*parts)[part].nodes.size(), .after = (*parts)[part].after};
+        if (auto *const exec = cutting.made()[part]; exec != nullptr)
+            call.add(kHandleGraphExec, protocol::element<std::uint64_t>(request.buffers[1], part), exec);
+    }
+    reply.buffers[0] = protocol::view_of_elements(std::span<const protocol::PartOfGraph>(told));
+    return CUDA_SUCCESS;
 }
 
 CUresult handle(Call &call, const Request<protocol::UpdateGraphExec> &request,

@@ -91,8 +91,8 @@ CUresult handle(Call &call, const Request<protocol::SetNodeAttribute> &request,
                 Reply<protocol::SetNodeAttribute> &reply);
 CUresult handle(Call &call, const Request<protocol::InstantiateGraph> &request,
                 Reply<protocol::InstantiateGraph> &reply);
-CUresult handle(Call &call, const Request<protocol::InstantiatePart> &request,
-                Reply<protocol::InstantiatePart> &reply);
+CUresult handle(Call &call, const Request<protocol::InstantiateParts> &request,
+                Reply<protocol::InstantiateParts> &reply);
 CUresult handle(Call &call, const Request<protocol::UpdateGraphExec> &request,
                 Reply<protocol::UpdateGraphExec> &reply);
 CUresult handle(Call &call, const Request<protocol::PrintGraph> &request, Reply<protocol::PrintGraph> &reply);

@@ -124,6 +124,7 @@ void Graph::remove(GraphNode &node) {
     for (GraphNode *after : node.dependents)
         std::erase(after->dependencies, &node);
     graph_nodes().take(node.handle);
+    twins.erase(node.original);
     std::erase_if(nodes, [&](const auto &one) { return one.get() == &node; });
 }
 
@@ -143,6 +144,7 @@ std::shared_ptr<Graph> Graph::clone() const {
         }
         twin->handle = graph_nodes().reserve();
         graph_nodes().put(twin->handle, twin);
+        copy->twins.emplace(node->handle, twin->handle);
         copies.emplace(node.get(), twin);
         copy->nodes.push_back(std::move(twin));
     }

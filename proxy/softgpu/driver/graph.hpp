@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 namespace singularity::softgpu::driver {
@@ -77,6 +78,7 @@ class Graph : public std::enable_shared_from_this<Graph> {
     CUgraph handle = nullptr;
     bool embedded = false; // the child of a node: not the program's to destroy
     std::vector<std::shared_ptr<GraphNode>> nodes;
+    std::unordered_map<CUgraphNode, CUgraphNode> twins; // of a clone: nodes by the originals'
     UserReferences references;
 };
 

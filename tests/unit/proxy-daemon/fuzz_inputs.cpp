@@ -196,19 +196,21 @@ std::vector<std::vector<Part>> all_seeds() {
     const api::View empty{.bytes = kEmptyBody, .present = true};
     const auto of_type = std::to_underlying(protocol::NodeType::empty);
     const auto node_in_graph = fuzz_handle(api::kHandleGraphNode, 100);
-    found.push_back({record_of(protocol::Message<protocol::AddNode>{
-                         .fixed = {.graph = fuzz_handle(api::kHandleGraph, 1),
-                                   .node = fuzz_handle(api::kHandleGraphNode, 100),
-                                   .type = of_type},
-                         .buffers = {api::View{}, api::View{}, empty, api::View{}}}),
-                     record_of(protocol::Message<protocol::SetNode>{
-                         .fixed = {.node = fuzz_handle(api::kHandleGraphNode, 100), .type = of_type},
-                         .buffers = {empty, api::View{}}}),
-                     record_of(protocol::Message<protocol::InstantiatePart>{
-                         .fixed = {.graph = fuzz_handle(api::kHandleGraph, 1),
-                                   .exec = fuzz_handle(api::kHandleGraphExec, 100),
-                                   .flags = 0},
-                         .buffers = {protocol::view_of_elements(std::span(&node_in_graph, 1))}})});
+    const std::array<std::uint64_t, 2> part_handles{fuzz_handle(api::kHandleGraphExec, 100),
+                                                    fuzz_handle(api::kHandleGraphExec, 101)};
+    found.push_back(
+        {record_of(
+             protocol::Message<protocol::AddNode>{.fixed = {.graph = fuzz_handle(api::kHandleGraph, 1),
+                                                            .node = fuzz_handle(api::kHandleGraphNode, 100),
+                                                            .type = of_type},
+                                                  .buffers = {api::View{}, api::View{}, empty, api::View{}}}),
+         record_of(protocol::Message<protocol::SetNode>{
+             .fixed = {.node = fuzz_handle(api::kHandleGraphNode, 100), .type = of_type},
+             .buffers = {empty, api::View{}}}),
+         record_of(protocol::Message<protocol::InstantiateParts>{
+             .fixed = {.graph = fuzz_handle(api::kHandleGraph, 1), .flags = 0},
+             .buffers = {protocol::view_of_elements(std::span(&node_in_graph, 1)),
+                         protocol::view_of_elements(std::span<const std::uint64_t>(part_handles))}})});
     // A communicator of one, with a reduction of the slab's data.
     const protocol::CollectiveOperation sum{.kind = std::to_underlying(protocol::CollectiveKind::all_reduce),
                                             .type = 7,

@@ -94,10 +94,13 @@ void obey(Random &random, Filled<Fixed> &out) {
         fixed.more %= 2;
     if constexpr (requires { fixed.abort; })
         fixed.abort %= 2;
-    if constexpr (std::is_same_v<Fixed, IssueCollectives> || std::is_same_v<Fixed, ExchangeWithMembers> ||
-                  std::is_same_v<Fixed, InstantiatePart>) {
+    if constexpr (std::is_same_v<Fixed, IssueCollectives> || std::is_same_v<Fixed, ExchangeWithMembers>) {
         out.storage[0].resize(std::max(out.storage[0].size(), Fixed::kBuffers[0].element));
         out.buffers[0] = {.bytes = out.storage[0], .present = true};
+    }
+    if constexpr (std::is_same_v<Fixed, InstantiateParts>) {
+        out.storage[1].assign(out.storage[0].size() + 8, std::byte{2});
+        out.buffers[1] = {.bytes = out.storage[1], .present = true};
     }
     if constexpr (std::is_same_v<Fixed, AddLinkData>)
         for (auto &byte : out.storage[0])

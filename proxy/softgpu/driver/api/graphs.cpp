@@ -125,11 +125,10 @@ CUresult change_edges(Graph &graph, const CUgraphNode *from, const CUgraphNode *
 CUresult find_in_clone(CUgraphNode *out, CUgraphNode original, const Graph &clone) {
     if (out == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    const auto found =
-        std::ranges::find(clone.nodes, original, [](const auto &node) { return node->original; });
-    if (found == clone.nodes.end())
+    const auto found = clone.twins.find(original);
+    if (found == clone.twins.end())
         return CUDA_ERROR_INVALID_VALUE;
-    *out = (*found)->handle;
+    *out = found->second;
     return CUDA_SUCCESS;
 }
 

@@ -20,7 +20,7 @@ using AllMessages =
                GetStreamAttribute, SetStreamAttribute, CaptureInfo, ShareEvent, OpenEvent, AddNode, SetNode,
                GetNode, GetNodeAttribute, SetNodeAttribute, InstantiateGraph, UpdateGraphExec, PrintGraph,
                CreateTexture, CreateSurface, FinishRestore, JoinCommunicator, CommunicatorState,
-               IssueCollectives, ExchangeWithMembers, LeaveCommunicator, InstantiatePart>;
+               IssueCollectives, ExchangeWithMembers, LeaveCommunicator, InstantiateParts>;
 
 inline constexpr std::size_t kMessageCount = std::tuple_size_v<AllMessages>;
 static_assert(kMessageCount == std::to_underlying(Id::end) - std::to_underlying(Id::first));

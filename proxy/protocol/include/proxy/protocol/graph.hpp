@@ -202,18 +202,36 @@ struct InstantiateGraph {
     std::uint64_t upload_stream = 0; // wire number; 0: none
 };
 
-// Instantiates a copy of the graph that has these of its nodes and no others: what a graph does between two
-// of its collectives, which the client issues.
-struct InstantiatePart {
-    static constexpr Id kId = Id::instantiate_part;
-    static constexpr const char *kName = "InstantiatePart";
-    static constexpr std::array<Buffer, 1> kBuffers{{{"nodes", 8}}}; // handles of kind "graph_node"
-    using Reply = InstantiateGraphReply;                             // error_node: always 0
+// What a graph does between two of its collectives: the part in front of the collective of the same place,
+// and, last, what is behind them all.
+struct PartOfGraph {
+    std::uint64_t nodes = 0; // 0: there is no such executable graph
+    std::uint64_t after = 0; // so many collectives have to be complete before it
+};
+
+struct InstantiatePartsReply {
+    static constexpr std::array<Buffer, 1> kBuffers{{{"parts", sizeof(PartOfGraph), Nullable::yes}}};
+    std::uint32_t outcome = 0;     // CUgraphInstantiateResult
+    std::uint32_t wrong_order = 0; // 1: the edges do not allow the collectives' order
+};
+
+inline constexpr std::size_t kMostGraphCollectives = 8192;
+
+// A graph with collectives, in parts. NOT_SUPPORTED with wrong_order: none was made.
+struct InstantiateParts {
+    static constexpr Id kId = Id::instantiate_parts;
+    static constexpr const char *kName = "InstantiateParts";
+    // collectives: handles of kind "graph_node", in the order in which they are issued; execs: the new
+    // handles, kind "graph_exec", of the parts, one more
+    static constexpr std::array<Buffer, 2> kBuffers{{{"collectives", 8}, {"execs", 8}}};
+    using Reply = InstantiatePartsReply;
     std::uint64_t graph = 0;
-    std::uint64_t exec = 0; // the new handle, kind "graph_exec"
     std::uint64_t flags = 0;
-    [[nodiscard]] const char *wrong(const std::array<View, 1> &buffers) const {
-        return buffers[0].bytes.empty() ? "a part without nodes" : nullptr;
+    [[nodiscard]] const char *wrong(const std::array<View, 2> &buffers) const {
+        const auto collectives = buffers[0].bytes.size() / 8;
+        return buffers[1].bytes.size() / 8 != collectives + 1 ? "as many parts as collectives and one more"
+               : collectives > kMostGraphCollectives          ? "too many collectives in a graph"
+                                                              : nullptr;
     }
 };
 

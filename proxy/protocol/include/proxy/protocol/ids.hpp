@@ -77,7 +77,7 @@ enum class Id : std::uint32_t {
     exchange_with_members,
     leave_communicator,
     // graphs with collectives
-    instantiate_part,
+    instantiate_parts,
     end
 };
 

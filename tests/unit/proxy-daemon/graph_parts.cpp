@@ -11,7 +11,7 @@
 #include <vector>
 
 using namespace singularity;
-using namespace singularity::client;
+using namespace singularity::proxyd;
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-namespace singularity::client {
+namespace singularity::proxyd {
 
 namespace {
 
@@ -91,4 +91,4 @@ std::optional<std::vector<GraphPart>> parts_of(std::span<const std::uint64_t> no
     return parts;
 }
 
-} // namespace singularity::client
+} // namespace singularity::proxyd

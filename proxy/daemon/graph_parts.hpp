@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace singularity::client {
+namespace singularity::proxyd {
 
 struct GraphPart {
     std::vector<std::uint64_t> nodes; // may be none
@@ -27,4 +27,4 @@ using GraphEdge = std::pair<std::uint64_t, std::uint64_t>; // from, to
                                                              std::span<const GraphEdge> edges,
                                                              std::span<const std::uint64_t> collectives);
 
-} // namespace singularity::client
+} // namespace singularity::proxyd
