@@ -8,6 +8,7 @@
 #include "session.hpp"
 #include "statistics.hpp"
 #include "user_work.hpp"
+#include "waiting_connections.hpp"
 #include "written_files.hpp"
 
 #include <algorithm>
@@ -36,6 +37,7 @@ Expected<CriuRequest> request_of(const DumpRequest &wanted) {
     request.images = wanted.images;
     request.log = kLog;
     request.ghost_limit = wanted.largest_deleted_file;
+    request.leave_waiting = wanted.others_are_reset;
     request.leave_running = wanted.afterwards == Afterwards::kRun;
     request.leave_stopped = wanted.afterwards == Afterwards::kStop;
     auto network = read_link(fmt::format("/proc/{}/ns/net", wanted.init)); // "net:[4026532201]"
@@ -163,6 +165,9 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
         if (!begun)
             return propagate(begun);
         keeping = std::move(*begun);
+        if (wanted.others_are_reset)
+            if (auto good = check_waiting_connections(wanted); !good)
+                return propagate(good);
         return leave_host_connections(wanted);
     };
     auto reply = criu->ask(*request, notify, deadline, InitHasEnded(wanted.init), external);

@@ -54,6 +54,7 @@ struct Options {
     std::vector<std::string> descriptors; // KEY=NUMBER
     int timeout_ms = 60000;
     bool goes_on = false;
+    bool others_are_reset = false;
     std::string owner = "one";
     bool keep_aside = false;
     std::uint64_t largest_copy = std::uint64_t{16} << 20U;
@@ -118,6 +119,7 @@ int dump(Options &options, const std::vector<std::string> &operands) {
                                     .afterwards = after.at(options.after),
                                     .local_directories = {},
                                     .neighbours = {},
+                                    .others_are_reset = options.others_are_reset,
                                     .goes_on = options.goes_on,
                                     .owner = options.owner,
                                     .largest_copy = options.largest_copy};
@@ -282,6 +284,7 @@ int main(int argc, char **argv) {
              options.context.progress = [text](std::string_view stage) { return pause_at(text, stage); };
          }},
         {"goes-on", [&](const std::string &text) { options.goes_on = text == "yes"; }},
+        {"others", [&](const std::string &text) { options.others_are_reset = text == "reset"; }},
         {"owner", [&](const std::string &text) { options.owner = text; }},
         {"keep-aside", [&](const std::string &text) { options.keep_aside = text == "yes"; }},
         {"largest-copy", [&](const std::string &text) { options.largest_copy = std::stoull(text); }},

@@ -166,11 +166,13 @@ def test_the_same_port_on_another_host(wiring, world):
     assert found[0] == found[1]
 
 
-def test_clients_hear_that_nodes_end(wiring, world):
+@pytest.mark.parametrize("accepts", [True, False])
+def test_clients_hear_that_nodes_end(wiring, world, accepts):
     """As after a checkpoint: the programs stand still, and will be killed."""
     one, _, stranger = world
     nodes, networks = wiring.job(11, {1: one}, EVERYTHING, way_in=True)
-    server = nodes[1].python(WAITS, "-")
+    server = nodes[1].python(WAITS if accepts else WAITS.replace("c, _ = s.accept()", "s.listen(); print('connected', flush=True); sys.stdin.read()"), "-",
+                             stdin=-1)
     assert server.stdout.readline() == "up\n"
     at = networks[one].publish(nodes[1], 4000)[4000]
     client = start("python3", "-c", WAITS.replace("4000))\nprint('connected'", "int(sys.argv[2])))\nprint('connected'"), one.address, str(at),

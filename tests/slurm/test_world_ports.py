@@ -54,6 +54,23 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=30) as co
     except OSError as error:
         print("lost", error.errno, flush=True)
 """
+# Listens, and does not accept before it is told to; then it serves one client after the other.
+LISTENS = """
+import os, socket, sys, time
+server = socket.create_server(("", int(sys.argv[1])))
+print("serves", flush=True)
+while not os.path.exists("/shared/accept"):
+    time.sleep(0.02)
+server.settimeout(0.1)
+while not os.path.exists("/shared/end"):
+    try:
+        one, _ = server.accept()
+        one.sendall(b"w")
+        one.close()
+        print("served one", flush=True)
+    except (TimeoutError, OSError):
+        pass
+"""
 # The ports of a host, of these, that answer in any way but by a refusal.
 OPEN = """
 import socket, sys
@@ -78,7 +95,7 @@ def cluster(release):
 
 @pytest.fixture(autouse=True)
 def quiet(cluster):
-    cluster.controller.run("rm -f /shared/end /shared/over /shared/client.log")
+    cluster.controller.run("rm -f /shared/end /shared/over /shared/accept /shared/client*.log")
 
 
 def serve(port=PORT):
@@ -202,6 +219,38 @@ def test_it_is_found_again_elsewhere(cluster):
     # It is not begun again.
     assert output(cluster, job).splitlines().count("serves") == 1
     assert f"is reached at {other}:{after[1]}" in output(cluster, job)
+    finish(cluster, job)
+    assert_nothing_left(cluster)
+
+
+def test_a_client_that_is_not_accepted_holds_up_no_checkpoint(cluster):
+    """Its connection is kept while the job runs on, and reset when the job is restored; who comes later is served."""
+    job = cluster.submit(ELASTIC, f"--singularity-publish={PORT}", "--open-mode=append", "--requeue", "-N1", "-n1",
+                         script=script(f"srun /usr/bin/python3 -c {shlex.quote(LISTENS)} {PORT}"))
+    wait_serves(cluster, job, 1)
+    place, = wait_places(cluster, job).values()
+    heard = {}
+
+    def connect(name, to):
+        cluster.controller.daemon(["python3", "-c", KEEPS, to[0], str(to[1])], f"/shared/client-{name}.log")
+        heard[name] = lambda: cluster.controller.run(["cat", f"/shared/client-{name}.log"], check=False).stdout
+        wait_for(lambda: "connected" in heard[name](), PATIENCE, f"client {name} to be connected")
+
+    connect("first", place)
+    saved = ctl(cluster, "checkpoint", job)
+    assert saved.returncode == 0 and saved.stdout.startswith("saved as"), (saved, output(cluster, job))
+    assert heard["first"]() == "connected\n"
+    requeue(cluster, job)
+    wait_for(lambda: "lost 104" in heard["first"](), PATIENCE, f"the client to hear that its server has gone: {heard['first']()}")
+    wait_for(lambda: cluster.job(job)["Restarts"] == "1", PATIENCE, "the job to go on")
+    place, = wait_places(cluster, job).values()
+    connect("second", place)
+    assert ctl(cluster, "checkpoint", job).returncode == 0, output(cluster, job)
+    # What waited through a checkpoint is served.
+    cluster.controller.run("touch /shared/accept")
+    wait_for(lambda: "read b'w'" in heard["second"](), PATIENCE, f"the client to be served: {heard['second']()}")
+    wait_for(lambda: output(cluster, job).splitlines().count("served one") == 1, PATIENCE, "one client to be served")
+    assert output(cluster, job).splitlines().count("serves") == 1
     finish(cluster, job)
     assert_nothing_left(cluster)
 

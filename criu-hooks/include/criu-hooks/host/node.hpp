@@ -76,7 +76,8 @@ struct DumpRequest {
     // IPv4 addresses of nodes that are saved with this one: of the same moment, with the network between them
     // cut since before the first of them was saved. TCP connections to them are saved as well.
     std::vector<std::string> neighbours;
-    // Connections to all others are saved, too: the network in which the node is restored resets them.
+    // Connections to all others are saved, too: the network in which the node is restored resets them. Those
+    // that no program has accepted yet are left out: they stay while the node runs on.
     bool others_are_reset = false;
     // The node goes on after this checkpoint: what its files are then, a restore undoes.
     bool goes_on = false;
