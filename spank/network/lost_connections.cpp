@@ -2,6 +2,7 @@
 #include "lost_connections.hpp"
 
 #include "name_relay.hpp"
+#include "unreachable.hpp"
 
 #include <array>
 #include <cerrno>
@@ -42,6 +43,7 @@ constexpr std::uint32_t kConnected = 1U << TCP_ESTABLISHED | 1U << TCP_FIN_WAIT1
 
 struct Found {
     OwnNetwork own;
+    std::uint8_t protocol = IPPROTO_TCP;
     std::vector<inet_diag_req_v2> connections;
 };
 
@@ -69,7 +71,7 @@ int take(const nlmsghdr *message, void *to) {
     std::memcpy(&about, mnl_nlmsg_get_payload(message), sizeof(about));
     if (is_outside(about, found.own))
         found.connections.push_back({.sdiag_family = about.idiag_family,
-                                     .sdiag_protocol = IPPROTO_TCP,
+                                     .sdiag_protocol = found.protocol,
                                      .idiag_ext = 0,
                                      .pad = 0,
                                      .idiag_states = kConnected,
@@ -86,16 +88,18 @@ class Diagnosis {
         return out;
     }
 
+    // Of a UDP socket TCP_ESTABLISHED means that it is connected.
     Expected<void> list(std::uint8_t family, Found &into) {
         const inet_diag_req_v2 all{.sdiag_family = family,
-                                   .sdiag_protocol = IPPROTO_TCP,
+                                   .sdiag_protocol = into.protocol,
                                    .idiag_ext = 0,
                                    .pad = 0,
                                    .idiag_states = kConnected,
                                    .id = {}};
         if (ask(all, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &into))
             return {};
-        return std::unexpected(errno_error("list", "a node's TCP connections"));
+        return std::unexpected(errno_error("list", into.protocol == IPPROTO_TCP ? "a node's TCP connections"
+                                                                                : "a node's UDP sockets"));
     }
 
     // ENOENT: it has ended by itself.
@@ -147,7 +151,7 @@ Expected<std::size_t> reset_connections(const OwnNetwork &own) {
     auto diagnosis = Diagnosis::open();
     if (!diagnosis)
         return propagate(diagnosis);
-    Found found{.own = own, .connections = {}};
+    Found found{.own = own, .protocol = IPPROTO_TCP, .connections = {}};
     for (const std::uint8_t family : {std::uint8_t{AF_INET}, std::uint8_t{AF_INET6}})
         if (auto listed = diagnosis->list(family, found); !listed)
             return propagate(listed);
@@ -156,6 +160,33 @@ Expected<std::size_t> reset_connections(const OwnNetwork &own) {
             return propagate(ended);
     return found.connections.size();
 }
+
+namespace {
+
+// ENOENT: a kernel that knows nothing of UDP sockets, of which criu has saved none.
+Expected<void> tell_datagram_sockets(const OwnNetwork &own) {
+    auto diagnosis = Diagnosis::open();
+    if (!diagnosis)
+        return propagate(diagnosis);
+    Found found{.own = own, .protocol = IPPROTO_UDP, .connections = {}};
+    for (const std::uint8_t family : {std::uint8_t{AF_INET}, std::uint8_t{AF_INET6}})
+        if (auto listed = diagnosis->list(family, found); !listed)
+            return listed.error().code == ENOENT ? Expected<void>() : listed;
+    for (const auto &socket : found.connections) {
+        const auto &id = socket.id;
+        const std::size_t word =
+            socket.sdiag_family == AF_INET ? 0 : 3; // of an address that is mapped into IPv6
+        if (auto told = say_unreachable({.own = id.idiag_src[word],
+                                         .peer = id.idiag_dst[word],
+                                         .own_port = id.idiag_sport,
+                                         .peer_port = id.idiag_dport});
+            !told)
+            return told;
+    }
+    return {};
+}
+
+} // namespace
 
 Expected<LostConnections> LostConnections::expect(const OwnNetwork &own) {
     auto nft = Nft::open();
@@ -172,6 +203,8 @@ Expected<LostConnections> LostConnections::expect(const OwnNetwork &own) {
 Expected<void> LostConnections::done() const {
     if (auto reset = reset_connections(own_); !reset)
         return propagate(reset);
+    if (auto told = tell_datagram_sockets(own_); !told)
+        return told;
     return nft_.run("delete table ip singularity_restore\n");
 }
 

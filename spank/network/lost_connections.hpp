@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // TCP connections of a node to the world outside of its job end when the node leaves its host: a restore
-// brings the node's half back, and there is no other half. Both sides are told at once, by a reset. All of
-// this is about the network namespace that the calling thread is in.
+// brings the node's half back, and there is no other half. Both sides are told at once, by a reset. UDP
+// sockets that are connected with somebody there are told once and stay connected: whoever waits for an
+// answer asks again. All of this is about the network namespace that the calling thread is in.
 #pragma once
 
 #include "common/error.hpp"
@@ -27,7 +28,8 @@ class LostConnections {
   public:
     [[nodiscard]] static Expected<LostConnections> expect(const OwnNetwork &own);
     // All have come back, and nothing runs yet. From now on packets leave the node again. Connections whose
-    // state did not let them send anything are ended here: their programs read ECONNABORTED.
+    // state did not let them send anything are ended here: their programs read ECONNABORTED. Those of
+    // connected UDP sockets read ECONNREFUSED.
     [[nodiscard]] Expected<void> done() const;
 
   private:

@@ -94,6 +94,15 @@ def test_what_stays_out_of_reach(wiring, world):
     assert not reaches(nodes[1], inner(12, 1))
     assert server.poll() is None
     end(server)
+    # Not a datagram either.
+    hears = others[1].python(LISTEN)
+    assert hears.stdout.readline() == "up\n"
+    says = "import socket, sys; s = socket.socket(type=socket.SOCK_DGRAM); s.sendto(b'heard', (sys.argv[1], 4001))"
+    for to in (job_end, inner(12, 1), "127.0.0.1"):
+        run("python3", "-c", says, to, pid=nodes[1].pid, user=ALICE)
+    run("python3", "-c", says.replace("heard", "own"), others[1].address, pid=others[1].pid)
+    assert hears.stdout.readline() == "own\n"
+    end(hears)
     # Nobody writes into a job's network from a node.
     catcher = serve_on(two, LISTEN.replace("4001", str(PORT)))
     for port in (PORT, 4009):

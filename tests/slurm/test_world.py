@@ -238,6 +238,106 @@ def test_a_download_goes_on(cluster):
     cluster.wait_nodes()
 
 
+# Answers each datagram, but one that begins with "keep".
+DATAGRAMS = """
+import socket
+server = socket.socket(type=socket.SOCK_DGRAM)
+server.bind(("", 5002))
+print("up", flush=True)
+while True:
+    said, who = server.recvfrom(100)
+    if not said.startswith(b"keep"):
+        server.sendto(said + b" from " + who[0].encode(), who)
+"""
+# Sockets that are connected, and wait without a limit; one that is not, and asks again when no answer comes, as statsd's and NTP's do;
+# and one of a program's own, on its loopback, which is nobody's business.
+ASKS_BY_DATAGRAM = """
+import itertools, os, socket, threading, time
+server = "{server}"
+
+def waits(family, address):
+    with socket.socket(family, socket.SOCK_DGRAM) as one:
+        one.connect((address, 5002))
+        one.send(b"keep")
+        print(family.name, "waits", flush=True)
+        try:
+            print(family.name, "hears", one.recv(100), flush=True)
+        except OSError as error:
+            print(family.name, "lost", error.errno, flush=True)
+        for _ in range(300):
+            one.settimeout(1)
+            try:
+                one.send(b"again")
+                print(family.name, "is answered", one.recv(100).decode(), flush=True)
+                break
+            except TimeoutError:
+                pass
+
+own = [socket.socket(type=socket.SOCK_DGRAM) for _ in range(2)]
+for each in own:
+    each.bind(("127.0.0.1", 0))
+own[0].connect(own[1].getsockname())
+own[1].connect(own[0].getsockname())
+
+def waits_within():
+    print("within is", own[0].recv(100).decode(), flush=True)
+
+threads = [threading.Thread(target=waits, args=(socket.AF_INET, server)), threading.Thread(target=waits, args=(socket.AF_INET6, "::ffff:" + server)),
+           threading.Thread(target=waits_within)]
+for thread in threads:
+    thread.start()
+with socket.socket(type=socket.SOCK_DGRAM) as asks:
+    asks.settimeout(1)
+    for number in itertools.count():
+        while True:
+            asks.sendto(b"%d" % number, (server, 5002))
+            try:
+                print("number", asks.recv(100).decode(), flush=True)
+                break
+            except TimeoutError:
+                pass
+        time.sleep(0.05)
+        if os.path.exists("/shared/end"):
+            break
+own[1].send(b"undisturbed")
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_datagrams(cluster):
+    """A checkpoint changes nothing; after a restore who waits on a connected socket hears of it at once, once, and asks again."""
+    cluster.controller.daemon(["python3", "-c", DATAGRAMS], "/shared/datagrams.out")
+    wait_for(lambda: "up" in cluster.controller.run(["cat", "/shared/datagrams.out"]).stdout, PATIENCE, "the server of datagrams to be up")
+    job = submit(cluster, ASKS_BY_DATAGRAM, "-N1", "-n1")
+
+    def asked():
+        return count(output(cluster, job), "^number ")
+
+    families = ("AF_INET", "AF_INET6")
+    wait_for(lambda: asked() > 5 and count(output(cluster, job), " waits$") == len(families), PATIENCE, f"answers: {output(cluster, job)}")
+    first = cluster.host(cluster.job(job)["NodeList"])
+    assert ctl(cluster, "checkpoint", job).returncode == 0
+    before = asked()
+    wait_for(lambda: asked() > before + 10, PATIENCE, "more answers")
+    assert count(output(cluster, job), "lost|hears") == 0
+    other = {"n1": "n2", "n2": "n1"}[first.name]
+    assert ctl(cluster, "migrate", job, f"--to={other}").returncode == 0
+    wait_goes_on(cluster, job, 1, asked)
+    second = cluster.host(other)
+    for family in families:
+        wait_for(lambda family=family: f"{family} is answered again from {second.address}" in output(cluster, job), PATIENCE, f"{family}: {output(cluster, job)}")
+        assert f"{family} lost 111\n" in output(cluster, job) and f"{family} hears" not in output(cluster, job)
+    assert "within is" not in output(cluster, job)
+    cluster.controller.run(["touch", "/shared/end"])
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert "within is undisturbed\n" in output(cluster, job)
+    # No question is answered twice, none is left out, and each leaves with the address of the host of that time.
+    answers = re.findall(r"^number (\d+) from (\S+)$", output(cluster, job), re.MULTILINE)
+    assert [int(number) for number, _ in answers] == list(range(len(answers)))
+    assert list(dict.fromkeys(address for _, address in answers)) == [first.address, second.address]
+
+
 # storage-N has the address 10.9.0.N, which is said after a tenth of a second: a save comes while lookups are under way.
 NAMES = """
 import socket, socketserver, struct, sys, threading, time
