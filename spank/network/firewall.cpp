@@ -4,7 +4,12 @@
 #include "common/proc.hpp"
 #include "gateway.hpp"
 
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace singularity::network {
 
@@ -43,7 +48,36 @@ constexpr const char *kTransitRules =
     "add rule inet singularity transit meta nfproto ipv4 iifname != \"{0}*\" oifname != \"{0}*\" counter "
     "drop\n";
 
+constexpr const char *kTransit6Rules =
+    "add table inet singularity\n"
+    "add chain inet singularity transit6 {{ type filter hook forward priority filter; policy accept; }}\n"
+    "flush chain inet singularity transit6\n"
+    "add rule inet singularity transit6 meta nfproto ipv6 iifname != \"{0}*\" oifname != \"{0}*\" counter "
+    "drop\n";
+
+constexpr const char *kInterfaces6 = "/proc/sys/net/ipv6/conf";
 constexpr const char *kForwards = "/proc/sys/net/ipv4/ip_forward";
+constexpr const char *kForwards6 = "/proc/sys/net/ipv6/conf/all/forwarding";
+
+// A host that forwards believes no router, and forgets its routes, but where this is 2.
+Expected<void> go_on_believing_routers() {
+    std::error_code error;
+    for (const auto &one : std::filesystem::directory_iterator(kInterfaces6, error)) {
+        const auto path = one.path() / "accept_ra";
+        auto now = proc::read(path);
+        if (!now) {
+            if (now.error().code == ENOENT) // the interface has just gone
+                continue;
+            return propagate(now);
+        }
+        if (now->starts_with('1'))
+            if (auto set = write_setting(path, "2"); !set)
+                return set;
+    }
+    if (error)
+        return failure("list", kInterfaces6, error.message(), error.value());
+    return {};
+}
 
 } // namespace
 
@@ -65,6 +99,24 @@ Expected<void> forward_for_jobs() {
     if (auto guarded = nft->run(fmt::format(kTransitRules, kHostEnd)); !guarded)
         return guarded;
     return write_setting(kForwards, "1");
+}
+
+bool forwards_ipv6() {
+    const auto now = proc::read(kForwards6);
+    return now && !now->starts_with('0');
+}
+
+Expected<void> forward_ipv6_for_jobs() {
+    if (access(kForwards6, F_OK) != 0 || forwards_ipv6()) // a kernel without IPv6, or a router
+        return {};
+    auto nft = Nft::open();
+    if (!nft)
+        return propagate(nft);
+    if (auto guarded = nft->run(fmt::format(kTransit6Rules, kHostEnd)); !guarded)
+        return guarded;
+    if (auto believes = go_on_believing_routers(); !believes)
+        return believes;
+    return write_setting(kForwards6, "1");
 }
 
 Expected<Firewall> Firewall::make(const Prepare &plan) {

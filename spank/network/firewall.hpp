@@ -21,6 +21,11 @@ namespace singularity::network {
 // none before. Stays when the agent ends: jobs go on.
 [[nodiscard]] Expected<void> forward_for_jobs();
 
+// The same for IPv6. What the host's interfaces learn from routers (RFC 4861) they go on learning.
+[[nodiscard]] Expected<void> forward_ipv6_for_jobs();
+// Whether the calling thread's network namespace does.
+[[nodiscard]] bool forwards_ipv6();
+
 // The same for one network, and who may send to it. The kernel takes it away when the object, or its process,
 // ends, and lets nobody else touch it.
 class Firewall {

@@ -31,6 +31,10 @@ inline constexpr std::uint32_t kConnections = 16384;
 // Whether the kernel has what the job's side needs, in a network namespace that is to be thrown away.
 [[nodiscard]] Expected<void> try_way_out();
 
+// Whether the network namespace of the calling thread, a host's, has an address by which others are reached
+// over IPv6, and forwards.
+[[nodiscard]] bool host_has_ipv6();
+
 class Gateway {
   public:
     struct Place {
@@ -39,20 +43,23 @@ class Gateway {
         int host_home;
         Links *own; // of the job's, where the calling thread is, with a bridge
         std::string bridge;
+        bool host_ipv6; // host_has_ipv6()
     };
     [[nodiscard]] static Expected<Gateway> make(const Prepare &plan, Place place);
 
     [[nodiscard]] const std::shared_ptr<const Nft> &host_rules() const { return host_rules_; }
     [[nodiscard]] const std::string &host_end() const { return host_end_; }
     [[nodiscard]] std::uint32_t job_address() const { return job_address_; }
+    [[nodiscard]] bool ipv6() const { return ipv6_; }
 
   private:
-    Gateway(Nft host_rules, std::string host_end, std::uint32_t job_address)
+    Gateway(Nft host_rules, std::string host_end, std::uint32_t job_address, bool ipv6)
         : host_rules_(std::make_shared<const Nft>(std::move(host_rules))), host_end_(std::move(host_end)),
-          job_address_(job_address) {}
+          job_address_(job_address), ipv6_(ipv6) {}
     std::shared_ptr<const Nft> host_rules_; // the table lives as long
     std::string host_end_;
     std::uint32_t job_address_;
+    bool ipv6_;
 };
 
 } // namespace singularity::network

@@ -3,6 +3,7 @@
 
 #include "common/deadline.hpp"
 #include "common/name_space.hpp"
+#include "common/node_address.hpp"
 #include "common/trusted_file.hpp"
 #include "log.hpp"
 #include "lost_connections.hpp"
@@ -93,6 +94,7 @@ Expected<JobNetwork> JobNetwork::make(const Prepare &plan) {
     auto host_names = NameSpace::current(NameSpaceKind::kNetwork);
     if (!host_names)
         return propagate(host_names);
+    const bool host_ipv6 = host_has_ipv6();
     if (unshare(CLONE_NEWNET) != 0)
         return std::unexpected(errno_error("make", "a network namespace"));
     switch_off_ipv6();
@@ -112,7 +114,8 @@ Expected<JobNetwork> JobNetwork::make(const Prepare &plan) {
                                          .host_rules = std::move(*host_rules),
                                          .host_home = host_home->get(),
                                          .own = &*own,
-                                         .bridge = kBridge});
+                                         .bridge = kBridge,
+                                         .host_ipv6 = host_ipv6});
         if (made)
             gateway = std::move(*made);
         else // the job can do without, and its programs see at once that there is none
@@ -200,9 +203,14 @@ Expected<void> JobNetwork::attach(std::uint32_t node, const UniqueFd &home) {
     if (!gateway_)
         return {};
     const auto address = address_of(plan_.vni, node);
-    if (auto led = own_.add_route(kBridge, {.to = address, .prefix = 32, .gateway = {}}); !led)
+    const auto lead = [&](const IpAddress &to) {
+        auto led = own_.add_route(
+            kBridge, {.to = to, .prefix = static_cast<std::uint32_t>(8 * to.size()), .gateway = {}});
+        return led ? own_.add_neighbour(kBridge, to, mac_of(plan_.vni, node)) : led;
+    };
+    if (auto led = lead(address); !led)
         return led;
-    return own_.add_neighbour(kBridge, address, mac_of(plan_.vni, node));
+    return gateway_->ipv6() ? lead(ipv6_of(address)) : Expected<void>();
 }
 
 Expected<std::vector<Published>> JobNetwork::publish(const Publish &plan) {
@@ -270,13 +278,22 @@ void JobNetwork::work() {
 
 Expected<void> JobNetwork::show_way_out(Links &in_node) const {
     const auto gateway = network_of(plan_.vni) | kGateway;
-    const Links::Route everything{.to = 0, .prefix = 0, .gateway = gateway};
-    if (gateway_) {
-        auto led = in_node.add_route(kInNode, everything);
-        return led ? in_node.add_neighbour(kInNode, gateway, kGatewayMac) : led;
-    }
-    auto removed = in_node.remove_route(kInNode, everything);
-    return removed || removed.error().code == ESRCH ? Expected<void>() : removed;
+    const auto show = [&](const IpAddress &by, const IpAddress &any, bool there) -> Expected<void> {
+        const Links::Route everything{.to = any, .prefix = 0, .gateway = by};
+        if (there) {
+            auto led = in_node.add_route(kInNode, everything);
+            return led ? in_node.add_neighbour(kInNode, by, kGatewayMac) : led;
+        }
+        auto removed = in_node.remove_route(kInNode, everything);
+        // ENETUNREACH, EAFNOSUPPORT: the node has no IPv6 at all.
+        return removed || removed.error().code == ESRCH || removed.error().code == ENETUNREACH ||
+                       removed.error().code == EAFNOSUPPORT || removed.error().code == EOPNOTSUPP
+                   ? Expected<void>()
+                   : removed;
+    };
+    if (auto shown = show(gateway, IpAddress(), gateway_.has_value()); !shown)
+        return shown;
+    return show(ipv6_of(gateway), in6_addr{}, gateway_ && gateway_->ipv6());
 }
 
 void JobNetwork::forget(std::uint32_t node) {

@@ -128,7 +128,7 @@ Expected<void> Links::make_pair(const std::string &name, const std::string &othe
     });
 }
 
-Expected<void> Links::add_address(const std::string &name, std::uint32_t address, std::uint32_t prefix) {
+Expected<void> Links::add_address(const std::string &name, const IpAddress &address, std::uint32_t prefix) {
     auto index = index_of(name);
     if (!index)
         return propagate(index);
@@ -136,12 +136,13 @@ Expected<void> Links::add_address(const std::string &name, std::uint32_t address
         head->nlmsg_type = RTM_NEWADDR;
         head->nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | NLM_F_ACK | kNew);
         auto *const about = static_cast<ifaddrmsg *>(mnl_nlmsg_put_extra_header(head, sizeof(ifaddrmsg)));
-        about->ifa_family = AF_INET;
+        about->ifa_family = address.family();
+        about->ifa_flags = IFA_F_NODAD;
         about->ifa_prefixlen = static_cast<std::uint8_t>(prefix);
         about->ifa_scope = RT_SCOPE_UNIVERSE;
         about->ifa_index = *index;
-        mnl_attr_put_u32(head, IFA_LOCAL, htonl(address));
-        mnl_attr_put_u32(head, IFA_ADDRESS, htonl(address));
+        mnl_attr_put(head, IFA_LOCAL, address.size(), address.data());
+        mnl_attr_put(head, IFA_ADDRESS, address.size(), address.data());
     });
 }
 
@@ -154,7 +155,7 @@ Expected<void> Links::ask_about(const std::string &name, const Route &route, std
         head->nlmsg_type = type;
         head->nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | NLM_F_ACK | flags);
         auto *const about = static_cast<rtmsg *>(mnl_nlmsg_put_extra_header(head, sizeof(rtmsg)));
-        about->rtm_family = AF_INET;
+        about->rtm_family = route.to.family();
         about->rtm_dst_len = static_cast<std::uint8_t>(route.prefix);
         about->rtm_table = RT_TABLE_MAIN;
         if (type == RTM_NEWROUTE) {
@@ -165,9 +166,9 @@ Expected<void> Links::ask_about(const std::string &name, const Route &route, std
         }
         about->rtm_type = RTN_UNICAST;
         if (route.prefix != 0)
-            mnl_attr_put_u32(head, RTA_DST, htonl(route.to));
+            mnl_attr_put(head, RTA_DST, route.to.size(), route.to.data());
         if (route.gateway)
-            mnl_attr_put_u32(head, RTA_GATEWAY, htonl(*route.gateway));
+            mnl_attr_put(head, RTA_GATEWAY, route.gateway->size(), route.gateway->data());
         mnl_attr_put_u32(head, RTA_OIF, *index);
     });
 }
@@ -180,7 +181,7 @@ Expected<void> Links::remove_route(const std::string &name, const Route &route) 
     return ask_about(name, route, RTM_DELROUTE, 0);
 }
 
-Expected<void> Links::add_neighbour(const std::string &name, std::uint32_t address, const Mac &mac) {
+Expected<void> Links::add_neighbour(const std::string &name, const IpAddress &address, const Mac &mac) {
     auto index = index_of(name);
     if (!index)
         return propagate(index);
@@ -188,11 +189,11 @@ Expected<void> Links::add_neighbour(const std::string &name, std::uint32_t addre
         head->nlmsg_type = RTM_NEWNEIGH;
         head->nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
         auto *const neighbour = static_cast<ndmsg *>(mnl_nlmsg_put_extra_header(head, sizeof(ndmsg)));
-        neighbour->ndm_family = AF_INET;
+        neighbour->ndm_family = address.family();
         neighbour->ndm_ifindex = static_cast<int>(*index);
         neighbour->ndm_state = NUD_PERMANENT;
         mnl_attr_put(head, NDA_LLADDR, mac.size(), mac.data());
-        mnl_attr_put_u32(head, NDA_DST, htonl(address));
+        mnl_attr_put(head, NDA_DST, address.size(), address.data());
     });
 }
 

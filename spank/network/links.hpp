@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/error.hpp"
+#include "ip_address.hpp"
 #include "plan.hpp"
 
 #include <cstdint>
@@ -35,19 +36,19 @@ class Links {
     [[nodiscard]] Expected<void> make_vxlan(const Vxlan &wanted);
     // A pair: one end here, the other in the namespace `home`. EEXIST: there is an interface of that name.
     [[nodiscard]] Expected<void> make_pair(const std::string &name, const std::string &other, int home);
-    // Addresses in host byte order.
-    [[nodiscard]] Expected<void> add_address(const std::string &name, std::uint32_t address,
+    // Of IPv6 also: nobody is asked whether somebody else has it.
+    [[nodiscard]] Expected<void> add_address(const std::string &name, const IpAddress &address,
                                              std::uint32_t prefix);
     struct Route {
-        std::uint32_t to = 0;
-        std::uint32_t prefix = 0; // 0 and 0: the default route
-        std::optional<std::uint32_t> gateway;
+        IpAddress to;
+        std::uint32_t prefix = 0; // 0: the default route of the address's family
+        std::optional<IpAddress> gateway;
     };
     [[nodiscard]] Expected<void> add_route(const std::string &name, const Route &route);
     // ESRCH: there is none.
     [[nodiscard]] Expected<void> remove_route(const std::string &name, const Route &route);
     // For good: nobody is asked for it.
-    [[nodiscard]] Expected<void> add_neighbour(const std::string &name, std::uint32_t address,
+    [[nodiscard]] Expected<void> add_neighbour(const std::string &name, const IpAddress &address,
                                                const Mac &mac);
     // Frames for the address, or those for everybody (no address), go to this host as well.
     [[nodiscard]] Expected<void> send_to(const std::string &vxlan, const std::optional<Mac> &mac,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "lost_connections.hpp"
 
+#include "common/node_address.hpp"
 #include "name_relay.hpp"
 #include "unreachable.hpp"
 
@@ -18,6 +19,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 namespace singularity::network {
 
@@ -31,6 +33,14 @@ constexpr const char *kResets =
     "tcp flags & (syn | rst) == 0 reject with tcp reset\n"
     "add rule ip singularity_restore output ip daddr 127.0.0.0/8 tcp dport 53 "
     "tcp flags & (syn | rst) == 0 reject with tcp reset\n";
+
+constexpr const char *kResets6 =
+    "add table ip6 singularity_restore\n"
+    "add chain ip6 singularity_restore output {{ type filter hook output priority filter; policy accept; }}\n"
+    "add rule ip6 singularity_restore output ip6 daddr != {{ ::1, fe80::/10, {}/{} }} "
+    "tcp flags & (syn | rst) == 0 reject with tcp reset\n";
+
+constexpr const char *kIpv6 = "/proc/sys/net/ipv6"; // not there: the kernel has none
 
 constexpr std::uint32_t mask_of(std::uint32_t prefix) {
     return prefix == 0 ? 0 : ~std::uint32_t{0} << (32 - prefix);
@@ -47,14 +57,28 @@ struct Found {
     std::vector<inet_diag_req_v2> connections;
 };
 
-// IPv4 in an IPv6 socket also. No network of a job has other IPv6 than link-local addresses.
+in6_addr ipv6_in(const std::uint32_t *words) {
+    in6_addr out{};
+    std::memcpy(&out, words, sizeof(out));
+    return out;
+}
+
+bool is_outside(const in6_addr &peer, const OwnNetwork &own) {
+    const auto ours = ipv6_of(own.address);
+    std::uint32_t last = 0;
+    std::memcpy(&last, &peer.s6_addr[12], sizeof(last));
+    return !IN6_IS_ADDR_LOOPBACK(&peer) && !IN6_IS_ADDR_LINKLOCAL(&peer) &&
+           (std::memcmp(&peer, &ours, kNodePrefix / 8) != 0 ||
+            ((ntohl(last) ^ own.address) & mask_of(own.prefix)) != 0);
+}
+
+// IPv4 in an IPv6 socket also.
 bool is_outside(const inet_diag_msg &about, const OwnNetwork &own) {
     std::uint32_t peer = about.id.idiag_dst[0];
     if (about.idiag_family == AF_INET6) {
-        in6_addr address{};
-        std::memcpy(&address, about.id.idiag_dst, sizeof(address));
+        const auto address = ipv6_in(about.id.idiag_dst);
         if (!IN6_IS_ADDR_V4MAPPED(&address))
-            return false;
+            return is_outside(address, own);
         peer = about.id.idiag_dst[3];
     }
     peer = ntohl(peer);
@@ -174,12 +198,22 @@ Expected<void> tell_datagram_sockets(const OwnNetwork &own) {
             return listed.error().code == ENOENT ? Expected<void>() : listed;
     for (const auto &socket : found.connections) {
         const auto &id = socket.id;
+        const auto peer = ipv6_in(id.idiag_dst);
+        if (socket.sdiag_family == AF_INET6 && !IN6_IS_ADDR_V4MAPPED(&peer)) {
+            if (auto told = say_unreachable(Datagram6Ends{.own = ipv6_in(id.idiag_src),
+                                                          .peer = peer,
+                                                          .own_port = id.idiag_sport,
+                                                          .peer_port = id.idiag_dport});
+                !told)
+                return told;
+            continue;
+        }
         const std::size_t word =
             socket.sdiag_family == AF_INET ? 0 : 3; // of an address that is mapped into IPv6
-        if (auto told = say_unreachable({.own = id.idiag_src[word],
-                                         .peer = id.idiag_dst[word],
-                                         .own_port = id.idiag_sport,
-                                         .peer_port = id.idiag_dport});
+        if (auto told = say_unreachable(DatagramEnds{.own = id.idiag_src[word],
+                                                     .peer = id.idiag_dst[word],
+                                                     .own_port = id.idiag_sport,
+                                                     .peer_port = id.idiag_dport});
             !told)
             return told;
     }
@@ -197,6 +231,14 @@ Expected<LostConnections> LostConnections::expect(const OwnNetwork &own) {
                                         network & 0xff, own.prefix));
         !set)
         return propagate(set);
+    if (access(kIpv6, F_OK) != 0)
+        return LostConnections(std::move(*nft), own);
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    const auto network6 = ipv6_of(network);
+    if (auto set = nft->run(fmt::format(kResets6, inet_ntop(AF_INET6, &network6, text.data(), text.size()),
+                                        kNodePrefix + own.prefix));
+        !set)
+        return propagate(set);
     return LostConnections(std::move(*nft), own);
 }
 
@@ -205,6 +247,9 @@ Expected<void> LostConnections::done() const {
         return propagate(reset);
     if (auto told = tell_datagram_sockets(own_); !told)
         return told;
+    if (access(kIpv6, F_OK) == 0)
+        if (auto removed = nft_.run("delete table ip6 singularity_restore\n"); !removed)
+            return removed;
     return nft_.run("delete table ip singularity_restore\n");
 }
 

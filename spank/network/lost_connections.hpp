@@ -14,7 +14,8 @@
 namespace singularity::network {
 
 // What the node reaches without its way out; so does all that begins with 127, but for port 53 there: name
-// servers are the host's (name_relay.hpp). Host byte order.
+// servers are the host's (name_relay.hpp). Host byte order; the same goes for the IPv6 addresses that belong
+// to these.
 struct OwnNetwork {
     std::uint32_t address = 0;
     std::uint32_t prefix = 0;

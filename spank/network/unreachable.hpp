@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include <netinet/in.h>
+
 namespace singularity::network {
 
 struct DatagramEnds { // in network byte order
@@ -17,6 +19,14 @@ struct DatagramEnds { // in network byte order
     std::uint16_t peer_port = 0;
 };
 
+struct Datagram6Ends { // likewise
+    in6_addr own{};
+    in6_addr peer{};
+    std::uint16_t own_port = 0;
+    std::uint16_t peer_port = 0;
+};
+
 [[nodiscard]] Expected<void> say_unreachable(const DatagramEnds &socket);
+[[nodiscard]] Expected<void> say_unreachable(const Datagram6Ends &socket); // RFC 4443
 
 } // namespace singularity::network

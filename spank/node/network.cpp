@@ -2,16 +2,20 @@
 #include "network.hpp"
 
 #include "common/name_space.hpp"
+#include "common/node_address.hpp"
 #include "common/text.hpp"
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <string_view>
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/if_addr.h>
 #include <linux/neighbour.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -56,6 +60,11 @@ class Message {
         const auto at = open(type);
         append(text.data(), text.size());
         append("", 1);
+        close(at);
+    }
+    void attribute(std::uint16_t type, const in6_addr &address) {
+        const auto at = open(type);
+        append(&address, sizeof(address));
         close(at);
     }
     [[nodiscard]] std::size_t open(std::uint16_t type) {
@@ -123,12 +132,12 @@ Expected<void> make_pair() {
     return ask(request, "make", "a veth pair (is the kernel's module veth there?)");
 }
 
-Expected<void> be_patient_with_neighbours() {
+Expected<void> be_patient_with_neighbours(std::uint8_t family, std::string_view table) {
     const auto index = if_nametoindex(kInterface);
     if (index == 0)
         return std::unexpected(errno_error("find the interface", kInterface));
-    Message request(RTM_SETNEIGHTBL, 0, ndtmsg{.ndtm_family = AF_INET, .ndtm_pad1 = 0, .ndtm_pad2 = 0});
-    request.attribute(NDTA_NAME, "arp_cache");
+    Message request(RTM_SETNEIGHTBL, 0, ndtmsg{.ndtm_family = family, .ndtm_pad1 = 0, .ndtm_pad2 = 0});
+    request.attribute(NDTA_NAME, table);
     const auto limits = request.open(NDTA_PARMS);
     request.attribute(NDTPA_IFINDEX, index);
     request.attribute(NDTPA_MCAST_PROBES, kNeighbourProbes);
@@ -180,6 +189,48 @@ Expected<void> route_by_gateway(const Address &address) {
     return ask(request, "set the default route of", kInterface);
 }
 
+// A kernel that has no IPv6, or was told that interfaces have none: the node goes without.
+bool has_no_ipv6(const Expected<void> &done) {
+    return !done && (done.error().code == EACCES || done.error().code == EAFNOSUPPORT ||
+                     done.error().code == EOPNOTSUPP);
+}
+
+Expected<void> configure_ipv6(const Address &address, DefaultRoute route) {
+    const auto index = if_nametoindex(kInterface);
+    if (index == 0)
+        return std::unexpected(errno_error("find the interface", kInterface));
+    const auto own = ntohl(address.address);
+    const auto mask = ntohl(address.mask);
+    ifaddrmsg about{};
+    about.ifa_family = AF_INET6;
+    about.ifa_prefixlen =
+        static_cast<std::uint8_t>(kNodePrefix + static_cast<std::uint32_t>(std::popcount(mask)));
+    about.ifa_flags = IFA_F_NODAD; // nobody else has it, and a program that is restored binds to it at once
+    about.ifa_index = index;
+    Message request(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, about);
+    request.attribute(IFA_LOCAL, ipv6_of(own));
+    request.attribute(IFA_ADDRESS, ipv6_of(own));
+    auto added = ask(request, "set the IPv6 address of", kInterface);
+    if (has_no_ipv6(added))
+        return {};
+    if (!added)
+        return added;
+    if (auto patient = be_patient_with_neighbours(AF_INET6, "ndisc_cache"); !patient)
+        return patient;
+    if (route == DefaultRoute::no)
+        return {};
+    rtmsg way{};
+    way.rtm_family = AF_INET6;
+    way.rtm_table = RT_TABLE_MAIN;
+    way.rtm_protocol = RTPROT_STATIC;
+    way.rtm_scope = RT_SCOPE_UNIVERSE;
+    way.rtm_type = RTN_UNICAST;
+    Message led(RTM_NEWROUTE, NLM_F_CREATE, way);
+    led.attribute(RTA_GATEWAY, ipv6_of((own & mask) | (~mask - 1)));
+    led.attribute(RTA_OIF, index);
+    return ask(led, "set the default route of", kInterface);
+}
+
 Expected<void> configure(const Address &address, DefaultRoute route) {
     if (auto made = make_pair(); !made)
         return made;
@@ -193,9 +244,12 @@ Expected<void> configure(const Address &address, DefaultRoute route) {
     for (const char *name : {"lo", kUplink, kInterface})
         if (auto up = bring_up(socket, name); !up)
             return up;
-    if (auto patient = be_patient_with_neighbours(); !patient)
+    if (auto patient = be_patient_with_neighbours(AF_INET, "arp_cache"); !patient)
         return patient;
-    return route == DefaultRoute::by_gateway ? route_by_gateway(address) : Expected<void>();
+    if (route == DefaultRoute::by_gateway)
+        if (auto led = route_by_gateway(address); !led)
+            return led;
+    return configure_ipv6(address, route);
 }
 
 } // namespace

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "host_node.hpp"
 
+#include "common/node_address.hpp"
 #include "criu-hooks/host/as_user.hpp"
 #include "job_output.hpp"
 #include "node/process.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <set>
 #include <string_view>
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/sockios.h>
@@ -88,9 +91,16 @@ Expected<std::vector<UniqueFd>> connections_of_init(const node::Record &record) 
 
 std::vector<std::string> neighbours_of(const node::Spec &spec) {
     std::vector<std::string> out;
-    out.reserve(spec.neighbours.size());
-    for (const auto &one : spec.neighbours)
+    out.reserve(2 * spec.neighbours.size());
+    for (const auto &one : spec.neighbours) {
         out.push_back(one.address);
+        in_addr address{};
+        std::array<char, INET6_ADDRSTRLEN> text{};
+        if (inet_pton(AF_INET, one.address.c_str(), &address) != 1)
+            continue;
+        const auto ipv6 = ipv6_of(ntohl(address.s_addr));
+        out.emplace_back(inet_ntop(AF_INET6, &ipv6, text.data(), text.size()));
+    }
     return out;
 }
 

@@ -28,7 +28,7 @@ struct Outside {
 // a checkpoint.
 [[nodiscard]] Expected<std::vector<UniqueFd>> connections_of_init(const node::Record &record);
 
-// IPv4 addresses of the other nodes of its job.
+// Addresses of the other nodes of its job.
 [[nodiscard]] std::vector<std::string> neighbours_of(const node::Spec &spec);
 
 // Only a node of a job: its connections to the outside are saved, and reset where it is restored.

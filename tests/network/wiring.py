@@ -37,6 +37,11 @@ def inner(vni, node):
     return f"10.{64 + (vni >> 8 & 63)}.{vni & 255}.{node}"
 
 
+def inner6(vni, node):
+    """The same of IPv6: common/node_address.hpp."""
+    return str(ipaddress.ip_address(int(ipaddress.ip_address("fd53:696e:6775::")) | int(ipaddress.ip_address(inner(vni, node)))))
+
+
 class Namespace:
     """A network namespace that lives as long as its one process."""
 
@@ -58,12 +63,17 @@ class Namespace:
 class Host(Namespace):
     def __init__(self, switch, number, mtu=1500):
         super().__init__()
-        self.address = f"10.77.0.{number}"
+        self.address, self.address6 = f"10.77.0.{number}", f"2001:db8:77::{number}"
         run("ip", "link", "add", f"p{number}", "mtu", str(mtu), "type", "veth", "peer", "name", "eth0", "mtu", str(mtu), "netns",
             str(self.pid), pid=switch.pid)
         run("ip", "link", "set", f"p{number}", "master", "switch", "up", pid=switch.pid)
         for words in ("link set lo up", f"addr add {self.address}/24 dev eth0", "link set eth0 up"):
             self.ip(*words.split())
+
+    def has_ipv6(self):
+        """An address, and what the agent does for jobs."""
+        self.ip("addr", "add", f"{self.address6}/64", "dev", "eth0", "nodad")
+        run("sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/all/forwarding", pid=self.pid)
 
 
 class Node(Namespace):
@@ -71,9 +81,10 @@ class Node(Namespace):
 
     def __init__(self, vni, number):
         super().__init__()
-        self.number, self.address = number, inner(vni, number)
+        self.number, self.address, self.address6 = number, inner(vni, number), inner6(vni, number)
         for words in ("link add eth0 type veth peer name uplink", f"addr add {self.address}/24 dev eth0", "link set lo up",
-                      "link set uplink up", "link set eth0 up", f"route add default via {inner(vni, 254)}", "ntable change name arp_cache dev eth0 mcast_probes 1000 ucast_probes 1000"):
+                      "link set uplink up", "link set eth0 up", f"route add default via {inner(vni, 254)}", "ntable change name arp_cache dev eth0 mcast_probes 1000 ucast_probes 1000",
+                      f"addr add {self.address6}/120 dev eth0 nodad", f"-6 route add default via {inner6(vni, 254)}"):
             self.ip(*words.split())
 
     def python(self, script, *arguments, **options):

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Numbers in jobs' networks. The networks themselves are in tests/network.
 #include "cmocka.hpp"
+#include "common/node_address.hpp"
 #include "network/name_relay.hpp"
 #include "network/name_stream.hpp"
 #include "network/plan.hpp"
 
 #include <array>
+#include <cstring>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 namespace {
@@ -31,6 +35,18 @@ void test_addresses_are_of_the_network(void ** /*state*/) {
     // The gateway is nobody else.
     assert_true(kGateway > kNodeLimit && !macs.contains(kGatewayMac));
     assert_int_equal(network_of(0x000001) | kGateway, address_of(0x000001, kGateway));
+}
+
+void test_ipv6_addresses_go_with_those_of_ipv4(void ** /*state*/) {
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    const auto node = singularity::ipv6_of(address_of(0x000b0b, 253));
+    assert_string_equal(inet_ntop(AF_INET6, &node, text.data(), text.size()), "fd53:696e:6775::a4b:bfd");
+    in6_addr all{};
+    assert_int_equal(
+        inet_pton(AF_INET6, std::string(singularity::kNodeAddresses, std::strlen("fd53:696e:6775::")).c_str(),
+                  &all),
+        1);
+    assert_memory_equal(&all, &node, singularity::kNodePrefix / 8);
 }
 
 void test_plans_that_are_none(void ** /*state*/) {
@@ -189,6 +205,7 @@ void test_streams_to_name_servers(void ** /*state*/) {
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses_are_of_the_network),
+        cmocka_unit_test(test_ipv6_addresses_go_with_those_of_ipv4),
         cmocka_unit_test(test_plans_that_are_none),
         cmocka_unit_test(test_ports_that_are_published),
         cmocka_unit_test(test_nodes_must_be_on_hosts_of_the_network),

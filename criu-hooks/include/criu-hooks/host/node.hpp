@@ -73,7 +73,7 @@ struct DumpRequest {
     // Directories of the node that are of this machine only: a file open there cannot be opened again
     // elsewhere.
     std::vector<std::filesystem::path> local_directories;
-    // IPv4 addresses of nodes that are saved with this one: of the same moment, with the network between them
+    // Addresses of nodes that are saved with this one: of the same moment, with the network between them
     // cut since before the first of them was saved. TCP connections to them are saved as well.
     std::vector<std::string> neighbours;
     // Connections to all others are saved, too: the network in which the node is restored resets them. Those
