@@ -78,13 +78,30 @@ constexpr const char *kHostEndRules =
     "add rule inet {0} leave ip saddr {2} oifname != \"{0}\" masquerade\n"
     "add rule inet {0} leave ip6 saddr {5} oifname != \"{0}\" masquerade\n";
 
+std::string text_of(const in6_addr &address) {
+    std::array<char, INET6_ADDRSTRLEN> out{};
+    return inet_ntop(AF_INET6, &address, out.data(), out.size());
+}
+
+in6_addr address6_of(const OutsideTarget &target) {
+    in6_addr out{};
+    for (unsigned byte = 0; byte < 8; ++byte) {
+        out.s6_addr[byte] = static_cast<std::uint8_t>(target.high >> (56 - 8 * byte));
+        out.s6_addr[8 + byte] = static_cast<std::uint8_t>(target.low >> (56 - 8 * byte));
+    }
+    return out;
+}
+
 std::string rules_for(const Outside &outside) {
     constexpr const char *kForward = "add rule inet way_out forward";
     if (outside.everywhere)
         return fmt::format("{} accept\n", kForward);
     std::string out;
     for (const auto &target : outside.only) {
-        const auto to = fmt::format("{} ip daddr {}/{}", kForward, dotted(target.address), target.prefix);
+        const auto to =
+            target.ipv6
+                ? fmt::format("{} ip6 daddr {}/{}", kForward, text_of(address6_of(target)), target.prefix)
+                : fmt::format("{} ip daddr {}/{}", kForward, dotted(target.address), target.prefix);
         if (target.port == 0)
             out += to + " accept\n";
         else
@@ -123,11 +140,6 @@ Expected<Pair> make_pair(Links &own, int host_home) {
             return propagate(made);
     }
     return failure("make", "a job's way out", fmt::format("this host has {} already", kLinks), EUSERS);
-}
-
-std::string text_of(const in6_addr &address) {
-    std::array<char, INET6_ADDRSTRLEN> out{};
-    return inet_ntop(AF_INET6, &address, out.data(), out.size());
 }
 
 // As for IPv4. All addresses are known on both sides: nobody is asked, so nothing has link-local addresses
@@ -253,7 +265,7 @@ Expected<Gateway> Gateway::make(const Prepare &plan, Place place) {
         if (auto done = step(); !done)
             return propagate(done);
     bool ipv6 = false;
-    if (plan.way_out.outside.everywhere && place.host_ipv6) {
+    if (plan.way_out.outside.open_to_ipv6() && place.host_ipv6) {
         auto led = lead_ipv6(plan, place, *pair);
         if (!led) // the job can do without
             kLog.error("{}: the job's programs reach nothing over IPv6", led.error().message());

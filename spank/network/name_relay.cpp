@@ -108,7 +108,8 @@ std::vector<std::uint32_t> allowed_servers(std::vector<std::uint32_t> servers, c
         std::erase_if(servers, [&](std::uint32_t server) {
             return std::ranges::none_of(outside.only, [&](const OutsideTarget &target) {
                 const auto differs = std::uint64_t{server ^ target.address};
-                return differs >> (32 - target.prefix) == 0 && (target.port == 0 || target.port == kNamePort);
+                return !target.ipv6 && differs >> (32 - target.prefix) == 0 &&
+                       (target.port == 0 || target.port == kNamePort);
             });
         });
     return servers;

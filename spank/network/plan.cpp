@@ -75,11 +75,12 @@ Expected<void> check(const Prepare &plan) {
     if (!plan.hosts.empty() && !is_host_address(plan.local))
         return refuse(plan.vni, "the address of this host is none");
     const auto &targets = plan.way_out.outside.only;
-    if (targets.size() > kOutsideTargets ||
-        std::ranges::any_of(targets, [](const OutsideTarget &target) { return target.prefix > 32; }))
+    if (targets.size() > kOutsideTargets || std::ranges::any_of(targets, [](const OutsideTarget &target) {
+            return target.prefix > (target.ipv6 ? 128U : 32U);
+        }))
         return refuse(plan.vni,
                       fmt::format("of what it may reach outside there are at most {} networks, with "
-                                  "prefixes of at most 32 bits",
+                                  "prefixes of at most 32 bits, or 128 of IPv6",
                                   kOutsideTargets));
     std::set<std::uint32_t> seen{plan.local};
     for (const auto host : plan.hosts)

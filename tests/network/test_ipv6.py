@@ -150,6 +150,16 @@ def test_where_there_is_none_it_is_refused_at_once(wiring, outside):
     end(server)
 
 
+def test_a_list(wiring, world):
+    one, two, outside = world
+    nodes, _ = wiring.job(11, {1: one}, [(f"{two.address6}/128", 0), ("2001:db8:77::2/127", 4000), ("10.77.0.3/32", 4001)])
+    servers = [serve_on(host, WHO, str(port)) for host in (one, two, outside) for port in (4000, 4001)]
+    for host, port, is_reached in ((two, 4001, True), (two, 4000, True), (outside, 4000, True), (outside, 4001, False), (one, 4000, False)):
+        assert (why_not(nodes[1], host.address6, port) is None) == is_reached, (host.address6, port)
+    assert why_not(nodes[1], outside.address, 4001) is None and why_not(nodes[1], two.address, 4001) is not None
+    end(*servers)
+
+
 def test_where_it_leads_nowhere_it_is_refused_soon(wiring, world):
     """The host has IPv6, and no route to there; and another job's node. TCP takes the second refusal, after a second, for its answer."""
     nodes, _ = wiring.job(11, {1: world[0]}, EVERYTHING)

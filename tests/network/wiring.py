@@ -136,7 +136,9 @@ class Network:
         targets = [] if outside == EVERYTHING else [(ipaddress.ip_network(network), number) for network, number in outside]
         body += struct.pack("=BI", outside == EVERYTHING, len(targets))
         for network, number in targets:
-            body += struct.pack("=IIH", int(network.network_address), network.prefixlen, number)
+            address, ipv6 = int(network.network_address), network.version == 6
+            body += struct.pack("=IIH?QQ", 0 if ipv6 else address, network.prefixlen, number, ipv6,
+                                *(divmod(address, 1 << 64) if ipv6 else (0, 0)))
         _, fields = self.ask(PREPARE, body + struct.pack("=H?", AGENTS, way_in))
         return fields.take("I")
 

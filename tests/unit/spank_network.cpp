@@ -67,6 +67,10 @@ void test_plans_that_are_none(void ** /*state*/) {
     assert_true(refused([](Prepare &plan) { plan.hosts[1] = 224U << 24; }));
     assert_true(refused([](Prepare &plan) { plan.hosts.assign(255, kHost + 9); }));
     assert_true(refused([](Prepare &plan) { plan.way_out.outside.only = {{.address = 0, .prefix = 33}}; }));
+    assert_true(refused([](Prepare &plan) {
+        plan.way_out.outside.only = {
+            {.address = 0, .prefix = 129, .port = 0, .ipv6 = true, .high = 0, .low = 0}};
+    }));
     assert_true(
         refused([](Prepare &plan) { plan.way_out.outside.only.resize(singularity::kOutsideTargets + 1); }));
 }

@@ -57,7 +57,7 @@ Expected<std::unique_ptr<JobKeeper>> JobKeeper::open(const JobKeeperOptions &opt
         if (auto forwards = network::forward_for_jobs(); !forwards)
             kLog.error("{}: jobs reach nothing outside of this host, and are not reached",
                        forwards.error().message());
-    if (out->member_setting_.way_out.outside.everywhere)
+    if (out->member_setting_.way_out.outside.open_to_ipv6())
         if (auto forwards = network::forward_ipv6_for_jobs(); !forwards)
             kLog.error("{}: jobs reach nothing over IPv6", forwards.error().message());
     auto opened =
