@@ -10,7 +10,9 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <ranges>
+#include <string>
 #include <utility>
 
 #include <fcntl.h>
@@ -45,6 +47,8 @@ struct Link {
 constexpr std::array kLinks{Link{"/dev/fd", "/proc/self/fd"}, Link{"/dev/stdin", "/proc/self/fd/0"},
                             Link{"/dev/stdout", "/proc/self/fd/1"}, Link{"/dev/stderr", "/proc/self/fd/2"},
                             Link{"/dev/ptmx", "pts/ptmx"}};
+
+constexpr const char *kLogLink = "/dev/log"; // of syslog(3)
 
 struct OwnMount {
     const char *type;
@@ -100,7 +104,18 @@ Expected<void> prune() {
     return {};
 }
 
+// Where the host's /dev leads for its log, "/run/systemd/journal/dev-log"; empty: it leads nowhere. A socket
+// that lies in /dev itself stays the host's.
+std::string log_of_host() {
+    std::array<char, PATH_MAX> target{};
+    const auto size = readlink(kLogLink, target.data(), target.size());
+    return size > 0 && std::cmp_less(size, target.size())
+               ? std::string(target.data(), static_cast<std::size_t>(size))
+               : std::string();
+}
+
 Expected<void> make_dev() {
+    const auto log = log_of_host();
     if (auto cleared = clear("/dev"); !cleared)
         return cleared;
     if (auto mounted = mount_own(kDev); !mounted)
@@ -111,6 +126,8 @@ Expected<void> make_dev() {
     for (const Link &link : kLinks)
         if (symlink(link.target, link.path) != 0)
             return std::unexpected(errno_error("make the link", link.path));
+    if (log.starts_with('/') && symlink(log.c_str(), kLogLink) != 0)
+        return std::unexpected(errno_error("make the link", kLogLink));
     for (const OwnMount &below : kBelowDev) {
         if (mkdir(below.target, 0755) != 0)
             return std::unexpected(errno_error("make the directory", below.target));

@@ -479,6 +479,57 @@ def test_users_are_looked_up_by_a_daemon(cluster, daemon, user, memory):
         end_daemons(cluster)
 
 
+# As journald, but for where it writes.
+LOGS = """
+import os, socket, sys
+os.makedirs("/run/systemd/journal", exist_ok=True)
+log = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+log.bind("/run/systemd/journal/dev-log")
+os.chmod("/run/systemd/journal/dev-log", 0o666)
+print("up", flush=True)
+while True:
+    print(log.recv(1000).decode().rpartition(": ")[2].strip("\\0"), flush=True)
+"""
+SAYS_TO_LOG = """
+import itertools, os, syslog, time
+syslog.openlog("job")
+for number in itertools.count():
+    syslog.syslog(f"number {{number}}")
+    print(number, flush=True)
+    time.sleep(0.05)
+    if os.path.exists("/shared/end"):
+        break
+"""
+
+
+def test_lines_for_the_log_of_the_host(cluster):
+    """By /dev/log: to the daemon of the host where the program is, each line once."""
+    for host in cluster.nodes:
+        host.daemon(["python3", "-c", LOGS], "/run/logs.out")
+        host.run("ln -sf /run/systemd/journal/dev-log /dev/log")
+        wait_for(lambda host=host: "up" in host.run(["cat", "/run/logs.out"]).stdout, PATIENCE, "the log's daemon")
+    try:
+        job = submit(cluster, SAYS_TO_LOG, "-N1", "-n1")
+
+        def said():
+            return count(output(cluster, job), r"^\d+$")
+
+        wait_for(lambda: said() > 5, PATIENCE, "lines")
+        first = cluster.job(job)["NodeList"]
+        assert ctl(cluster, "checkpoint", job).returncode == 0, output(cluster, job)
+        other = {"n1": "n2", "n2": "n1"}[first]
+        assert ctl(cluster, "migrate", job, f"--to={other}").returncode == 0, output(cluster, job)
+        wait_goes_on(cluster, job, 1, said)
+        cluster.controller.run(["touch", "/shared/end"])
+        cluster.wait_job(job, seconds=PATIENCE)
+        heard = [re.findall(r"^number (\d+)$", cluster.host(name).run(["cat", "/run/logs.out"]).stdout, re.MULTILINE) for name in (first, other)]
+        assert all(heard), heard
+        assert [int(number) for number in heard[0] + heard[1]] == list(range(said())), (heard, output(cluster, job))
+    finally:
+        for host in cluster.nodes:
+            host.run("rm -f /dev/log")
+
+
 def end_daemons(cluster):
     for host in cluster.nodes:
         for file in ("/run/sssd.pid", "/run/nscd/nscd.pid"):
