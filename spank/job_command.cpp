@@ -55,6 +55,9 @@ class Follower {
             }
             if (!*news)
                 continue;
+            for (const auto &line : (*news)->reply.told)
+                std::cerr << "singularityctl: " << line << '\n';
+            told_ += static_cast<std::uint32_t>((*news)->reply.told.size());
             output_.print((*news)->reply.output);
             if ((*news)->reply.ended) {
                 output_.finish();
@@ -72,7 +75,8 @@ class Follower {
 
   private:
     Expected<void> ask() {
-        auto token = client_.send(agent::FollowJob{.job = job_, .read = output_.read(), .wait = true});
+        auto token =
+            client_.send(agent::FollowJob{.job = job_, .read = output_.read(), .wait = true, .told = told_});
         if (!token)
             return propagate(token);
         asked_ = *token;
@@ -118,6 +122,7 @@ class Follower {
     std::string job_;
     RankOutput output_;
     std::uint32_t asked_ = 0;
+    std::uint32_t told_ = 0; // lines
 };
 
 // To its end, and the end of what is left of it.
@@ -181,7 +186,8 @@ Expected<int> run_job(const RunJobOptions &options, std::uint32_t devices, const
                       .backend = backend,
                       .program = std::move(*program),
                       .tied = !options.detach,
-                      .every = options.every});
+                      .every = options.every,
+                      .publish = options.publish});
     if (!made)
         return propagate(made);
     const auto job = made->reply.job;
@@ -230,6 +236,8 @@ Expected<void> list_jobs(Client &client) {
         if (line.state == "ended")
             fmt::print(" exit {}", line.status);
         fmt::print("{}{}\n", line.trouble.empty() ? "" : ": ", line.trouble);
+        for (const auto &told : line.told)
+            fmt::print("  {}\n", told);
     }
     if (!jobs->reply.complete)
         std::cerr << "singularityctl: there are more jobs\n";

@@ -21,7 +21,8 @@ struct RunJobOptions {
     std::uint32_t ranks_per_node = 0; // 0: not given
     bool label = false;               // each line begins with its rank
     bool detach = false;
-    std::uint32_t every = 0; // seconds between checkpoints that nobody asks for; 0: none
+    std::uint32_t every = 0;            // seconds between checkpoints that nobody asks for; 0: none
+    std::vector<std::uint16_t> publish; // TCP ports of its nodes
 };
 
 // The highest exit status of all ranks. The job has ended, unless detached.

@@ -6,9 +6,11 @@
 #include "common/text.hpp"
 #include "image_options.hpp"
 #include "job_command.hpp"
+#include "publish_option.hpp"
 #include "run_command.hpp"
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
@@ -36,6 +38,7 @@ struct NodeOptions {
     RunJobOptions job;
     std::int32_t rank = -1; // all
     std::string mounts;     // in an image
+    std::string publish;    // ports of a job
     std::string node;
     std::uint32_t signalled = 0; // task; 0: all
     std::uint32_t shown = 1;     // task
@@ -63,8 +66,18 @@ Expected<int> run(NodeOptions &options) {
                                                      .target = std::move(one.target),
                                                      .read_only = one.read_only});
     }
+    if (!options.publish.empty()) {
+        auto ports = parse_published_ports(options.publish, "--publish");
+        if (!ports)
+            return propagate(ports);
+        options.job.publish = *std::move(ports);
+    }
     if (options.job.hosts.empty() && options.job.ranks_per_node == 0)
-        return run_in_node(options.run);
+        return options.publish.empty() ? run_in_node(options.run)
+                                       : failure("accept --publish", options.publish,
+                                                 "such a program has no network but its own: make it a job, "
+                                                 "by --ranks-per-node=1 or --hosts",
+                                                 EINVAL);
     options.job.socket = options.run.socket;
     options.job.detach = options.run.detach;
     options.job.every = options.run.spec.every;
@@ -201,6 +214,10 @@ void add_node_commands(CLI::App &app, int &status) {
                          "start it so often in each node of a job; without --hosts on this host")
             ->check(CLI::Range(1U, 256U));
     command->add_flag("--label", options->job.label, "begin each line of a job's output with its rank");
+    command->add_option(
+        "--publish", options->publish,
+        "PORT[,PORT...]: connections from outside reach these TCP ports of a job's nodes, at ports of their "
+        "hosts that are told on standard error");
     for (const char *single :
          {"--terminal", "--name", "--hostname", "--address", "--image", "--mount", "--workdir"})
         for (CLI::Option *const of_job : {hosts, ranks})

@@ -10,10 +10,10 @@
 
 namespace singularity::spank {
 
-Expected<std::vector<std::uint16_t>> parse_published_ports(std::string_view text) {
+Expected<std::vector<std::uint16_t>> parse_published_ports(std::string_view text, std::string_view option) {
     std::vector<std::uint16_t> out;
     const auto refuse = [&](std::string why) {
-        return failure("accept --singularity-publish", std::string(text), std::move(why), EINVAL);
+        return failure(fmt::format("accept {}", option), std::string(text), std::move(why), EINVAL);
     };
     auto rest = text;
     for (bool more = true; more;) {
@@ -25,8 +25,8 @@ Expected<std::vector<std::uint16_t>> parse_published_ports(std::string_view text
         if (parsed.ec != std::errc{} || parsed.ptr != one.data() + one.size() || port == 0)
             return refuse(
                 fmt::format("'{}' is no TCP port: give numbers from 1 to 65535, with commas between "
-                            "several, e.g. --singularity-publish=6006,8888",
-                            one));
+                            "several, e.g. {}=6006,8888",
+                            one, option));
         if (std::ranges::find(out, port) != out.end())
             return refuse(fmt::format("{} is there twice: give each port once", port));
         if (out.size() == kMostPublished)

@@ -13,7 +13,9 @@ namespace singularity::spank {
 
 // Of one virtual node; as network::kPublishedLimit.
 inline constexpr std::size_t kMostPublished = 16;
-// "PORT[,PORT...]", TCP ports from 1 to 65535; each once, and no more than kMostPublished.
-[[nodiscard]] Expected<std::vector<std::uint16_t>> parse_published_ports(std::string_view text);
+// "PORT[,PORT...]", TCP ports from 1 to 65535; each once, and no more than kMostPublished. option: as the
+// user has written it.
+[[nodiscard]] Expected<std::vector<std::uint16_t>>
+parse_published_ports(std::string_view text, std::string_view option = "--singularity-publish");
 
 } // namespace singularity::spank

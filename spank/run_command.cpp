@@ -233,7 +233,8 @@ Expected<int> restore_in_node(const RestoreInNode &options) {
         return EXIT_SUCCESS;
     if (imaged->reply.job)
         return accompany_job(std::move(*client),
-                             {.socket = options.socket, .hosts = {}, .label = options.label}, imaged->reply);
+                             {.socket = options.socket, .hosts = {}, .label = options.label, .publish = {}},
+                             imaged->reply);
     pipes.have_been_given();
     const auto task = imaged->reply.task;
     // Either it had a terminal, or it has the pipes.

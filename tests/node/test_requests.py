@@ -379,7 +379,7 @@ WITHIN_JOBS = "this site's users do so within their jobs only"
 
 def run_on_two_hosts():
     return (texts(["host", "other"]) + struct.pack("=II", 1, 0) + text("") + task(["true"], stdio=KEPT)
-            + struct.pack("=?I", False, 0))
+            + struct.pack("=?I", False, 0) + struct.pack("=I", 0))  # no ports are published
 
 
 @pytest.fixture(name="strict_agent", scope="module")

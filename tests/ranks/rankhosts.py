@@ -26,9 +26,10 @@ CTL = os.path.join(BUILD, "spank", "singularityctl")
 class RankHosts:
     """Hosts n1, n2, ...; n0 of Slurm's harness, ctl, has an agent as well."""
 
-    def __init__(self, nodes, patience=PATIENCE_OF_AGENTS, per_user=""):
+    def __init__(self, nodes, patience=PATIENCE_OF_AGENTS, per_user="", network=""):
         yaml = f"agents:\n  address: 0.0.0.0\n  patience: {patience}s\n  metrics: {METRICS}\n  run_without_slurm: true\nstore:\n  directory: /shared/store\n"
         yaml += f"per_user: {{{per_user}}}\n" if per_user else ""
+        yaml += f"network: {{{network}}}\n" if network else ""
         self.cluster = Cluster.up(nodes=nodes, gpus=0, plugin=False, daemons=False, singularity_yaml=yaml, owner=os.getpid())
         self.names = [f"n{number}" for number in range(1, nodes + 1)]
         self.variables = {"SINGULARITY_LIBDIR": BUILD}
@@ -89,7 +90,7 @@ class RankHosts:
     def jobs(self, name, user="alice"):
         """{job: line of ps}"""
         shown = self.ctl(name, "ps", user=user).stdout.partition("\nJOB ")[2]
-        return {line.split()[0]: line for line in shown.splitlines()[1:]}
+        return {line.split()[0]: line for line in shown.splitlines()[1:] if not line.startswith(" ")}
 
     def state(self, name, job, user="alice"):
         return self.jobs(name, user).get(job, "- - gone").split()[2]

@@ -50,6 +50,10 @@ void refuses_too_much(void ** /*state*/) {
     std::string many = "1";
     for (std::size_t port = 2; port <= kMostPublished; ++port)
         many += fmt::format(",{}", port);
+    const auto otherwise = parse_published_ports("http", "--publish");
+    assert_true(!otherwise &&
+                otherwise.error().message().starts_with("cannot accept --publish http: 'http'") &&
+                otherwise.error().message().ends_with("e.g. --publish=6006,8888"));
     assert_int_equal(parse_published_ports(many).value().size(), kMostPublished);
     expect_contains(refusal_of(many + ",100"), "it has more than 16 ports");
 }

@@ -150,10 +150,14 @@ JobLine Job::line() const {
                 .ended = static_cast<std::uint32_t>(record_.ends().size()),
                 .made = record_.made(),
                 .status = record_.status(),
-                .trouble = record_.trouble()};
+                .trouble = record_.trouble(),
+                .told = {}};
     for (const auto &node : record_.nodes())
         if (out.hosts.size() < kShownHosts)
             out.hosts.push_back(node.host());
+    for (const auto &line : record_.told())
+        if (out.told.size() < kShownHosts)
+            out.told.push_back(line);
     return out;
 }
 

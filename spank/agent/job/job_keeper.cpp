@@ -220,6 +220,8 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(JobRequest asked) {
     record.set_made(std::time(nullptr));
     record.set_cgroups(asked.cgroups);
     record.set_every(request.every);
+    for (const auto port : request.publish)
+        record.add_publish(port);
     if (auto room = room_for_ranks(record); !room)
         return propagate(room);
     if (auto made = make_job_directory(job_setting_.jobs / record.name()); !made)

@@ -120,6 +120,7 @@ Expected<JobKeeper::Restoring> JobKeeper::restoring(wire::JobRecord record, cons
     record.clear_trouble();
     record.clear_saving();
     record.clear_published();
+    record.clear_told();
     record.clear_unsavable();
     record.clear_unsavable_by_check();
     record.set_made(std::time(nullptr));

@@ -25,6 +25,7 @@ constexpr milliseconds kHeldPatience = 200ms; // while somebody has not read wha
 constexpr milliseconds kAgain = 500ms;        // after an agent could not be reached
 constexpr milliseconds kDrainPatience = 3s;
 constexpr int kDrainTimes = 64;
+constexpr std::size_t kToldAtATime = 64;                  // lines
 constexpr std::uint64_t kKept = std::uint64_t{4} << 20;   // of each rank's output, for `logs`
 constexpr std::uint64_t kUnread = std::uint64_t{1} << 20; // before who is read from must wait
 
@@ -273,6 +274,9 @@ JobNews Job::news(const FollowJob &request) const {
     out.ended = record_.state() == wire::JobRecord::ENDED && all;
     out.status = record_.status();
     out.trouble = record_.trouble();
+    for (auto line = request.told; std::cmp_less(line, record_.told_size()) && out.told.size() < kToldAtATime;
+         ++line)
+        out.told.push_back(record_.told(static_cast<int>(line)));
     return out;
 }
 
@@ -280,7 +284,7 @@ void Job::look_at_watchers() {
     std::vector<Watcher> left;
     for (auto &watcher : std::exchange(watchers_, {})) {
         auto found = news(watcher.request);
-        if (found.output.empty() && !found.ended && !watcher.until.expired())
+        if (found.output.empty() && found.told.empty() && !found.ended && !watcher.until.expired())
             left.push_back(std::move(watcher));
         else
             watcher.responder.tell(found);

@@ -112,6 +112,7 @@ void Job::prepare() {
             prepare.set_step(record_.step());
             prepare.set_of_script(record_.of_script());
             prepare.set_restarts(record_.restarts());
+            *prepare.mutable_publish() = record_.publish();
             prepare.set_rendezvous((has_devices() || !record_.step().empty()) &&
                                    host == record_.nodes(0).host());
             return request;
@@ -188,6 +189,8 @@ void Job::connect() {
         },
         [self = shared_from_this()](const std::string & /*host*/, const wire::Envelope &reply) {
             self->record_.mutable_published()->MergeFrom(reply.connected_job().published());
+            self->record_.mutable_told()->MergeFrom(reply.connected_job().told());
+            self->look_at_watchers();
         },
         [self = shared_from_this()] { self->start(); });
 }

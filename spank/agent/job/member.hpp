@@ -128,7 +128,10 @@ class Member : public std::enable_shared_from_this<Member> {
     void attach(const peers::wire::JobNode &one, const LiveNode::Ends &ends,
                 std::function<void(Expected<void>)> done);
     // member_publish.cpp
+    // What its nodes are to be reached by: a step's tasks say so, or whoever has asked for the job.
+    [[nodiscard]] std::vector<std::uint16_t> wanted_ports() const;
     [[nodiscard]] bool publishes() const;
+    void tell_user(std::string line);
     // Of a node that is attached. What cannot be is told to its user, and is no error.
     void publish(const peers::wire::JobNode &one, std::function<void(Expected<void>)> then);
     void has_published(const peers::wire::JobNode &one, const std::vector<network::Published> &ports);
@@ -177,9 +180,10 @@ class Member : public std::enable_shared_from_this<Member> {
     std::shared_ptr<Step> step_;           // of Slurm's, if it is one
     std::shared_ptr<UniqueFd> rendezvous_; // where the job's device proxies meet, if it is here
     peers::wire::MemberRecord record_;
-    ProgramMemory memory_;         // of its program
-    std::vector<Share> published_; // Budget::ports
-    Deadline heard_;               // of the coordinator
+    ProgramMemory memory_;              // of its program
+    std::vector<Share> published_;      // Budget::ports
+    std::vector<std::string> for_user_; // of what is no step, to be told when its nodes are connected
+    Deadline heard_;                    // of the coordinator
     std::map<std::uint32_t, Rank> ranks_;
     std::map<std::uint32_t, std::uint32_t> task_of_rank_; // Slurm's, if it is a step of that
     struct Coming {

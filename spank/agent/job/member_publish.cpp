@@ -6,10 +6,13 @@
 #include "common/port_range.hpp"
 #include "member.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h> // join, since fmt 11
@@ -18,18 +21,34 @@ namespace singularity::agent {
 
 namespace wire = peers::wire;
 
-bool Member::publishes() const { return step_ && !step_->plan().publish.empty() && setting_->publish.any(); }
+std::vector<std::uint16_t> Member::wanted_ports() const {
+    if (step_)
+        return step_->plan().publish;
+    std::vector<std::uint16_t> out;
+    for (const auto port : record_.prepare().publish())
+        out.push_back(static_cast<std::uint16_t>(std::min<std::uint32_t>(port, UINT16_MAX)));
+    return out;
+}
+
+bool Member::publishes() const { return !wanted_ports().empty() && setting_->publish.any(); }
+
+void Member::tell_user(std::string line) {
+    if (step_)
+        step_->say(std::move(line));
+    else
+        for_user_.push_back(std::move(line));
+}
 
 void Member::publish(const wire::JobNode &one, std::function<void(Expected<void>)> then) {
-    if (!step_ || step_->plan().publish.empty())
+    const auto ports = wanted_ports();
+    if (ports.empty())
         return then({});
-    const auto &ports = step_->plan().publish;
-    const auto tell = [this, &one, &ports](const Error &why) {
+    const auto tell = [this, &one, ports](const Error &why) {
         const auto line =
             fmt::format("nobody outside reaches port {} of {} on {}: {}", fmt::join(ports, ", "),
                         one.hostname().empty() ? one.name() : one.hostname(), setting_->host, why.why);
         kLog.warning("{}: {}", job(), line);
-        step_->say(line);
+        tell_user(line);
     };
     if (!publishes()) { // what was submitted when the site allowed it goes on
         tell({"publish", "ports", "this host publishes none (network.publish in singularity.yaml)", EPERM});
@@ -69,7 +88,7 @@ void Member::has_published(const wire::JobNode &one, const std::vector<network::
         line += fmt::format(" at {}:{}", setting_->host, port.at);
     }
     kLog.info("{}: {}", job(), line);
-    step_->say(std::move(line));
+    tell_user(std::move(line));
 }
 
 void Member::connected(const Answer &answer, const Expected<void> &outcome) const {
@@ -77,6 +96,8 @@ void Member::connected(const Answer &answer, const Expected<void> &outcome) cons
         return answer(fault(outcome.error()));
     wire::Envelope reply;
     *reply.mutable_connected_job()->mutable_published() = record_.published();
+    for (const auto &line : for_user_)
+        reply.mutable_connected_job()->add_told(line);
     answer(std::move(reply));
 }
 

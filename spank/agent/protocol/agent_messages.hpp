@@ -237,11 +237,12 @@ struct RunJob {
     std::uint32_t devices = 0; // of each node
     std::string backend;
     node::Program program;
-    bool tied = false;       // to this connection
-    std::uint32_t every = 0; // seconds between checkpoints that nobody asks for; 0: none
+    bool tied = false;                  // to this connection
+    std::uint32_t every = 0;            // seconds between checkpoints that nobody asks for; 0: none
+    std::vector<std::uint16_t> publish; // TCP ports of its nodes that are to be reached from outside
     static void fields(auto &self, auto &visit) {
         visit(self.hosts, self.ranks_per_node, self.devices, self.backend, self.program, self.tied,
-              self.every);
+              self.every, self.publish);
     }
 };
 struct JobMade {
@@ -256,7 +257,10 @@ struct FollowJob {
     std::vector<std::uint64_t> read; // of each rank's output; ranks that are missing: nothing
     std::int32_t only = -1;          // of all ranks but this one nothing is told
     bool wait = false;               // for news; else what there is
-    static void fields(auto &self, auto &visit) { visit(self.job, self.read, self.only, self.wait); }
+    std::uint32_t told = 0;          // so many of JobNews::told are known
+    static void fields(auto &self, auto &visit) {
+        visit(self.job, self.read, self.only, self.wait, self.told);
+    }
 };
 struct JobOutput {
     std::uint32_t rank = 0;
@@ -269,8 +273,11 @@ struct JobNews {
     std::vector<JobOutput> output;
     bool ended = false; // and all output is here
     std::int32_t status = 0;
-    std::string trouble; // why it has ended, if not by itself
-    static void fields(auto &self, auto &visit) { visit(self.output, self.ended, self.status, self.trouble); }
+    std::string trouble;           // why it has ended, if not by itself
+    std::vector<std::string> told; // lines for its user: where its ports are reached, or why they are not
+    static void fields(auto &self, auto &visit) {
+        visit(self.output, self.ended, self.status, self.trouble, self.told);
+    }
 };
 struct ListJobs {
     static constexpr auto kType = Message::list_jobs;
@@ -286,9 +293,10 @@ struct JobLine {
     std::int64_t made = 0;
     std::int32_t status = 0;
     std::string trouble;
+    std::vector<std::string> told; // as in JobNews
     static void fields(auto &self, auto &visit) {
         visit(self.job, self.uid, self.state, self.hosts, self.ranks, self.ended, self.made, self.status,
-              self.trouble);
+              self.trouble, self.told);
     }
 };
 struct Jobs {

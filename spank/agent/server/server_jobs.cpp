@@ -3,12 +3,14 @@
 #include "agent/log.hpp"
 #include "common/proc.hpp"
 #include "common/text.hpp"
+#include "network/plan.hpp"
 #include "peers/tcp.hpp"
 #include "server.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <utility>
 
 #include <fmt/format.h>
@@ -95,6 +97,12 @@ void Server::run_job(const std::shared_ptr<Client> &client, RunJob request, cons
                         : credentials.may_run_on_hosts(without_slurm);
         !may)
         return responder.refuse(may.error());
+    if (!request.publish.empty())
+        if (auto checked = network::check({.node = 1,
+                                           .ports = request.publish,
+                                           .range = {.first = kLeastPublished, .last = UINT16_MAX}});
+            !checked)
+            return responder.refuse(checked.error());
     const bool tied = request.tied;
     const auto &groups = client->credentials.groups();
     auto job = jobs_->run({.request = std::move(request),

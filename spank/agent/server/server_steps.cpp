@@ -197,7 +197,8 @@ JobKeeper::JobRequest request_of_step(const Step &step) {
                         .backend = {},
                         .program = std::move(program),
                         .tied = false,
-                        .every = plan.of_script ? plan.every : 0}, // nothing else is run again
+                        .every = plan.of_script ? plan.every : 0, // nothing else is run again
+                        .publish = {}},                           // its tasks say that
             .uid = user.uid,
             .gid = user.gid,
             .groups = user.groups,
