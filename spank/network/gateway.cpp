@@ -3,7 +3,6 @@
 
 #include "common/node_address.hpp"
 #include "common/unique_fd.hpp"
-#include "firewall.hpp"
 #include "log.hpp"
 
 #include <array>
@@ -185,7 +184,7 @@ Expected<void> lead_ipv6(const Prepare &plan, const Gateway::Place &place, const
 
 bool host_has_ipv6() {
     ifaddrs *found = nullptr;
-    if (!forwards_ipv6() || getifaddrs(&found) != 0)
+    if (getifaddrs(&found) != 0)
         return false;
     const std::unique_ptr<ifaddrs, void (*)(ifaddrs *)> list(found, freeifaddrs);
     const auto ours = ipv6_of(0);

@@ -32,7 +32,7 @@ inline constexpr std::uint32_t kConnections = 16384;
 [[nodiscard]] Expected<void> try_way_out();
 
 // Whether the network namespace of the calling thread, a host's, has an address by which others are reached
-// over IPv6, and forwards.
+// over IPv6.
 [[nodiscard]] bool host_has_ipv6();
 
 class Gateway {
@@ -43,7 +43,7 @@ class Gateway {
         int host_home;
         Links *own; // of the job's, where the calling thread is, with a bridge
         std::string bridge;
-        bool host_ipv6; // host_has_ipv6()
+        bool host_ipv6; // host_has_ipv6(), and it forwards
     };
     [[nodiscard]] static Expected<Gateway> make(const Prepare &plan, Place place);
 

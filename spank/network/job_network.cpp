@@ -94,7 +94,7 @@ Expected<JobNetwork> JobNetwork::make(const Prepare &plan) {
     auto host_names = NameSpace::current(NameSpaceKind::kNetwork);
     if (!host_names)
         return propagate(host_names);
-    const bool host_ipv6 = host_has_ipv6();
+    const bool host_ipv6 = forwards_ipv6() && host_has_ipv6();
     if (unshare(CLONE_NEWNET) != 0)
         return std::unexpected(errno_error("make", "a network namespace"));
     switch_off_ipv6();

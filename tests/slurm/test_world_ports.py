@@ -139,7 +139,7 @@ def finish(cluster, job):
 
 def assert_nothing_left(cluster):
     for host in cluster.nodes:
-        wait_for(lambda host=host: "sng-out" not in host.run(["nft", "list", "ruleset"]).stdout, PATIENCE, f"no rules to be left on {host.name}")
+        wait_for(lambda host=host: not re.search(r"sng-out\d", host.run(["nft", "list", "ruleset"]).stdout), PATIENCE, f"no rules to be left on {host.name}")
         assert is_open(cluster.controller, host.name) == []
 
 
