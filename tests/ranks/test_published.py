@@ -45,6 +45,7 @@ def test_who_waits_is_told(hosts):
         wait_for(lambda node=node: asks(hosts, places[node, 6006]) == f"rank {node}", PATIENCE, f"rank {node} to answer")
     end(job)
     wait_for(lambda: asks(hosts, places["0", 6006]) == "", PATIENCE, "nobody to be there any more")
+    wait_for(lambda: hosts.jobs("n1") == {}, PATIENCE, "the job to be gone")
 
 
 def test_detached_and_restored(hosts):
@@ -73,6 +74,7 @@ def test_what_a_user_may_have(hosts):
     assert "nobody outside reaches port 1, 2, 3, 4, 5 of" in said and "per_user.ports in singularity.yaml allows 4" in said, said
     assert job.stdout.readline() == "serves\n"
     end(job)
+    wait_for(lambda: hosts.jobs("n1") == {}, PATIENCE, "the job to be gone")
 
 
 @pytest.mark.parametrize("options, words", [
