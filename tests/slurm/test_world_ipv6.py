@@ -7,7 +7,7 @@ import shlex
 import pytest
 from conftest import elastic_up
 from elastic import ELASTIC, PATIENCE, TIME_TO_SAVE, assert_clean
-from test_lifecycle import output, script
+from test_lifecycle import output, requeue, script
 from test_lifecycle_moves import SOON, ctl
 from virtualcluster.errors import wait_for
 
@@ -167,3 +167,42 @@ def test_connections_over_ipv6(cluster):
     cluster.controller.run("touch /shared/end")
     cluster.wait_job(job, seconds=PATIENCE)
     assert said("^within is undisturbed$") == 1, output(cluster, job)
+
+
+# Two ranks that count together over a connection of IPv6.
+COUNT = """
+import os, socket, time
+rank = int(os.environ["SLURM_PROCID"])
+first = socket.gethostbyname(os.environ["FIRST"])
+address = "fd53:696e:6775::" + first
+if rank == 0:
+    other, _ = socket.create_server((address, 29500), family=socket.AF_INET6).accept()
+else:
+    for attempt in range(300):
+        try:
+            other = socket.create_connection((address, 29500))
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+number = 0
+while number < 1500:
+    other.sendall(b"%08d" % number)
+    assert int(other.recv(8, socket.MSG_WAITALL)) == number
+    number += 1
+    if rank == 0 and number % 10 == 0:
+        print("counted", number, flush=True)
+    time.sleep(0.01)
+"""
+
+
+def test_connections_within_a_job_are_restored(cluster):
+    """Over IPv6 as over IPv4: neither side notices."""
+    cluster.controller.run("rm -f /shared/end")
+    job = cluster.submit(ELASTIC, "--open-mode=append", "--requeue", "-N2", "-n2",
+                         script=script("export FIRST=$(scontrol show hostnames | head -n1)", f"srun /usr/bin/python3 -c {shlex.quote(COUNT)}"))
+    wait_for(lambda: "counted" in output(cluster, job), PATIENCE, f"both to count: {output(cluster, job)}")
+    requeue(cluster, job)
+    cluster.wait_job(job, seconds=PATIENCE)
+    assert cluster.job(job)["JobState"] == "COMPLETED", output(cluster, job)
+    assert [int(number) for number in re.findall(r"^counted (\d+)$", output(cluster, job), re.MULTILINE)] == list(range(10, 1501, 10)), output(cluster, job)
+    assert cluster.job(job)["Restarts"] == "1"
