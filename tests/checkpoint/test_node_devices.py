@@ -129,6 +129,24 @@ def test_devices_share_proxies(agent, sizes):
     virtualnode.wait_for(lambda: not agent.leftovers(), "everything to be gone")
 
 
+@pytest.mark.parametrize("sees", ["CUDA_VISIBLE_DEVICES=1", "SINGULARITY_PROXY_SOCKETS=${SINGULARITY_PROXY_SOCKETS##*:}"], ids=["chosen", "by its socket"])
+def test_a_process_with_the_second_device(agent, sees):
+    """Its own first; also where it knows of no other. It is the second of the node, wherever that is served."""
+    command = ["/bin/sh", "-c", f"{sees} exec {built('proxy', 'singularity-probe')} steady"]
+    program = saved_nodes.foreground(agent, "run", "--devices", "2", "--backend", "software", "--", *command)
+    assert program.stdout.readline().split() == ["ready", "1"]
+    saved_nodes.answers(program)
+    node = next(iter(agent.nodes()))
+    for size in (2, 1, 2):
+        agent.ok("checkpoint", node)
+        program.communicate(timeout=PATIENCE)
+        program = saved_nodes.foreground(agent, "restore", "--devices", str(size), node)
+        saved_nodes.answers(program)
+    program.communicate(timeout=PATIENCE)
+    assert program.returncode == 0
+    virtualnode.wait_for(lambda: not agent.leftovers(), "everything to be gone")
+
+
 def test_devices_that_do_not_fit():
     """Two virtual devices with 320 MB in use each, on a real one with 512 MB: they take turns, and nothing is lost."""
     agent = saved_nodes.Agent(SINGULARITY_SOFTGPU_MEMORY="512M")
