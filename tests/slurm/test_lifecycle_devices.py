@@ -36,7 +36,7 @@ print("sees", *(os.environ[name] for name in names), count.value, flush=True)
 
 @pytest.fixture(scope="module")
 def cluster(release):
-    with elastic_up(release, "elastic:\n  check_after: 1s\n", nodes=2, accounting=True, conf=TIME_TO_SAVE) as made:
+    with elastic_up(release, "elastic:\n  check_after: 1s\n  look_every: 1s\n", nodes=2, accounting=True, conf=TIME_TO_SAVE) as made:
         yield made
         assert_clean(made)
 
@@ -235,6 +235,83 @@ def test_ranks_that_see_some_devices(cluster, options, line, moves):
         go_on()
     cluster.wait_job(job, seconds=PATIENCE)
     assert numbers() == {rank: list(range(400)) for rank in ranks}, output(cluster, job)
+
+
+def kill_a_proxy(cluster, host):
+    listed = cluster.host(host).run(["pgrep", "-f", "singularity-proxyd --driver"]).stdout.split()
+    cluster.host(host).run(["kill", "-KILL", listed[0]])
+
+
+ON_TWO = ["-N2", "--ntasks-per-node=2", "--gpus-per-node=2"]
+COUNTS = f"""#!/bin/bash
+cat > /shared/alone.py <<'EOF'
+{ALONE}EOF
+echo begun
+srun sh -c 'SEES=2 RANK=$SLURM_PROCID exec {PROGRAM}'
+echo ended with $?
+"""
+
+
+def reached(cluster, job):
+    """{rank: the last number}"""
+    return dict(re.findall(r"^rank (\d) number (\d+)$", output(cluster, job), re.MULTILINE))
+
+
+def wait_reached(cluster, job, number):
+    wait_for(lambda: len(reached(cluster, job)) == 4 and min(map(int, reached(cluster, job).values())) >= number, PATIENCE,
+             f"all ranks to count to {number}")
+
+
+def test_a_device_is_lost(cluster):
+    """Its proxy has died. The job goes on from its last checkpoint, by itself, without a failed step; a job that loses one again and
+    again is held."""
+    job = submit(cluster, *ON_TWO, script=COUNTS)
+    wait_reached(cluster, job, 10)
+    assert cluster.controller.run(["singularityctl", "checkpoint", str(job)], user="alice").returncode == 0
+    wait_reached(cluster, job, 60)
+    kill_a_proxy(cluster, "n2")
+    wait_for(lambda: (cluster.job(job)["Restarts"], cluster.job(job)["JobState"]) == ("1", "RUNNING"), PATIENCE, "the job to be run again")
+    cluster.wait_job(job, seconds=PATIENCE)
+    shown = output(cluster, job)
+    assert cluster.job(job)["JobState"] == "COMPLETED" and shown.count("ended with") == 1 and "ended with 0" in shown, shown
+    assert re.search(r"^singularity-task: host n2: the proxy of device \d of \S+ has ended; what it has done since \S+ is lost$", shown, re.MULTILINE), shown
+    for rank in "0123":
+        numbers = [int(number) for of, number in re.findall(r"^rank (\d) number (\d+)$", shown, re.MULTILINE) if of == rank]
+        again = [at for at in range(1, len(numbers)) if numbers[at] != numbers[at - 1] + 1]
+        assert sorted(set(numbers)) == list(range(400)) and len(again) == 1 and numbers[again[0]] < 60, (rank, numbers)
+
+
+def test_a_device_is_lost_again_and_again(cluster):
+    """From one checkpoint the job goes on three times, then it is held, with what it has."""
+    job = submit(cluster, *ON_TWO, script=COUNTS)
+    wait_reached(cluster, job, 10)
+    assert cluster.controller.run(["singularityctl", "checkpoint", str(job)], user="alice").returncode == 0
+    for run in range(4):
+        wait_for(lambda run=run: (cluster.job(job)["Restarts"], cluster.job(job)["JobState"]) == (str(run), "RUNNING"), PATIENCE, f"run {run}")
+        before = len(output(cluster, job))
+        wait_for(lambda before=before: "number" in output(cluster, job)[before:], PATIENCE, "a rank to go on")
+        kill_a_proxy(cluster, "n1")
+    wait_for(lambda: cluster.job(job)["JobState"] == "PENDING" and "eld" in cluster.job(job)["Reason"], PATIENCE, "the job to be held")
+    assert "has lost a device 3 times since its checkpoint" in cluster.slurm("squeue", "-h", "-j", str(job), "-o", "%k")
+    cluster.slurm("scancel", str(job))
+
+
+@pytest.mark.parametrize("saved, act", [
+    (False, lambda cluster, job: kill_a_proxy(cluster, "n2")), (True, lambda cluster, job: cluster.slurm("scancel", "-s", "KILL", f"{job}.0"))],
+    ids=["without a checkpoint", "a step that is killed"])
+def test_a_step_fails_with_its_device(cluster, saved, act):
+    """Where there is nothing that it could go on from, and where it is its user's wish."""
+    job = submit(cluster, *ON_TWO, script=COUNTS)
+    wait_reached(cluster, job, 10)
+    if saved:
+        assert cluster.controller.run(["singularityctl", "checkpoint", str(job)], user="alice").returncode == 0
+    act(cluster, job)
+    if not saved: # the ranks of the other host would count on
+        wait_for(lambda: "AssertionError" in output(cluster, job), PATIENCE, "a rank to fail")
+        cluster.slurm("scancel", "-s", "KILL", f"{job}.0")
+    cluster.wait_job(job, seconds=PATIENCE)
+    shown = output(cluster, job)
+    assert cluster.job(job)["Restarts"] == "0" and shown.count("begun") == 1 and re.search("^ended with [1-9]", shown, re.MULTILINE), shown
 
 
 @pytest.mark.parametrize("options, update, told", [

@@ -98,6 +98,7 @@ void what_is_counted(void ** /*state*/) {
     counters.succeeded(Work::restore, report);
     counters.failed(Work::asked);
     ++counters.workers_died;
+    counters.devices_lost = 2;
     counters.checks[static_cast<std::size_t>(Counters::Check::obstacle)] = 3;
     auto gauges = some();
     gauges.over_budget[static_cast<std::size_t>(Budget::nodes)] = 2;
@@ -124,6 +125,7 @@ void what_is_counted(void ** /*state*/) {
           "singularity_restore_duration_seconds_sum 61.000001\n",
           "singularity_restore_duration_seconds_count 1\n",
           "singularity_workers_died_total 1\n",
+          "singularity_devices_lost_total 2\n",
           "singularity_requests_refused_total 0\n",
           "singularity_node_checks_total{outcome=\"clear\"} 0\n",
           "singularity_node_checks_total{outcome=\"obstacle\"} 3\n",

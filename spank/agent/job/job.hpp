@@ -88,7 +88,9 @@ class Job : public std::enable_shared_from_this<Job> {
     // on another time.
     void end(const std::string &trouble, bool saved = false);
     // The same where others than its ranks are to blame: a batch job is run again.
-    void lose(const std::string &trouble);
+    // hold: why its job waits until somebody releases it; empty: it does not.
+    void lose(const std::string &trouble, std::string hold = {});
+    void lose_device(const std::string &host, const std::string &trouble);
     // The same, and its files go. Nobody is told if there is no responder.
     void destroy(std::optional<Responder> responder);
     [[nodiscard]] bool gone() const { return gone_; }

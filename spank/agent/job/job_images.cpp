@@ -141,6 +141,7 @@ void Job::saved(const Expected<ImageReport> &outcome, bool go_on, bool periodic)
     const int code = outcome ? 0 : outcome.error().code;
     if (outcome) {
         record_.set_checkpoint(outcome->checkpoint);
+        record_.clear_tries();
         if (periodic)
             record_.set_periodic(outcome->checkpoint);
         record_.clear_unsavable();

@@ -91,6 +91,10 @@ void Job::heard(const std::string &host, Expected<wire::Envelope> reply) {
     }
     if (!reply->has_news_of_job()) {
         const auto outcome = outcome_of(reply);
+        if (!outcome && outcome.error().code == ENODEV) {
+            about.lost = Deadline::after(setting_->patience);
+            return lose_device(host, fmt::format("host {}: {}", host, outcome.error().why));
+        }
         return end(
             fmt::format("host {}: {}", host,
                         outcome ? std::string("its answer has another form") : outcome.error().message()));

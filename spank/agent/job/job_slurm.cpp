@@ -169,12 +169,27 @@ void Job::tell_user(const std::string &words) {
                 });
 }
 
-void Job::lose(const std::string &trouble) {
+// One that could go on from a checkpoint does, as if the host had been lost. Where it has none, or Slurm ends
+// it, its ranks say what they make of it.
+void Job::lose_device(const std::string &host, const std::string &trouble) {
+    if (!record_.of_script() || record_.checkpoint().empty() || yield_ != Yield::no || stands_still()) {
+        kLog.warning("{}: {}: it runs on without the device", record_.name(), trouble);
+        return follow_host(host);
+    }
+    kLog.error("{}: {}", record_.name(), trouble);
+    if (record_.tries() < kTries)
+        return lose(trouble);
+    lose(trouble,
+         why_held(fmt::format("has lost a device {} times since its checkpoint {}; the last time: {}",
+                              record_.tries(), record_.checkpoint(), trouble)));
+}
+
+void Job::lose(const std::string &trouble, std::string hold) {
     if (record_.of_script() && !lost_) {
         lost_ = true;
         Rerun rerun{.key = {.uid = record_.user().uid(), .step = record_.step()},
                     .restarts = record_.restarts(),
-                    .hold = {}};
+                    .hold = std::move(hold)};
         if (!record_.restore().empty()) { // its work is in the store, and stays there
             kLog.error("{}: it cannot go on from {}: {}", record_.name(), record_.restore(), trouble);
             if (record_.tries() >= kTries)

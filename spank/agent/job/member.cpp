@@ -286,6 +286,9 @@ void Member::serve(const wire::Envelope &request, const Answer &answer) {
     } else if (request.has_follow_job()) {
         if (following_) // by one who does not wait for it any longer
             following_->answer(fault({"follow", job(), "another does", ECANCELED}));
+        // It goes on following, and not to end the job.
+        if (lost_device_ && lost_device_->told && request.follow_job().patience_ms() != 0)
+            tell_failed();
         const auto span = std::chrono::milliseconds(request.follow_job().patience_ms());
         following_ = Following{.request = request.follow_job(),
                                .answer = answer,
@@ -466,18 +469,14 @@ void Member::started(const wire::JobNode &one, std::uint32_t rank, std::uint32_t
 void Member::watch_rank(std::uint32_t rank) {
     const auto &about = ranks_.at(rank);
     const auto take = [self = shared_from_this(), rank](const Expected<Ended> &ended) {
-        auto &one = self->ranks_.at(rank);
-        if (one.status || self->ending_)
+        if (self->ranks_.at(rank).status || self->ending_)
             return;
         const bool abandoned = self->step_ && self->step_->is_abandoned(rank);
-        one.status = ended && !ended->node_ended && !abandoned ? ended->status : SIGKILL;
-        auto *const end = self->record_.add_ends();
-        end->set_rank(rank);
-        end->set_status(*one.status);
-        if (self->step_)
-            self->step_->ended(rank, *one.status);
-        if (auto written = self->write(); !written)
-            kLog.error("{}", written.error().message());
+        const auto status = ended && !ended->node_ended && !abandoned ? ended->status : SIGKILL;
+        if (status != 0)
+            self->rank_has_failed(rank, status);
+        else
+            self->rank_has_ended(rank, status);
     };
     if (LiveNode *const node = nodes_->find_node(about.node); node != nullptr)
         node->wait({.node = about.node, .task = about.task, .forget = false}, responder_for<Ended>(take));
@@ -573,6 +572,7 @@ void Member::look_at_following() {
         if (const LiveNode *const node = nodes_->look_at_node(one->name());
             node != nullptr && trouble_.empty())
             trouble_ = node->trouble();
+    look_at_devices();
     if (!following_)
         return;
     // It ends with the last of its nodes, and what ended with them is told as the end of ranks.
@@ -603,6 +603,8 @@ void Member::end(const std::string &trouble, Answer answer, const StepFinish &ho
         enders_.push_back(std::move(answer));
     if (ending_)
         return;
+    if (!how.lost)
+        tell_failed();
     ending_ = true;
     if (step_)
         for (const auto what : {Doors::For::save, Doors::For::check})
@@ -668,6 +670,8 @@ std::optional<Deadline> Member::next_deadline() const {
     };
     if (following_)
         consider(following_->until);
+    if (const auto look = next_look_at_devices())
+        consider(*look);
     if (!ending_)
         consider(heard_);
     return out;

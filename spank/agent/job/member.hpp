@@ -146,6 +146,12 @@ class Member : public std::enable_shared_from_this<Member> {
     void set_cut(bool cut, std::function<void(Expected<void>)> done);
     void bind_tasks();
     [[nodiscard]] ProxyShare share_of(const peers::wire::JobNode &one) const;
+    // member_devices.cpp
+    void look_at_devices();
+    [[nodiscard]] std::optional<Deadline> next_look_at_devices() const;
+    void rank_has_failed(std::uint32_t rank, std::int32_t status);
+    void rank_has_ended(std::uint32_t rank, std::int32_t status);
+    void tell_failed();
     // member_restore.cpp
     // Restored nodes are held until those of all hosts are there.
     void restore(const peers::wire::JobNode &one, std::function<void(Expected<void>)> then);
@@ -186,6 +192,16 @@ class Member : public std::enable_shared_from_this<Member> {
     Deadline heard_;                    // of the coordinator
     std::map<std::uint32_t, Rank> ranks_;
     std::map<std::uint32_t, std::uint32_t> task_of_rank_; // Slurm's, if it is a step of that
+    // A device that is gone.
+    struct LostDevice {
+        std::string why;
+        Deadline clear;    // until it is clear whether its step ends anyway
+        bool told = false; // to the coordinator, unless it does not matter
+    };
+    std::optional<LostDevice> lost_device_;
+    std::map<std::uint32_t, std::int32_t>
+        failed_; // ranks, and how they have ended, which nobody has been told
+    std::optional<Deadline> tell_failed_;
     struct Coming {
         std::function<void(Expected<void>)> then; // whoever waits for its next step
         std::optional<Error> failed;              // while nobody did

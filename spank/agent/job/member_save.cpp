@@ -78,8 +78,9 @@ std::vector<char> Member::ranks_of(const wire::JobNode &one) const {
 }
 
 Expected<void> Member::no_rank_has_failed() const {
-    const auto failed = std::ranges::find_if(
-        ranks_, [](const auto &one) { return one.second.status && *one.second.status != 0; });
+    const auto failed = std::ranges::find_if(ranks_, [this](const auto &one) {
+        return failed_.contains(one.first) || (one.second.status && *one.second.status != 0);
+    });
     if (failed == ranks_.end())
         return {};
     return failure("save", job(), fmt::format("rank {} has ended: so does the job", failed->first),

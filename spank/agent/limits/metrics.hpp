@@ -47,6 +47,7 @@ class Counters {
     std::uint64_t stored_bytes = 0;
     std::uint64_t requests_refused = 0;
     std::uint64_t workers_died = 0;
+    std::uint64_t devices_lost = 0; // by nodes, their proxies with them
     std::uint64_t steps_failed = 0; // of Slurm's, for another reason than the ends of their ranks
 
   private:

@@ -2,6 +2,7 @@
 #include "live_node.hpp"
 
 #include "adoption.hpp"
+#include "agent/limits/metrics.hpp"
 #include "agent/log.hpp"
 #include "node/image_server.hpp"
 #include "task_error.hpp"
@@ -234,10 +235,12 @@ void LiveNode::step_proxies() {
     proxies_->take_output();
     for (const auto number : proxies_->newly_ended())
         if (state_ != State::ending) {
+            ++counters().devices_lost;
             kLog.error("{}: the proxy of device {} has ended; what uses the device fails from now on",
                        record_.spec.name, number);
+            lost_device_ = fmt::format("the proxy of device {} of {} has ended", number, record_.spec.name);
             if (trouble_.empty())
-                trouble_ = fmt::format("the proxy of device {} of {} has ended", number, record_.spec.name);
+                trouble_ = lost_device_;
         }
     if (state_ == State::preparing) {
         auto serve = proxies_->step();

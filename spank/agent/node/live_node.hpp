@@ -97,6 +97,8 @@ class LiveNode {
     [[nodiscard]] bool lives() const { return pidfd_ && !node::has_ended(pidfd_); }
     // What went wrong first, of that which ends it; empty: nothing.
     [[nodiscard]] const std::string &trouble() const { return trouble_; }
+    // Which of its devices is gone while it runs: what uses it fails. Empty: none.
+    [[nodiscard]] const std::string &lost_device() const { return lost_device_; }
     [[nodiscard]] NodeLine line() const;
 
     // What to poll, with POLLIN; handle() looks at all of it whoever woke us.
@@ -274,6 +276,7 @@ class LiveNode {
     ProgramMemory memory_; // of its specification
     State state_ = State::making;
     std::string trouble_;
+    std::string lost_device_;
     std::optional<node::MakePlan> plan_; // of what is still to be made
     std::optional<Proxies> proxies_;
     std::unique_ptr<Worker> worker_;
