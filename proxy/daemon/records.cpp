@@ -9,16 +9,24 @@
 #include "proxy/protocol/message.hpp"
 #include "session.hpp"
 
+#include <algorithm>
+#include <array>
+#include <csignal>
 #include <cstring>
 #include <exception>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace singularity::proxyd {
 
 namespace {
+
+// Failures of the device itself, which no program can do anything about.
+constexpr std::array kOfTheDevice{CUDA_ERROR_ECC_UNCORRECTABLE, CUDA_ERROR_NVLINK_UNCORRECTABLE,
+                                  CUDA_ERROR_CONTAINED};
 
 std::unexpected<Error> broken(std::string_view what, std::string why) {
     return failure("carry out", std::string(what), std::move(why), EPROTO);
@@ -189,8 +197,14 @@ Expected<void> Session::process_driver_call(const channel::RecordHeader &header,
 }
 
 void Session::log_refusal(std::string_view call, CUresult result) const {
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) [[unlikely]]
-        kLog.debug("{}: {}: {}", who(), call, result_name(driver(), result));
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) [[likely]]
+        return;
+    kLog.debug("{}: {}: {}", who(), call, result_name(driver(), result));
+    if (std::ranges::contains(kOfTheDevice, result)) {
+        kLog.error("{}: {}: {}: the device has failed, and this device proxy ends", who(), call,
+                   result_name(driver(), result));
+        static_cast<void>(kill(getpid(), SIGTERM)); // the main thread's to hear
+    }
 }
 
 // Only as long as nobody else wants this thread: other threads of the client go on.

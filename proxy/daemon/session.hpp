@@ -207,6 +207,8 @@ class Session final : public Tenant, public CollectiveSession, public std::enabl
     // outcome.
     [[nodiscard]] Expected<void> repeat(const JournalCall &call);
     // At debug level: what the driver, or this session, did not do.
+    // Also ends this program where the device itself has failed: nothing works with it any more, and whoever
+    // has started this takes it for what it is.
     void log_refusal(std::string_view call, CUresult result) const;
     // capture: the number of the one that the call has ended. code: of a message that names a blob.
     void note_effect(const JournalRule &rule, std::uint64_t context, std::span<const std::byte> message,

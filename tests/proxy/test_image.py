@@ -459,6 +459,26 @@ def test_a_killed_client_in_the_middle_of_a_save(place):
         last.communicate()
 
 
+def test_a_device_that_fails_ends_its_proxy():
+    """What uses it hears so, and whoever has started the proxy sees that."""
+    with Place() as place:
+        place.variables["SINGULARITY_SOFTGPU_FAULT_FILE"] = place.path("fault")
+        place.start()
+        client = steady(place)
+        try:
+            assert client.stdout.readline().split() == ["ready", "1"]
+            works(client)
+            with open(place.path("fault.0"), "w", encoding="utf-8"):
+                pass
+            out, _ = client.communicate("\n", timeout=PATIENCE)
+            assert "value 7" not in out and client.returncode != 0, out
+        finally:
+            client.kill()
+            client.communicate()
+        place.proxies[0].wait(PATIENCE)
+        assert "CUDA_ERROR_ECC_UNCORRECTABLE: the device has failed, and this device proxy ends" in place.log()
+
+
 def test_two_virtual_devices_on_one_proxy():
     """Saved from two proxies, restored into one; the paths of both sockets lead there."""
     name, epochs = "train_parallel", "60"

@@ -100,6 +100,7 @@ constexpr std::tuple kKeys{
     Key{"compute_capability", Version{},        kCapability,             [](auto &c) -> auto & { return c.compute_capability; }},
     Key{"compiler",           Choice{kCompilers}, CompilerMode::interpreter, [](auto &c) -> auto & { return c.compiler; }},
     Key{"addresses",          Choice{kWhoseAddresses}, Addresses::own,        [](auto &c) -> auto & { return c.addresses; }},
+    Key{"fault_file",         Text{0, 4000},    std::string_view(),      [](auto &c) -> auto & { return c.fault_file; }},
     Key{"threads",            Integer{0, 1024}, std::int64_t{0},         [](auto &c) -> auto & { return c.threads; }},
 };
 // clang-format on

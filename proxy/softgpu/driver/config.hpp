@@ -32,6 +32,7 @@ struct Config {
     ComputeCapability compute_capability;
     CompilerMode compiler = CompilerMode::interpreter;
     Addresses addresses = Addresses::own;
+    std::string fault_file;   // a device fails once there is a file "NAME.ORDINAL"; empty: none does
     std::int64_t threads = 0; // that run blocks; 0: as many as the process may run on
     // Contexts made by cuCtxCreate do not see each other's pinned, managed and mapped memory. For a process
     // in which each context belongs to somebody else; not what NVIDIA's driver does.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace singularity::softgpu::driver {
 
@@ -143,8 +144,13 @@ PciAddress device_pci(unsigned physical) {
 }
 
 Device::Device(unsigned ordinal, unsigned physical, const Config &config)
-    : ordinal_(ordinal), name_(config.name), uuid_(device_uuid(physical)), pci_(device_pci(physical)),
+    : ordinal_(ordinal),
+      fault_file_(config.fault_file.empty() ? std::string()
+                                            : fmt::format("{}.{}", config.fault_file, physical)),
+      name_(config.name), uuid_(device_uuid(physical)), pci_(device_pci(physical)),
       capability_(config.compute_capability), memory_(config.memory), physical_(memory_) {}
+
+bool Device::has_failed() const { return !fault_file_.empty() && access(fault_file_.c_str(), F_OK) == 0; }
 
 std::string Device::pci_text() const {
     return fmt::format("{:08x}:{:02x}:{:02x}.0", pci_.domain, pci_.bus, pci_.device);

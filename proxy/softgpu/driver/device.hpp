@@ -53,6 +53,8 @@ class Device {
     [[nodiscard]] Account &memory() { return memory_; }
     [[nodiscard]] PhysicalMemory &physical() { return physical_; }
     [[nodiscard]] std::optional<int> attribute(CUdevice_attribute attribute) const;
+    // As by an uncorrectable error of its memory, where the configuration says so.
+    [[nodiscard]] bool has_failed() const;
 
     struct Primary {
         std::mutex mutex;
@@ -78,6 +80,7 @@ class Device {
 
   private:
     unsigned ordinal_;
+    std::string fault_file_; // empty: it never fails
     std::string name_;
     CUuuid uuid_;
     PciAddress pci_;

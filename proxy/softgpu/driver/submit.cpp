@@ -25,6 +25,8 @@ Result<std::shared_ptr<Stream>> stream_of(Context &context, CUstream handle) {
 
 CompletionPtr submit(Stream &stream, Operation operation, Submission how) {
     Context &context = stream.context();
+    if (context.device().has_failed()) [[unlikely]]
+        context.fail(CUDA_ERROR_ECC_UNCORRECTABLE);
     auto completion = std::make_shared<Completion>();
     {
         const std::scoped_lock lock(context.submission_mutex());

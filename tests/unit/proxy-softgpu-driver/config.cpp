@@ -31,6 +31,8 @@ void values(void ** /*state*/) {
     assert_string_equal(config->name.c_str(), "true");
     assert_int_equal(config->compute_capability.sm(), 90);
     assert_true(config->compiler == singularity::softgpu::CompilerMode::both);
+    assert_true(from({})->fault_file.empty());
+    assert_string_equal(from({{"SINGULARITY_SOFTGPU_FAULT_FILE", "/tmp/f"}})->fault_file.c_str(), "/tmp/f");
     assert_true(config->addresses == Addresses::system && from({})->addresses == Addresses::own);
     assert_true(from({})->compiler == singularity::softgpu::CompilerMode::interpreter);
     assert_int_equal(from({})->compute_capability.sm(), 130);
