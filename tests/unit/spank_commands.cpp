@@ -593,9 +593,11 @@ void an_end_that_was_held_is_told_when_it_is_known_what_it_means(void **) {
     const Scratch scratch;
     OfScript script(scratch);
     StandIn one;
-    script.run(one, scratch, "printf x >&3; exit 7");
+    const auto held = scratch.path / "held";
+    script.run(one, scratch, "printf x >&3; until [ -e " + held.native() + " ]; do sleep 0.01; done; exit 7");
     until(script.runner, [&] { return script.number != 0; }, "a command");
     script.runner.hold_end(script.number);
+    std::ofstream(held).close(); // not before: it would be told
     script.await_untold();
     assert_false(one.ended());
     script.runner.tell_end(script.number);
