@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """singularity-planner beside slurmctld: jobs shrink for others and grow again, and lose nothing by it, whoever dies."""
 
+import collections
 import contextlib
 import os
 import random
@@ -88,6 +89,12 @@ def settings(cluster, **conf):
         yield
     finally:
         restart(before)
+
+
+def are_runs(numbers, end):
+    """Whether they are those of a run from 0 to the end, and of others that began at 0 and did not come as far, in any order."""
+    often = collections.Counter(numbers)
+    return set(often) == set(range(end)) and all(often[number] <= often[number - 1] for number in range(1, end))
 
 
 def breaks_of(numbers):
@@ -415,11 +422,12 @@ def test_a_mixed_load(cluster):
         shown = counted(cluster, job)
         breaks = {at for one in shown.values() for at in breaks_of(one)}
         # What slurmctld heard in the seconds before it was killed it does not know: that a job had begun, which then begins
-        # once more as if it never had, or that it had ended; what is not elastic may not be run again then. An agent that
-        # is to go on with a job, and cannot, says so.
+        # once more as if it never had, elsewhere also before the node of the first run has been told to end that; or that
+        # it had ended; what is not elastic may not be run again then. An agent that is to go on with a job, and cannot,
+        # says so.
         state = {"COMPLETED"} if elastic else {"COMPLETED", "NODE_FAIL"}
-        forgotten = {0} if breaks and not any("anew" in line for line in said_of(cluster, job)) else set()
-        if record["JobState"] not in state or breaks - forgotten or {rank: one[-1] for rank, one in shown.items()} != dict.fromkeys(range(gpus), number - 1):
+        forgotten = all(are_runs(one, number) for one in shown.values()) and not any("anew" in line for line in said_of(cluster, job))
+        if record["JobState"] not in state or (breaks and not forgotten) or {rank: one[-1] for rank, one in shown.items()} != dict.fromkeys(range(gpus), number - 1):
             wrong[job] = {rank: (breaks_of(one), one[-1]) for rank, one in shown.items()}, number, gpus, record, said_of(cluster, job)
         elif breaks:
             anew.append(job)
