@@ -198,12 +198,13 @@ void end_capture_with(Stream &stream) {
 }
 
 std::optional<CUresult> capture_record(Stream &stream, const std::shared_ptr<Event> &event, bool external) {
-    if (captures.load(std::memory_order_acquire) == 0)
+    if (captures.load(std::memory_order_acquire) == 0 && !event->captured.load(std::memory_order_acquire))
         return std::nullopt;
     const std::scoped_lock lock(graph_mutex());
     if (stream.capture == nullptr) {
         event->captured_in.reset();
         event->captured_nodes.clear();
+        event->captured.store(false, std::memory_order_release);
         if (stream.role() == Stream::Role::legacy)
             if (const CUresult result = legacy_stream_used(stream.context()); result != CUDA_SUCCESS)
                 return result;
@@ -217,6 +218,7 @@ std::optional<CUresult> capture_record(Stream &stream, const std::shared_ptr<Eve
     }
     event->captured_in = stream.capture->session;
     event->captured_nodes = stream.capture->dependencies;
+    event->captured.store(true, std::memory_order_release);
     return CUDA_SUCCESS;
 }
 

@@ -6,6 +6,7 @@
 #include "driver/context.hpp"
 #include "driver/handles.hpp"
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -38,6 +39,7 @@ class Event {
     // Recorded in a stream that is being captured; guarded by capture_mutex().
     std::shared_ptr<CaptureSession> captured_in;
     std::vector<std::shared_ptr<GraphNode>> captured_nodes;
+    std::atomic<bool> captured{false}; // whether captured_in is set, for those without the mutex
 
   private:
     std::shared_ptr<Context> context_;

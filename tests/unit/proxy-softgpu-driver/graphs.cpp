@@ -99,6 +99,21 @@ void what_captures_forbid(void ** /*state*/) {
                   CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
+// PyTorch keeps the events of its collectives, and records those of a capture again for others.
+void an_event_of_a_capture_is_recorded_again(void ** /*state*/) {
+    const Scope scope;
+    const Streams s;
+    CUgraph graph = nullptr;
+    ok(cuStreamBeginCapture_v2(s.first, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    ok(cuEventRecord(s.fork, s.first));
+    ok(cuStreamEndCapture(s.first, &graph));
+    expect_result(cuEventQuery(s.fork), CUDA_ERROR_CAPTURED_EVENT);
+    ok(cuEventRecord(s.fork, s.first));
+    ok(cuEventSynchronize(s.fork));
+    ok(cuEventQuery(s.fork));
+    ok(cuGraphDestroy(graph));
+}
+
 void by_hand(void ** /*state*/) {
     const Scope scope;
     const Code code;
@@ -258,6 +273,7 @@ int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(capture_across_streams),
         cmocka_unit_test(what_captures_forbid),
+        cmocka_unit_test(an_event_of_a_capture_is_recorded_again),
         cmocka_unit_test(by_hand),
         cmocka_unit_test(memory_of_graphs),
         cmocka_unit_test(memory_that_outlives_its_graph),
