@@ -33,6 +33,9 @@ bool SharedEvents::share(const Key &key, std::uint32_t device, const Holder &mak
         return false;
     event.device = device;
     event.maker = maker;
+    // The maker may have recorded it before it had a handle for others.
+    if (!event.last)
+        event.last = maker;
     join(key, event, maker);
     return true;
 }
