@@ -3,8 +3,8 @@
 
     operators.py FIRST      prints a line "NUMBER NAME VERDICT [WHY]" for each operator from number FIRST on
 
-VERDICT: "right"; "refused" (an error, WHY is its text); "wrong" (no error, and another result); "uncompared" (the processor cannot do it). After an error that stays with the context the
-program ends with status 3, and whoever has started it goes on with the next operator in another process.
+VERDICT: "right"; "refused" (an error, WHY is its text); "wrong" (no error, and another result); "uncompared" (the processor cannot do it). After an
+error that stays with the context the program ends with status 3, and whoever has started it goes on with the next operator in another process.
 """
 
 import itertools

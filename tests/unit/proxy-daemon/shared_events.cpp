@@ -43,7 +43,7 @@ void the_last_recording_counts(void ** /*state*/) {
     assert_true(events.share(kKey, 0, maker));
     assert_true(events.open(kKey, 0, other, false));
     assert_true(events.any());
-    assert_ptr_equal(waits_for(events, other), maker.real); // which may have been recorded before it was shared
+    assert_ptr_equal(waits_for(events, other), maker.real); // it may have recorded before it shared
     assert_null(waits_for(events, maker));
     events.recorded(maker);
     assert_ptr_equal(waits_for(events, other), maker.real);
