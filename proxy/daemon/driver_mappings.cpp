@@ -73,7 +73,6 @@ thread_local std::uint64_t piece = 0; // of the thread's session; 0: of none
 } // namespace
 
 void place_mappings_for(std::uint64_t session) { piece = session == 0 ? 0 : 1 + (session - 1) % kPieces; }
-void place_mappings_for_none() { piece = 0; }
 
 bool places_mappings() {
 #ifdef SINGULARITY_KERNEL_PLACES_MAPPINGS

@@ -24,11 +24,10 @@
 
 namespace singularity::proxyd {
 
-// Of the calling thread, until its end or the next such call: for the session with this number, for no
-// session. Numbers from 1 to kPieces have a piece of their own, those above share these.
+// Of the calling thread, until its end or the next such call: for the session with this number; 0: for
+// none. Numbers from 1 to kPieces have a piece of their own, those above share these.
 inline constexpr std::uint64_t kPieces = 255;
 void place_mappings_for(std::uint64_t session);
-void place_mappings_for_none();
 
 // As long as it lives.
 class MappingsOf {
@@ -38,7 +37,7 @@ class MappingsOf {
     MappingsOf &operator=(const MappingsOf &) = delete;
     MappingsOf(MappingsOf &&) = delete;
     MappingsOf &operator=(MappingsOf &&) = delete;
-    ~MappingsOf() { place_mappings_for_none(); }
+    ~MappingsOf() { place_mappings_for(0); }
 };
 
 // Whether this build does so: with some sanitizers it does not.
