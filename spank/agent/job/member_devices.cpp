@@ -51,7 +51,9 @@ void Member::look_at_devices() {
 std::optional<Deadline> Member::next_look_at_devices() const {
     if (!lost_device_)
         return tell_failed_;
-    return lost_device_->told ? std::nullopt : std::optional(lost_device_->clear);
+    // Without a question of the coordinator's that could be answered, its next one is waited for.
+    const bool waits = !following_ && lost_device_->clear.expired();
+    return lost_device_->told || waits ? std::nullopt : std::optional(lost_device_->clear);
 }
 
 // Of a rank of a step with devices it is told a moment later.
