@@ -4,6 +4,7 @@
 #include "graph_collectives.hpp"
 #include "graph_memory.hpp"
 #include "objects.hpp"
+#include "process.hpp"
 
 using namespace singularity;
 using namespace singularity::client;
@@ -43,6 +44,8 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, u
 
 CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
                            CUgraphExecUpdateResult *updateResult_out) {
+    if (const auto bad = not_ready(); bad != CUDA_SUCCESS)
+        return bad;
     if (updateResult_out == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
     CUgraphExecUpdateResultInfo info{};

@@ -157,7 +157,7 @@ def test_conditional_nodes_are_refused(proxy):
 
 HEADER = struct.Struct("=IIQ")  # PacketHeader: type, size, ticket
 HELLO, WELCOME = 1, 17 - 1
-HELLO_BODY = struct.Struct("=IIQQQQ")  # version, devices, window; process, ordinal
+HELLO_BODY = struct.Struct("=IIQQQQII")  # version, devices, window; process, ordinal; number of the node's device, of so many
 
 
 def hello(path):
@@ -165,7 +165,7 @@ def hello(path):
     link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     link.settimeout(PATIENCE)
     link.connect(path)
-    link.send(HEADER.pack(HELLO, HELLO_BODY.size, 0) + HELLO_BODY.pack(3, 1, 0, *random.sample(range(1 << 30), 2), 0))
+    link.send(HEADER.pack(HELLO, HELLO_BODY.size, 0) + HELLO_BODY.pack(4, 1, 0, *random.sample(range(1 << 30), 2), 0, 0, 1))
     descriptors = array.array("i")
     message, ancillary, _, _ = link.recvmsg(1 << 16, socket.CMSG_SPACE(16))
     for level, kind, data in ancillary:

@@ -2,6 +2,7 @@
 """A job of several nodes is what its user has asked for: ranks, names, addresses, output, exit status, and nobody else's."""
 
 import hashlib
+import ipaddress
 import os
 import re
 
@@ -81,14 +82,16 @@ def test_without_hosts_it_is_here(hosts):
 
 
 def test_names_and_addresses(hosts):
-    done = hosts.run("n1", "n1,n2", "sh", "-c", "head -n 2 /etc/hosts; hostname -I", options=["--label"])
+    done = hosts.run("n1", "n1,n2", "sh", "-c", "head -n 2 /etc/hosts; hostname -i; hostname -I", options=["--label"])
     assert done.returncode == 0, done.stderr
     lines = {rank: [line[3:].split() for line in done.stdout.splitlines() if line.startswith(f"{rank}: ")] for rank in (0, 1)}
     assert lines[0][0] == lines[1][1] and lines[0][1] == lines[1][0]
     for rank in (0, 1):
         address, name = lines[rank][0]
         assert re.fullmatch(rf"10\.\d+\.\d+\.{rank + 1}", address) and name.endswith(f"-{rank}")
+        # What scripts take for "the" address of a node, with no IPv6 one beside it.
         assert lines[rank][2] == [address]
+        assert lines[rank][3] == [address, str(ipaddress.ip_address("fd53:696e:6775::") + int(ipaddress.ip_address(address)))]
 
 
 def test_two_jobs_at_once(hosts):
