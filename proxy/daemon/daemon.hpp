@@ -21,6 +21,7 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace singularity::proxyd {
@@ -34,6 +35,10 @@ class Daemon final : public SessionKeeper {
     Daemon(Daemon &&) = delete;
     Daemon &operator=(Daemon &&) = delete;
     ~Daemon() override = default;
+    // Before it serves, and before anything is restored.
+    void use_neighbours(std::unique_ptr<Neighbours> neighbours) {
+        residency_->use_neighbours(std::move(neighbours));
+    }
 
     // Until SIGTERM or SIGINT (which must be blocked in all threads), or nobody has been there for
     // --idle-exit.

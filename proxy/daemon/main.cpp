@@ -159,6 +159,13 @@ int run(int argc, char **argv) {
         return give_up(ranks.error());
     Daemon daemon(*options, **back_end, output->get(), std::move(*listener), std::move(*windows),
                   std::move(ranks->parts));
+    if (options->neighbours_fd) {
+        const UniqueFd file(*options->neighbours_fd);
+        auto neighbours = Neighbours::open(file.get(), identity.uuid);
+        if (!neighbours)
+            return give_up(neighbours.error());
+        daemon.use_neighbours(std::move(*neighbours));
+    }
     std::optional<ImageService> images;
     if (control)
         images.emplace(std::move(*control), daemon, **back_end, options->area.window_size);

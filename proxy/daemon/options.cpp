@@ -60,6 +60,8 @@ std::string wrong(const Options &options) {
         return "--rendezvous-fd: --rendezvous says where that is";
     if (options.rendezvous_fd && fcntl(*options.rendezvous_fd, F_GETFD) < 0)
         return fmt::format("--rendezvous-fd: descriptor {} is not open", *options.rendezvous_fd);
+    if (options.neighbours_fd && fcntl(*options.neighbours_fd, F_GETFD) < 0)
+        return fmt::format("--neighbours-fd: descriptor {} is not open", *options.neighbours_fd);
     if (options.job_key_fd && fcntl(*options.job_key_fd, F_GETFD) < 0)
         return fmt::format("--job-key-fd: descriptor {} is not open", *options.job_key_fd);
     return {};
@@ -108,6 +110,7 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
     int control_fd = -1;
     int job_key_fd = -1;
     int rendezvous_fd = -1;
+    int neighbours_fd = -1;
     std::map<std::string, log::Level> levels;
     for (const auto &[name, level] : log::kLevels)
         levels.emplace(name, level);
@@ -187,6 +190,10 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
                    "always, never, or "
                    "auto: as long as finding out saves more time than it costs")
         ->transform(CLI::CheckedTransformer(looks).description(""));
+    app.add_option("--neighbours-fd", neighbours_fd,
+                   "descriptor of a sealed memfd, of 256 KiB of zeros when it is new: device proxies that "
+                   "have it and serve the same device take turns at it")
+        ->check(CLI::NonNegativeNumber);
     app.add_option("--idle-exit", idle_exit,
                    "end when there has been no client for so many seconds; 0: never")
         ->capture_default_str();
@@ -222,6 +229,8 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
         options.control_fd = control_fd;
     if (rendezvous_fd >= 0)
         options.rendezvous_fd = rendezvous_fd;
+    if (neighbours_fd >= 0)
+        options.neighbours_fd = neighbours_fd;
     if (job_key_fd >= 0)
         options.job_key_fd = job_key_fd;
     if (ready_fd >= 0)

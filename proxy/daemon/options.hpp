@@ -47,6 +47,7 @@ struct Options {
     Reductions reductions = Reductions::automatic;
     std::filesystem::path nccl;             // links this device to others'; empty: nothing does
     std::optional<int> rendezvous_fd;       // this proxy serves it
+    std::optional<int> neighbours_fd;       // the file of neighbours.hpp
     std::chrono::milliseconds turn{10'000}; // of a rank that never waits, where ranks take turns
     Contents::Look share_content = Contents::Look::when_it_pays; // of ranks that take turns
     std::chrono::seconds idle_exit{0};                           // 0: never

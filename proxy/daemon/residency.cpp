@@ -14,6 +14,8 @@ namespace {
 
 // Nobody rings a bell when the device has finished what it was given.
 constexpr std::chrono::microseconds kLookForRoom{200};
+// Nobody rings one either when a neighbour ends that is to be served before.
+constexpr std::chrono::milliseconds kLookForTurn{2};
 constexpr std::chrono::seconds kComplain{5};
 // Turns last some times as long as it takes to change them, and who is idle for a moment keeps its own.
 constexpr int kTurnsOverMoves = 4;
@@ -30,14 +32,25 @@ Residency::~Residency() {
         stopping_ = true;
         changed_.notify_all();
     }
-    if (!thread_.joinable())
-        return;
-    if (thread_.get_id() != std::this_thread::get_id()) {
+    if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) {
         thread_.join();
-        return;
+    } else if (thread_.joinable()) {
+        *gone_ = true; // it has let the last session go
+        thread_.detach();
     }
-    *gone_ = true; // it has let the last session go
-    thread_.detach();
+    neighbours_.reset(); // whose thread calls this
+}
+
+void Residency::use_neighbours(std::unique_ptr<Neighbours> neighbours) {
+    neighbours_ = std::move(neighbours);
+    thread_ = std::thread([this] { run(); });
+    neighbours_->watch([this] { rung(); });
+}
+
+void Residency::rung() {
+    const std::scoped_lock lock(lock_);
+    rung_ = true;
+    changed_.notify_all();
 }
 
 void Residency::join(const std::shared_ptr<Tenant> &tenant, Gate &gate) {
@@ -47,14 +60,27 @@ void Residency::join(const std::shared_ptr<Tenant> &tenant, Gate &gate) {
     seat.gate = &gate;
     seat.look = std::make_shared<Look>();
     seats_.emplace(&gate, std::move(seat));
+    if (neighbours_ != nullptr && neighbours_->crowded())
+        become_crowded();
+}
+
+// With the lock held.
+void Residency::become_crowded() {
+    if (!crowded_.exchange(true))
+        kLog.info("the sessions' memory does not fit on the device any more: they take turns");
+    if (neighbours_ != nullptr)
+        neighbours_->set_crowded(true);
 }
 
 void Residency::leave(const Gate &gate) {
     const std::scoped_lock lock(lock_);
     seats_.erase(&gate);
     // Not before: what one that is left waits for may still be moved, and its memory need not be here.
-    if (seats_.empty())
+    if (seats_.empty()) {
         crowded_ = false;
+        if (neighbours_ != nullptr)
+            neighbours_->set_crowded(false);
+    }
     changed_.notify_all();
     served_.notify_all();
 }
@@ -67,8 +93,8 @@ void Residency::look() {
 
 std::uint64_t Residency::room_for_one() {
     const std::scoped_lock lock(lock_);
-    const auto reserve =
-        seats_.size() > 1 ? std::min(rules_.device_bytes / kReserveShare, kLargestReserve) : 0;
+    const bool shared = seats_.size() > 1 || (neighbours_ != nullptr && neighbours_->any());
+    const auto reserve = shared ? std::min(rules_.device_bytes / kReserveShare, kLargestReserve) : 0;
     return rules_.device_bytes - reserve;
 }
 
@@ -79,10 +105,17 @@ bool Residency::take(std::uint64_t bytes, bool back) {
         if (bytes > room || taken > room - bytes)
             return false;
     } while (!taken_.compare_exchange_weak(taken, taken + bytes));
-    return true;
+    if (neighbours_ == nullptr || neighbours_->take(bytes, room))
+        return true;
+    taken_.fetch_sub(bytes);
+    return false;
 }
 
-void Residency::give_back(std::uint64_t bytes) { taken_.fetch_sub(bytes); }
+void Residency::give_back(std::uint64_t bytes) {
+    taken_.fetch_sub(bytes);
+    if (neighbours_ != nullptr)
+        neighbours_->give_back(bytes);
+}
 
 Residency::Counts Residency::counts() {
     const std::scoped_lock lock(lock_);
@@ -97,8 +130,7 @@ CUresult Residency::ask(Gate &gate, Attempt attempt) {
     const auto seat = seats_.find(&gate);
     if (seat == seats_.end() || gate.ended_.load())
         return CUDA_ERROR_NOT_READY;
-    if (!crowded_.exchange(true))
-        kLog.info("the sessions' memory does not fit on the device any more: they take turns");
+    become_crowded();
     if (!thread_.joinable())
         thread_ = std::thread([this] { run(); });
     ++seat->second.requests;
@@ -116,12 +148,19 @@ void Residency::run() {
     const auto gone = gone_;
     while (!*gone) {
         std::shared_ptr<Request> request;
+        Kept kept; // until it is asked whether this is gone
         {
             std::unique_lock lock(lock_);
-            changed_.wait(lock, [this] { return stopping_ || !requests_.empty(); });
+            changed_.wait(lock, [this] { return stopping_ || rung_ || !requests_.empty(); });
             if (stopping_)
                 return;
-            request = requests_.front();
+            rung_ = false;
+            if (!requests_.empty())
+                request = requests_.front();
+        }
+        if (request == nullptr) {
+            attend(kept);
+            continue;
         }
         auto asks = tenant_of(*request);
         if (asks != nullptr)
@@ -151,6 +190,8 @@ void Residency::met(Request &request, Clock::time_point begin, Clock::duration m
     request.gate->state_.store(Gate::State::open);
     *seat->second.look = {};
     last_ = moving;
+    if (neighbours_ != nullptr)
+        neighbours_->set_moving(moving);
     ++counts_.turns;
     counts_.on_host += on_host ? 1 : 0;
     kLog.debug("a turn begins after {} ms; {} MiB have been moved out so far{}",
@@ -159,11 +200,108 @@ void Residency::met(Request &request, Clock::time_point begin, Clock::duration m
 }
 
 void Residency::serve(Request &request, const Tenant &asks) {
+    if (neighbours_ == nullptr)
+        return serve_first(request, asks);
+    neighbours_->queue();
+    request.result = CUDA_SUCCESS;
+    auto first = neighbours_->first_ticket();
+    auto since = Clock::now();
+    while (request.result == CUDA_SUCCESS && !neighbours_->is_first()) {
+        {
+            Kept kept; // not this: somebody keeps who asks
+            attend(kept);
+        }
+        if (tenant_of(request) == nullptr || asks.ending())
+            request.result = CUDA_ERROR_NOT_READY;
+        if (const auto now_first = neighbours_->first_ticket(); now_first != first) {
+            first = now_first;
+            since = Clock::now();
+        }
+        // It would have memory of the host by now. Others will not answer us, either, but that ends as well.
+        if (Clock::now() - since >= 2 * rules_.longest) {
+            kLog.warning("a device proxy of the job that was to have room before {} stands still: it is not "
+                         "waited for any longer",
+                         asks.who());
+            break;
+        }
+        wait_for_change(kLookForTurn);
+    }
+    if (request.result == CUDA_SUCCESS)
+        serve_first(request, asks);
+    neighbours_->leave_queue();
+}
+
+void Residency::wait_for_change(Clock::duration longest) {
+    std::unique_lock lock(lock_);
+    if (!rung_)
+        changed_.wait_for(lock, longest);
+    rung_ = false;
+}
+
+std::uint64_t Residency::send_out(Tenant &leaving) {
+    const auto bytes = leaving.on_device();
+    if (leaving.send_out() == CUDA_ERROR_OUT_OF_MEMORY && !std::exchange(told_no_memory_, true))
+        kLog.warning("{}: there is no memory of the host that its memory could be moved to", leaving.who());
+    const auto moved = bytes - std::min(bytes, leaving.on_device());
+    const std::scoped_lock lock(lock_);
+    counts_.moved += moved;
+    return moved;
+}
+
+void Residency::attend(Kept &kept) {
+    if (neighbours_ == nullptr)
+        return;
+    if (!crowded() && neighbours_->crowded()) {
+        const std::scoped_lock lock(lock_);
+        if (!seats_.empty())
+            become_crowded();
+    }
+    while (const auto question = neighbours_->question())
+        neighbours_->answer(*question, give(kept));
+}
+
+// A piece, for the neighbour that is served.
+Neighbours::Answer Residency::give(Kept &kept) {
+    using enum Neighbours::Answer;
+    std::shared_ptr<Tenant> any;
+    {
+        const std::scoped_lock lock(lock_);
+        for (const auto &[gate, seat] : seats_)
+            if (auto tenant = seat.tenant.lock(); tenant != nullptr) {
+                if (any == nullptr && !tenant->ending())
+                    any = tenant;
+                kept.push_back(std::move(tenant));
+            }
+    }
+    if (any != nullptr && any->release_left())
+        return gave;
+    auto others = candidates(nullptr);
+    for (const auto &one : others)
+        kept.push_back(one.tenant);
+    bool some_stuck = false;
+    for (auto &one : others) {
+        if (one.tenant->ending())
+            continue; // gives everything back by itself
+        if (!can_leave(one)) {
+            some_stuck = some_stuck || one.tenant->waits_on_device();
+            continue;
+        }
+        const auto moved = send_out(*one.tenant);
+        static_cast<void>(one.tenant->release_left());
+        if (moved != 0)
+            return gave;
+    }
+    return some_stuck ? stuck : others.empty() ? nothing : later;
+}
+
+void Residency::serve_first(Request &request, const Tenant &asks) {
     const auto begin = Clock::now();
     auto said = begin;
     std::shared_ptr<Tenant> leaving;
+    std::optional<Neighbours::Sweep> sweep;
+    if (neighbours_ != nullptr)
+        sweep.emplace(*neighbours_);
     Clock::duration moving{};
-    bool told = false;
     for (bool on_host = false;;) {
         if (tenant_of(request) == nullptr || asks.ending()) {
             request.result = CUDA_ERROR_NOT_READY;
@@ -178,27 +316,15 @@ void Residency::serve(Request &request, const Tenant &asks) {
         if (request.result != CUDA_ERROR_OUT_OF_MEMORY && !refused_host)
             return;
         if (leaving != nullptr && !leaving->ending() && leaving->on_device() != 0) {
-            const auto bytes = leaving->on_device();
             const auto from = Clock::now();
-            if (leaving->send_out() == CUDA_ERROR_OUT_OF_MEMORY && !std::exchange(told, true))
-                kLog.warning("{}: there is no memory of the host that its memory could be moved to",
-                             leaving->who());
+            const auto moved = send_out(*leaving);
             moving += Clock::now() - from;
-            const auto moved = bytes - std::min(bytes, leaving->on_device());
-            {
-                const std::scoped_lock lock(lock_);
-                counts_.moved += moved;
-            }
             if (moved != 0)
                 continue;
         }
         leaving = nullptr;
         auto others = candidates(request.gate);
-        const bool none = others.empty();
-        if (none && refused_host) {
-            request.result = CUDA_ERROR_OUT_OF_MEMORY;
-            return;
-        }
+        bool none = others.empty();
         bool stuck = false;
         for (auto &one : others) {
             if (one.tenant->ending())
@@ -211,6 +337,18 @@ void Residency::serve(Request &request, const Tenant &asks) {
         }
         if (leaving != nullptr)
             continue;
+        if (sweep) {
+            const bool gave = sweep->step() == Neighbours::Sweep::Step::gave;
+            moving += sweep->took();
+            if (gave)
+                continue;
+            none = none && sweep->nobody();
+            stuck = stuck || sweep->stuck();
+        }
+        if (none && refused_host) {
+            request.result = CUDA_ERROR_OUT_OF_MEMORY;
+            return;
+        }
         const auto waited = Clock::now() - begin;
         on_host =
             none || (!refused_host && ((stuck && waited >= rules_.patience) || waited >= rules_.longest));
@@ -221,18 +359,22 @@ void Residency::serve(Request &request, const Tenant &asks) {
             complain(asks, request.gate, std::chrono::duration_cast<std::chrono::seconds>(waited));
         }
         others.clear();
-        std::unique_lock lock(lock_);
-        changed_.wait_for(lock, kLookForRoom);
+        wait_for_change(kLookForRoom);
     }
 }
 
+// How long it took to change turns, here or where neighbours did it last.
+Residency::Clock::duration Residency::last() const {
+    return neighbours_ == nullptr ? last_ : std::max(last_, neighbours_->moving());
+}
+
 Residency::Clock::duration Residency::idle() const {
-    return std::clamp<Clock::duration>(last_ / 2, rules_.idle,
+    return std::clamp<Clock::duration>(last() / 2, rules_.idle,
                                        std::max<Clock::duration>(rules_.idle, kLongestIdle));
 }
 
 Residency::Clock::duration Residency::quantum() const {
-    return std::max<Clock::duration>(rules_.quantum, last_ * kTurnsOverMoves);
+    return std::max<Clock::duration>(rules_.quantum, last() * kTurnsOverMoves);
 }
 
 // Only while nobody is inside is a session asked: what it has may be going otherwise.
@@ -293,6 +435,8 @@ void Residency::complain(const Tenant &tenant, const Gate *gate, std::chrono::se
                            !one.gate->empty()              ? "a call under way"
                            : one.tenant->waits_on_device() ? "work that waits for a collective"
                                                            : "work under way");
+    if (const auto bytes = neighbours_ == nullptr ? 0 : neighbours_->taken(); bytes != 0)
+        why += fmt::format("; other device proxies of the job have {} MiB there", bytes >> 20);
     kLog.info("{} has waited {} s for room on the device{}", tenant.who(), waited.count(), why);
 }
 

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "driver_api/backend.hpp"
+#include "neighbours.hpp"
 #include "proxy/libcuda/cuda.hpp"
 
 #include <atomic>
@@ -52,6 +53,8 @@ class Tenant {
     [[nodiscard]] virtual std::uint64_t on_device() const = 0;
     // Some of these. What fails has lost memory, and so the session.
     [[nodiscard]] virtual CUresult send_out() = 0;
+    // Gives memory of the device back that nobody has any more, whoever had it: whether there was any.
+    [[nodiscard]] virtual bool release_left() = 0;
 };
 
 // Where a call goes through on its way to the device. Any thread of the session.
@@ -122,6 +125,8 @@ class Residency {
     Residency &operator=(Residency &&) = delete;
     // No session is left.
     ~Residency();
+    // Before the first session joins.
+    void use_neighbours(std::unique_ptr<Neighbours> neighbours);
 
     // The gate lives as long as the tenant does.
     void join(const std::shared_ptr<Tenant> &tenant, Gate &gate);
@@ -136,8 +141,10 @@ class Residency {
     // is memory that had been there before.
     [[nodiscard]] bool take(std::uint64_t bytes, bool back);
     void give_back(std::uint64_t bytes);
-    // Bytes of memory that sessions have on the device.
-    [[nodiscard]] std::uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }
+    // Bytes of memory that sessions have on the device, those of neighbours among them.
+    [[nodiscard]] std::uint64_t taken() const {
+        return taken_.load(std::memory_order_relaxed) + (neighbours_ != nullptr ? neighbours_->taken() : 0);
+    }
     // Bytes that one session can have.
     [[nodiscard]] std::uint64_t room_for_one();
     [[nodiscard]] std::uint64_t device_bytes() const { return rules_.device_bytes; }
@@ -182,6 +189,19 @@ class Residency {
     };
     void run();
     void serve(Request &request, const Tenant &asks);
+    void serve_first(Request &request, const Tenant &asks);
+    void become_crowded();
+    // A neighbour has changed something.
+    void rung();
+    // Sessions that this may be the last to keep, and of those this itself.
+    using Kept = std::vector<std::shared_ptr<Tenant>>;
+    // Does what neighbours want of our sessions.
+    void attend(Kept &kept);
+    [[nodiscard]] Neighbours::Answer give(Kept &kept);
+    // Moves some of it out: bytes.
+    [[nodiscard]] std::uint64_t send_out(Tenant &leaving);
+    void wait_for_change(Clock::duration longest);
+    [[nodiscard]] Clock::duration last() const;
     struct Candidate {
         std::shared_ptr<Tenant> tenant;
         Gate *gate;
@@ -214,6 +234,9 @@ class Residency {
         std::make_shared<std::atomic<bool>>(false); // this, by that thread
     std::thread thread_;
     bool stopping_ = false;
+    bool rung_ = false;
+    bool told_no_memory_ = false;            // of the host; of the thread that serves
+    std::unique_ptr<Neighbours> neighbours_; // nullptr: there can be none
 };
 
 } // namespace singularity::proxyd

@@ -151,6 +151,7 @@ class Session final : public Tenant, public CollectiveSession, public std::enabl
     }
     [[nodiscard]] std::uint64_t on_device() const override { return slabs_.on_device(); }
     [[nodiscard]] CUresult send_out() override;
+    [[nodiscard]] bool release_left() override { return slabs_.release_left(); }
     // Whether the memory of sessions moves.
     [[nodiscard]] bool crowded() const override { return residency_ != nullptr && residency_->crowded(); }
     // Of the record that is just carried out: all that the session has put on the device before has ended,

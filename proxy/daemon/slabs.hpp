@@ -70,6 +70,8 @@ class Slabs {
     // Nothing is mapped or moved any more.
     void close();
     void drop_all();
+    // Gives back what nobody has any more (contents.hpp): whether there was any.
+    [[nodiscard]] bool release_left();
     // What a context has stays where it is, since the context is being destroyed, or may move again.
     void keep(std::uint64_t context, bool stays);
 
@@ -118,7 +120,6 @@ class Slabs {
     void leave(std::uint64_t address, Chunk &chunk);
     [[nodiscard]] CUresult take_what_is_there();
     [[nodiscard]] bool make_own(Chunk &chunk);
-    [[nodiscard]] bool release_left();
     [[nodiscard]] CUresult copy(std::uint64_t address, const Chunk &chunk, HostCopy &host, bool in);
 
     const BackEnd &back_end_;

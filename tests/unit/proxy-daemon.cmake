@@ -27,6 +27,10 @@ singularity_unit_test(proxy_daemon_residency SOURCES ${proxyd_tests}/residency.c
     USES singularity_proxyd_parts singularity_common LINKS Threads::Threads)
 target_include_directories(proxy_daemon_residency PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)
 
+singularity_unit_test(proxy_daemon_neighbours SOURCES ${proxyd_tests}/neighbours.cpp
+    USES singularity_proxyd_parts singularity_common LINKS Threads::Threads)
+target_include_directories(proxy_daemon_neighbours PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)
+
 singularity_unit_test(proxy_daemon_event_times SOURCES ${proxyd_tests}/event_times.cpp
     USES singularity_proxyd_parts singularity_common)
 target_include_directories(proxy_daemon_event_times PRIVATE ${PROJECT_SOURCE_DIR}/proxy/daemon)

@@ -52,6 +52,7 @@ void options_are_checked(void **) {
     refused({"--socket", socket, "--reductions", "somewhere"}, "--reductions");
     refused({"--socket", socket, "--ready-fd", "77"}, "descriptor 77 is not open");
     refused({"--socket", socket, "--socket-fd", "77"}, "descriptor 77 is not open");
+    refused({"--socket", socket, "--neighbours-fd", "77"}, "descriptor 77 is not open");
     refused({"--socket", socket, "--rendezvous", "unix:@nowhere"}, "both, or neither");
     refused({"--socket", socket, "--address", "tcp:127.0.0.1:0"}, "they need --rendezvous");
     refused({"--socket", socket, "--rendezvous", "unix:@nowhere", "--job-key-fd", "77"},

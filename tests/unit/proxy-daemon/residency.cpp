@@ -6,6 +6,7 @@
 #include "backlog.hpp"
 #include "call_order.hpp"
 #include "cmocka.hpp"
+#include "counted_tenant.hpp"
 #include "driver_api/messages.hpp"
 #include "parked_streams.hpp"
 #include "proxy/protocol/ids.hpp"
@@ -33,102 +34,8 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kDevice = 100;
-constexpr auto kLimit = 20s; // of what has to happen
 
 Residency::Rules rules() { return {.device_bytes = kDevice, .quantum = 50ms, .idle = 1ms, .patience = 20ms}; }
-
-// Has so many bytes, in chunks of one.
-class Counted final : public Tenant {
-  public:
-    Counted(std::shared_ptr<Residency> residency, std::uint64_t wants)
-        : wants_(wants), residency_(std::move(residency)) {}
-    ~Counted() override { leave(); }
-
-    static std::shared_ptr<Counted> make(const std::shared_ptr<Residency> &residency, std::uint64_t wants) {
-        auto made = std::make_shared<Counted>(residency, wants);
-        residency->join(made, made->gate);
-        return made;
-    }
-    void leave() {
-        gate.end();
-        residency_->leave(gate);
-        const std::scoped_lock lock(lock_);
-        residency_->give_back(there_);
-        there_ = 0;
-    }
-    std::string who() const override { return "a tenant"; }
-    bool ending() const override { return ends.load(); }
-    bool quiet() override { return !works.load(); }
-    bool waits_on_device() override { return stuck.load(); }
-    std::uint64_t on_device() const override {
-        const std::scoped_lock lock(lock_);
-        return there_;
-    }
-    CUresult send_out() override {
-        const std::scoped_lock lock(lock_);
-        if (inside.load() != 0)
-            ++violations;
-        if (there_ == 0)
-            return CUDA_SUCCESS;
-        --there_;
-        residency_->give_back(1);
-        return CUDA_SUCCESS;
-    }
-    CUresult bring_in(bool on_host) {
-        const std::scoped_lock lock(lock_);
-        while (there_ + lent_ < wants_) {
-            if (residency_->take(1, true))
-                ++there_;
-            else if (on_host)
-                ++lent_;
-            else
-                return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        return CUDA_SUCCESS;
-    }
-    // What a session does with each call.
-    CUresult enter() {
-        if (gate.enter())
-            return CUDA_SUCCESS;
-        return residency_->ask(gate, [this](bool on_host) { return bring_in(on_host); });
-    }
-    // Its first call.
-    CUresult begin() {
-        return residency_->ask(gate, [this](bool on_host) { return bring_in(on_host); });
-    }
-    bool complete() const {
-        const std::scoped_lock lock(lock_);
-        return there_ + lent_ == wants_;
-    }
-    std::uint64_t lent() const {
-        const std::scoped_lock lock(lock_);
-        return lent_;
-    }
-
-    Gate gate;
-    std::atomic<bool> works = false;
-    std::atomic<bool> stuck = false;
-    std::atomic<bool> ends = false;
-    std::atomic<unsigned> inside = 0;
-    std::atomic<unsigned> violations = 0;
-
-  private:
-    std::uint64_t wants_;
-    std::shared_ptr<Residency> residency_;
-    mutable std::mutex lock_;
-    std::uint64_t there_ = 0;
-    std::uint64_t lent_ = 0;
-};
-
-bool in_time(const std::function<bool()> &what) {
-    const auto until = Clock::now() + kLimit;
-    while (!what()) {
-        if (Clock::now() > until)
-            return false;
-        std::this_thread::sleep_for(200us);
-    }
-    return true;
-}
 
 void who_is_idle_leaves(void ** /*state*/) {
     const auto residency = std::make_shared<Residency>(rules());
