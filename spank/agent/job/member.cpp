@@ -3,6 +3,7 @@
 
 #include "agent/log.hpp"
 #include "agent/node/adoption.hpp"
+#include "agent/node/neighbour_file.hpp"
 #include "agent/slurm/slurm_cgroup.hpp"
 #include "agent/slurm/slurm_commands.hpp"
 #include "common/text.hpp"
@@ -342,6 +343,12 @@ void Member::make_nodes(const Answer &answer) {
         return answer(fault({"make the nodes of", job(), "it is ending", ECHILD}));
     const auto own = own_nodes();
     bind_tasks();
+    if (std::ranges::count_if(own, [](const auto *one) { return one->devices() != 0; }) > 1) {
+        auto file = make_neighbour_file();
+        if (!file)
+            return answer(fault(file.error()));
+        neighbours_ = std::make_shared<const UniqueFd>(std::move(*file));
+    }
     auto all = when_all(own.size(), [self = shared_from_this(), answer](const Expected<void> &outcome) {
         self->connected(answer, outcome);
     });
@@ -364,6 +371,7 @@ void Member::make_nodes(const Answer &answer) {
             restore(*one, all);
     }
     rendezvous_.reset(); // its proxies have it
+    neighbours_.reset();
 }
 
 std::optional<Rendezvous> Member::rendezvous_of(const wire::JobNode &one) const {

@@ -183,8 +183,9 @@ class Member : public std::enable_shared_from_this<Member> {
     NodeKeeper *nodes_;
     const MemberSetting *setting_;
     NetworkClient network_;
-    std::shared_ptr<Step> step_;           // of Slurm's, if it is one
-    std::shared_ptr<UniqueFd> rendezvous_; // where the job's device proxies meet, if it is here
+    std::shared_ptr<Step> step_;                 // of Slurm's, if it is one
+    std::shared_ptr<UniqueFd> rendezvous_;       // where the job's device proxies meet, if it is here
+    std::shared_ptr<const UniqueFd> neighbours_; // of proxies that are started, if there are several nodes
     peers::wire::MemberRecord record_;
     ProgramMemory memory_;              // of its program
     std::vector<Share> published_;      // Budget::ports

@@ -29,7 +29,7 @@ void Member::bind_tasks() {
 // A proxy is where the rank is that its first device is for: the devices of a node are for its ranks in their
 // order, as many for each.
 ProxyShare Member::share_of(const wire::JobNode &one) const {
-    ProxyShare out{.count = one.proxies(), .first = one.first_device()};
+    ProxyShare out{.count = one.proxies(), .first = one.first_device(), .neighbours = neighbours_};
     if (!step_ || one.ranks().empty() || one.devices() == 0)
         return out;
     const auto ranks = static_cast<std::uint64_t>(one.ranks_size());

@@ -44,6 +44,7 @@ constexpr int kControl = 4;
 constexpr int kJobKey = 5;
 constexpr int kClientSocket = 6;
 constexpr int kRendezvous = 7; // the first proxy's
+constexpr int kNeighbours = 8;
 
 // In front of a line on the ready pipe that says what is wrong.
 constexpr char kTrouble = '!';
@@ -99,6 +100,7 @@ struct Descriptors {
     int key;
     int socket;
     int rendezvous; // the null device for all but the first
+    int neighbours; // the null device if there can be none
     int log;
     int null;
 };
@@ -115,9 +117,9 @@ Expected<UniqueFd> readable(std::span<const std::byte> key) {
 
 Expected<void> arrange(const Descriptors &given) {
     // Above all places that they are to take.
-    const std::array places{given.null,    given.null, given.log,    given.ready,
-                            given.control, given.key,  given.socket, given.rendezvous};
-    static_assert(places.size() == kRendezvous + 1);
+    const std::array places{given.null, given.null,   given.log,        given.ready,     given.control,
+                            given.key,  given.socket, given.rendezvous, given.neighbours};
+    static_assert(places.size() == kNeighbours + 1);
     std::array<int, places.size()> high{};
     for (std::size_t at = 0; at < places.size(); ++at)
         if (high.at(at) = fcntl(places.at(at), F_DUPFD_CLOEXEC, 16); high.at(at) < 0)
@@ -125,7 +127,7 @@ Expected<void> arrange(const Descriptors &given) {
     for (std::size_t at = 0; at < places.size(); ++at)
         if (dup2(high.at(at), static_cast<int>(at)) < 0)
             return std::unexpected(errno_error("arrange", "descriptors"));
-    if (close_range(kRendezvous + 1, ~0U, 0) != 0)
+    if (close_range(kNeighbours + 1, ~0U, 0) != 0)
         return std::unexpected(errno_error("close", "the agent's descriptors"));
     return {};
 }
@@ -178,6 +180,8 @@ Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const D
         arguments.insert(arguments.end(), {"--nccl", plan.libraries.nccl});
     if (number == 0 && rendezvous.socket)
         arguments.insert(arguments.end(), {"--rendezvous-fd", std::to_string(kRendezvous)});
+    if (plan.share.neighbours != nullptr)
+        arguments.insert(arguments.end(), {"--neighbours-fd", std::to_string(kNeighbours)});
     if (!rendezvous.host.empty())
         arguments.insert(arguments.end(), {"--host-name", rendezvous.host, "--address", rendezvous.address});
     auto environment = environment_of(plan, number);
@@ -259,15 +263,16 @@ Expected<Proxies> Proxies::start(const ProxyPlan &plan) {
         const auto key = readable(rendezvous->key);
         if (!key)
             return std::unexpected(key.error());
-        const Descriptors given{.go = go->reading.get(),
-                                .ready = ready->writing.get(),
-                                .control = control->get(),
-                                .key = key->get(),
-                                .socket = socket->get(),
-                                .rendezvous = number == 0 && rendezvous->socket ? rendezvous->socket->get()
-                                                                                : null->get(),
-                                .log = log->get(),
-                                .null = null->get()};
+        const Descriptors given{
+            .go = go->reading.get(),
+            .ready = ready->writing.get(),
+            .control = control->get(),
+            .key = key->get(),
+            .socket = socket->get(),
+            .rendezvous = number == 0 && rendezvous->socket ? rendezvous->socket->get() : null->get(),
+            .neighbours = plan.share.neighbours != nullptr ? plan.share.neighbours->get() : null->get(),
+            .log = log->get(),
+            .null = null->get()};
         const pid_t pid = fork();
         if (pid < 0)
             return std::unexpected(errno_error("start a proxy for", plan.spec.name));

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,6 +33,8 @@ struct ProxyShare {
     std::uint32_t first = 0; // of the devices that its cgroups let it have
     // Of each of them, /proc/PID/cgroup of the task whose rank it serves. Empty: all are where their node is.
     std::vector<std::string> cgroups{}; // NOLINT(readability-redundant-member-init): GCC warns without
+    // As of neighbour_file.hpp; null: no other node's proxies can have the same devices.
+    std::shared_ptr<const UniqueFd> neighbours{}; // NOLINT(readability-redundant-member-init)
 };
 
 struct ProxyPlan {
