@@ -26,13 +26,13 @@ CTL = os.path.join(BUILD, "spank", "singularityctl")
 class RankHosts:
     """Hosts n1, n2, ...; n0 of Slurm's harness, ctl, has an agent as well."""
 
-    def __init__(self, nodes, patience=PATIENCE_OF_AGENTS, per_user="", network=""):
+    def __init__(self, nodes, patience=PATIENCE_OF_AGENTS, per_user="", network="", variables=None):
         yaml = f"agents:\n  address: 0.0.0.0\n  patience: {patience}s\n  metrics: {METRICS}\n  run_without_slurm: true\nstore:\n  directory: /shared/store\n"
         yaml += f"per_user: {{{per_user}}}\n" if per_user else ""
         yaml += f"network: {{{network}}}\n" if network else ""
         self.cluster = Cluster.up(nodes=nodes, gpus=0, plugin=False, daemons=False, singularity_yaml=yaml, owner=os.getpid())
         self.names = [f"n{number}" for number in range(1, nodes + 1)]
-        self.variables = {"SINGULARITY_LIBDIR": BUILD}
+        self.variables = {"SINGULARITY_LIBDIR": BUILD, **(variables or {})}
         self.prepare()
         for name in self.names:
             self.start_agent(name)
