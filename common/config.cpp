@@ -64,6 +64,13 @@ struct OnePath {
 };
 constexpr OnePath kHomes{"/home"};
 
+using SaveScripts = Config::Elastic::SaveScripts;
+constexpr std::array<std::pair<std::string_view, SaveScripts>, 3> kSaveScripts{{
+    {"until srun", SaveScripts::kUntilSrun},
+    {"true", SaveScripts::kYes},
+    {"false", SaveScripts::kNo},
+}};
+
 using Writable = Config::Containers::Writable;
 constexpr std::array<std::pair<std::string_view, Writable>, 3> kWritable{{
     {"beside local_directories", Writable::kBesideLocal},
@@ -81,7 +88,7 @@ constexpr std::tuple kKeys{
     Key{"elastic.checkpoint_every_least", kEveryLeast,      5min,              [](auto &c) -> auto & { return c.elastic.checkpoint_every_least; }},
     Key{"elastic.look_every",         kLookEvery,           1min,              [](auto &c) -> auto & { return c.elastic.look_every; }},
     Key{"elastic.check_after",        kCheckAfter,          20s,               [](auto &c) -> auto & { return c.elastic.check_after; }},
-    Key{"elastic.save_scripts",       Boolean{},            false,             [](auto &c) -> auto & { return c.elastic.save_scripts; }},
+    Key{"elastic.save_scripts",       Choice{kSaveScripts}, SaveScripts::kUntilSrun, [](auto &c) -> auto & { return c.elastic.save_scripts; }},
     Key{"elastic.save_running_steps", Boolean{},            true,              [](auto &c) -> auto & { return c.elastic.save_running_steps; }},
     Key{"elastic.hide_unsavable",     Boolean{},            true,              [](auto &c) -> auto & { return c.elastic.hide_unsavable; }},
     Key{"elastic.gpu_turn",           kGpuTurn,             10s,               [](auto &c) -> auto & { return c.elastic.gpu_turn; }},

@@ -35,7 +35,7 @@ struct Given {
     std::optional<std::string> root;
     std::optional<std::string> publish;
     std::map<std::size_t, std::string> pyxis; // by their numbers in its table
-    std::optional<bool> save_script;
+    std::optional<Config::Elastic::SaveScripts> save_script;
     bool off = false;
 };
 
@@ -222,10 +222,10 @@ int on_pyxis(int value, const char *argument, int /*remote*/) {
 }
 
 int on_save_script(int /*value*/, const char * /*argument*/, int /*remote*/) {
-    return on_option([](Given &options) { options.save_script = true; });
+    return on_option([](Given &options) { options.save_script = Config::Elastic::SaveScripts::kYes; });
 }
 int on_no_save_script(int /*value*/, const char * /*argument*/, int /*remote*/) {
-    return on_option([](Given &options) { options.save_script = false; });
+    return on_option([](Given &options) { options.save_script = Config::Elastic::SaveScripts::kNo; });
 }
 
 // As struct spank_option has them; value: what stands for the argument in --help, nullptr: it takes none.
@@ -271,14 +271,12 @@ constexpr OptionRow kOptions[] = {
      "the job's output and 'singularityctl status JOBID' say",
      on_publish},
     {"singularity-save-script", nullptr, 0,
-     "[singularity] save an elastic job's batch script itself, with all that it has started, and go on in "
-     "its "
-     "line; for scripts that do the work without srun",
+     "[singularity] save an elastic job's batch script itself, with all that it has started and its sruns, "
+     "and go on in its line",
      on_save_script},
     {"singularity-no-save-script", nullptr, 0,
-     "[singularity] run an elastic job's batch script again from its first line, also where the site has "
-     "scripts saved "
-     "(elastic.save_scripts in singularity.yaml)",
+     "[singularity] run an elastic job's batch script again from its first line, also one that has begun no "
+     "srun (elastic.save_scripts in singularity.yaml)",
      on_no_save_script},
 };
 
@@ -321,7 +319,7 @@ Expected<void> resolve_options() {
                 return failure(fmt::format("accept --{}", name), value, kNothingInAnImage, EINVAL);
         return {};
     }
-    if (options.save_script.value_or(false) && !options.elastic)
+    if (options.save_script == Config::Elastic::SaveScripts::kYes && !options.elastic)
         return failure("accept", "--singularity-save-script",
                        "only elastic jobs are saved; add --singularity-elastic, or leave it out", EINVAL);
     for (const auto &[name, value] :

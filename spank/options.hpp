@@ -2,6 +2,7 @@
 // The options of the SPANK plugin, and what they come to for the one job or step that this process handles.
 #pragma once
 
+#include "common/config.hpp"
 #include "elastic_range.hpp"
 #include "slurm_spank.hpp"
 
@@ -13,9 +14,9 @@ namespace singularity::spank {
 
 struct Request {
     ElasticRange range;
-    std::chrono::seconds checkpoint_every; // 0: never
-    std::string store;                     // its directory; empty: that of who has not chosen
-    bool save_script = false;              // the batch script is saved as steps are, and not run again
+    std::chrono::seconds checkpoint_every;      // 0: never
+    std::string store;                          // its directory; empty: that of who has not chosen
+    Config::Elastic::SaveScripts save_script{}; // whether the batch script is saved as steps are
     // As they were given, and checked; empty: not at all.
     std::string image;
     std::string mounts;

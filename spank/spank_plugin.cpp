@@ -244,6 +244,21 @@ std::optional<Error> show_local(spank_t spank, std::uint32_t job, std::uint32_t 
     return shown ? std::nullopt : std::optional(shown.error());
 }
 
+// What singularity-task must know of a batch script.
+int set_script(spank_t spank, const Request &request) {
+    using enum Config::Elastic::SaveScripts;
+    if (request.save_script == kNo)
+        return set_variable(spank, task::kScriptVariable, task::kScriptAgain);
+    const auto *const how = request.save_script == kYes ? task::kSavedScript : task::kUntilSrun;
+    if (const int set = set_variable(spank, task::kScriptVariable, how); set != ESPANK_SUCCESS)
+        return set;
+    if (const int set = set_how_to_save(spank, request); set != ESPANK_SUCCESS)
+        return set;
+    if (const int set = set_or_unset(spank, task::kPublishVariable, request.publish); set != ESPANK_SUCCESS)
+        return set;
+    return set_hosts(spank, "SLURM_JOB_NODELIST");
+}
+
 } // namespace
 
 int init(spank_t spank, int argc, char **argv) noexcept {
@@ -320,20 +335,7 @@ int task_init(spank_t spank) noexcept {
             return got;
         }
         if (step == SLURM_BATCH_SCRIPT) {
-            const auto *const how = request->save_script ? task::kSavedScript : task::kScriptAgain;
-            if (const int set = set_variable(spank, task::kScriptVariable, how); set != ESPANK_SUCCESS)
-                return set;
-            if (const int set = request->save_script ? set_how_to_save(spank, *request) : ESPANK_SUCCESS;
-                set != ESPANK_SUCCESS)
-                return set;
-            if (const int set = request->save_script
-                                    ? set_or_unset(spank, task::kPublishVariable, request->publish)
-                                    : ESPANK_SUCCESS;
-                set != ESPANK_SUCCESS)
-                return set;
-            if (const int set =
-                    request->save_script ? set_hosts(spank, "SLURM_JOB_NODELIST") : ESPANK_SUCCESS;
-                set != ESPANK_SUCCESS)
+            if (const int set = set_script(spank, *request); set != ESPANK_SUCCESS)
                 return set;
             return put_in_front(spank, SINGULARITY_TASK);
         }

@@ -26,11 +26,6 @@ constexpr std::chrono::seconds kFirstPatience{30}; // for those that go on to ha
 // Real-time signals do not merge (signal(7)). The kernel has a limit for those that wait, too.
 constexpr std::size_t kHeldLimit = 4096;
 
-bool ends_with_its_step(const std::string &path) {
-    const auto name = std::filesystem::path(path).filename().native();
-    return std::ranges::find(kStepCommands, name) != kStepCommands.end();
-}
-
 Refused refusal(std::string doing, std::string on, std::string why, int code) {
     return {.doing = std::move(doing), .on = std::move(on), .why = std::move(why), .code = code};
 }
@@ -56,6 +51,11 @@ bool has_hung_up(int fd) {
 }
 
 } // namespace
+
+bool ends_with_its_step(const std::string &path) {
+    const auto name = std::filesystem::path(path).filename().native();
+    return std::ranges::find(kStepCommands, name) != kStepCommands.end();
+}
 
 void Runner::open(UniqueFd listening) {
     listening_ = std::move(listening);
@@ -221,7 +221,8 @@ void Runner::run(Served &one, Run &&run, const node::Descriptors &descriptors) {
         return;
     if (setting_.adapt)
         setting_.adapt(run.program.environment);
-    if (setting_.number && std::filesystem::path(run.path).filename() == kGoesOn && run.number != 0) {
+    const bool may_go_on = std::filesystem::path(run.path).filename() == kGoesOn && run.number != 0;
+    if (may_go_on && setting_.number && steps_are() == StepsAre::with_rank) {
         one.number = run.number;
         one.input = run.input;
         one.goes_on = !run.checkpoint.empty();
@@ -235,11 +236,17 @@ void Runner::run(Served &one, Run &&run, const node::Descriptors &descriptors) {
     }
     one.command = std::move(*started);
     answer(one, Begun{});
+    // The stand-in does not know that its input goes to no step of the rank's.
+    if (may_go_on && one.number == 0 && run.input == Input::pipe)
+        answer(one, StepBegun{});
 }
+
+StepsAre Runner::steps_are() const { return setting_.steps_are ? setting_.steps_are() : StepsAre::with_rank; }
 
 // One that was sent away has ended, and the node was not saved after all, or not yet.
 bool Runner::is_to_come_again(Served &one, const Run &run) {
-    if ((withheld_ || is_in_doubt() || waits_for_others(run.number)) && ends_with_its_step(run.path)) {
+    if (ends_with_its_step(run.path) &&
+        (withheld_ || is_in_doubt() || waits_for_others(run.number) || steps_are() == StepsAre::unknown)) {
         answer(one, Again{});
         return true;
     }

@@ -38,12 +38,23 @@ inline constexpr std::size_t kAnsweredLimit = 64;
 // Commands that end when their step does.
 inline constexpr std::array<std::string_view, 2> kStepCommands{"srun", "sattach"};
 
+// What becomes of steps that are begun here.
+enum class StepsAre : std::uint8_t {
+    unknown,   // yet: who asks is to come again
+    with_rank, // they go on with the rank that has begun them
+    apart,     // they are nothing of its
+};
+
+[[nodiscard]] bool ends_with_its_step(const std::string &path);
+
 struct Setting {
     std::vector<std::filesystem::path> commands; // these paths, exactly, and no others
     // Makes of an environment in the node one outside of it; may be empty.
     std::function<void(std::vector<std::string> &environment)> adapt;
     // The same for a command that may go on (kGoesOn), as `Run` has it. Empty: none goes on.
     std::function<void(std::vector<std::string> &environment, const Run &run)> number;
+    // How one of kStepCommands that is asked for now begins. Empty: as one that may go on.
+    std::function<StepsAre()> steps_are;
     std::size_t connections = kConnectionLimit;
 };
 
@@ -162,6 +173,7 @@ class Runner {
     void listen_to(Served &one);
     void take(Served &one, node::Packet &packet);
     void run(Served &one, Run &&run, const node::Descriptors &descriptors);
+    [[nodiscard]] StepsAre steps_are() const;
     [[nodiscard]] bool is_to_come_again(Served &one, const Run &run);
     void forget_the_dead();
     [[nodiscard]] bool waits_for_others(std::uint32_t number) const;

@@ -23,6 +23,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kDoorAgain = 1s;
+constexpr auto kApartAgain = 200ms;
 constexpr auto kCommandPatience = 20s; // for a command that runs when the rank is to be saved
 constexpr auto kStepPatience = 300s;   // for a step that is saved as well; Slurm mostly waits less
 constexpr auto kHangUpPatience = 20s;  // for a process that was told to come again
@@ -32,6 +33,14 @@ constexpr auto kSaveComesWithin = 10s; // when Slurm has told a step to end, if 
 
 // The files that a step writes go on as well, where its srun opens them (srun(1), --open-mode).
 constexpr std::string_view kAppends = "SLURM_OPEN_MODE=a";
+
+// A script's word for what becomes of it is older than its first srun.
+void say_that_it_runs_again(std::vector<std::string> &environment) {
+    const auto name = fmt::format("{}=", kOfScriptVariable);
+    for (auto &entry : environment)
+        if (entry.starts_with(name))
+            entry = name + kScriptAgain;
+}
 
 // For the step's tasks.
 void name_step(std::vector<std::string> &environment, const commands::Run &run) {
@@ -61,7 +70,7 @@ void CommandSide::watch(std::vector<pollfd> &fds) const {
 std::optional<Deadline> CommandSide::next_deadline() const {
     std::optional<Deadline> out = rest_until_;
     for (const auto &one : {door_again_at_, withheld_until_, steps_until_, ask_again_at_, hang_up_until_,
-                            together_ ? together_->next_deadline() : std::nullopt,
+                            apart_again_at_, together_ ? together_->next_deadline() : std::nullopt,
                             runner_ ? runner_->next_deadline() : std::nullopt})
         if (one && (!out || one->when() < out->when()))
             out = one;
@@ -77,6 +86,7 @@ void CommandSide::work() {
     }
     if (runner_)
         runner_->work();
+    begin_apart();
     if (together_)
         together_->work();
     if (together_ && together_->resolved() && !rest_until_)
@@ -84,6 +94,34 @@ void CommandSide::work() {
     hear();
     look_at_signals();
     look_at_rest();
+}
+
+bool CommandSide::waits_for_steps() const {
+    const auto running = runner_ ? runner_->running() : std::vector<commands::Runner::Running>();
+    return std::ranges::any_of(running, [](const auto &one) {
+        return !one.answered && !one.over && commands::ends_with_its_step(one.path);
+    });
+}
+
+// Who wants the step comes again and again until the answer is there.
+void CommandSide::begin_apart() {
+    if (apart_again_at_ && apart_again_at_->expired())
+        apart_again_at_.reset();
+    const auto done = line_.take<agent::Done>(apart_);
+    if (!done) {
+        apart_again_at_ = Deadline::after(kApartAgain);
+        if (done.error().code != EAGAIN && !std::exchange(complained_of_apart_, true))
+            std::cerr << "singularity-task: srun waits: " << done.error().message() << '\n';
+    } else if (*done) {
+        steps_are_ = commands::StepsAre::apart;
+        wants_a_step_ = false;
+        steps_.reset();
+    }
+    if (wants_a_step_ && !apart_ && !apart_again_at_) {
+        apart_ = line_.ask(agent::BeginApart{});
+        if (!apart_)
+            apart_again_at_ = Deadline::after(kApartAgain);
+    }
 }
 
 // A step none of whose tasks are here is signalled after a time.
@@ -117,7 +155,7 @@ void CommandSide::connected(std::shared_ptr<agent::Client> client) {
     line_.connect(std::move(client));
     if (runner_)
         runner_->pause();
-    for (auto *const asked : {&door_, &watching_, &resting_, &finding_, &running_})
+    for (auto *const asked : {&door_, &watching_, &resting_, &finding_, &running_, &apart_})
         asked->reset();
     rest_until_.reset();
     steps_until_.reset();
@@ -200,9 +238,18 @@ void CommandSide::open(agent::Answered<agent::Door> door) {
     if (!runner_) {
         commands::Setting setting;
         setting.commands.assign(door.reply.commands.begin(), door.reply.commands.end());
-        setting.adapt = adapt_;
+        setting.adapt = [this](std::vector<std::string> &environment) {
+            if (adapt_)
+                adapt_(environment);
+            if (is_apart())
+                say_that_it_runs_again(environment);
+        };
         if (steps_)
             setting.number = name_step;
+        setting.steps_are = [this] {
+            wants_a_step_ = steps_are_ == commands::StepsAre::unknown;
+            return steps_are_;
+        };
         runner_.emplace(std::move(setting));
         if (withheld_)
             runner_->withhold();
@@ -245,9 +292,7 @@ void CommandSide::look_at_rest() {
     for (const auto &one : runner_->running()) {
         if (one.answered)
             continue;
-        const auto name = std::filesystem::path(one.path).filename().native();
-        const bool is_step =
-            std::ranges::find(commands::kStepCommands, name) != commands::kStepCommands.end();
+        const bool is_step = commands::ends_with_its_step(one.path);
         if (goes_on(one) && steps_until_ && !steps_until_->expired()) {
             waits = waits || !one.over;
         } else if (is_saved_together(one) && !rest_until_->expired()) {

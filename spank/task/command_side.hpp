@@ -21,10 +21,12 @@ namespace singularity::task {
 class CommandSide : public Companion {
   public:
     // adapt: makes of an environment in the node one outside of it. steps: of a rank that is saved together
-    // with the steps that it has begun; nothing where a save does not wait for any.
+    // with the steps that it has begun; nothing where a save does not wait for any. until_srun: of a script
+    // that is saved until it begins one; the first waits until the agent has heard that.
     explicit CommandSide(std::function<void(std::vector<std::string> &environment)> adapt,
-                         std::optional<ScriptSteps> steps = {})
-        : adapt_(std::move(adapt)), steps_(std::move(steps)) {}
+                         std::optional<ScriptSteps> steps = {}, bool until_srun = false)
+        : adapt_(std::move(adapt)), steps_(std::move(steps)),
+          steps_are_(until_srun ? commands::StepsAre::unknown : commands::StepsAre::with_rank) {}
 
     void watch(std::vector<pollfd> &fds) const override;
     [[nodiscard]] std::optional<Deadline> next_deadline() const override;
@@ -37,6 +39,10 @@ class CommandSide : public Companion {
     void withhold();
     void deliver();
     [[nodiscard]] bool is_in_doubt() const { return runner_ && runner_->is_in_doubt(); }
+    // It has begun a step, which is not saved with it.
+    [[nodiscard]] bool is_apart() const { return steps_are_ == commands::StepsAre::apart; }
+    // An srun, or the like, has not ended.
+    [[nodiscard]] bool waits_for_steps() const;
     void end();
 
   private:
@@ -44,6 +50,7 @@ class CommandSide : public Companion {
     void hear();
     void has_no_door(const Error &why);
     void open(agent::Answered<agent::Door> door);
+    void begin_apart();
     void look_at_signals();
     void look_at_rest();
     // Its step is saved with this rank, if both end.
@@ -59,8 +66,12 @@ class CommandSide : public Companion {
 
     std::function<void(std::vector<std::string> &environment)> adapt_;
     std::optional<ScriptSteps> steps_;
+    commands::StepsAre steps_are_;
+    bool wants_a_step_ = false; // and nobody knows yet what they are
     AgentLine line_;
     std::optional<commands::Runner> runner_; // once there is a door
+    Asked apart_;
+    std::optional<Deadline> apart_again_at_; // the agent is told
     Asked door_;
     Asked watching_;
     Asked resting_;
@@ -82,6 +93,7 @@ class CommandSide : public Companion {
     bool withheld_ = false;
     bool has_seen_an_end_ = false; // that was withheld until no save was expected any more
     bool complained_ = false;      // that there is no door
+    bool complained_of_apart_ = false;
 };
 
 } // namespace singularity::task

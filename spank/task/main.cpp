@@ -67,16 +67,17 @@ int run(int argc, char **argv) {
         return give_up(
             {"run", "a task", "usage: singularity-task PROGRAM [ARGUMENT...]; srun starts it", EINVAL});
     if (const char *const how = std::getenv(task::kScriptVariable); how != nullptr) {
-        const bool saved = std::string_view(how) == task::kSavedScript;
+        const bool until_srun = std::string_view(how) == task::kUntilSrun;
+        const bool saved = until_srun || std::string_view(how) == task::kSavedScript;
         unsetenv(task::kScriptVariable);
         const auto fitted = task::fit_environment();
         if (!fitted)
             std::cerr << "singularity-task: the batch script's environment stays as at submission, whatever "
                          "GPUs the job has now: "
                       << fitted.error().message() << '\n';
-        const auto status =
-            saved ? task::run_saved_script(singularity::agent::kDefaultSocket, fitted.value_or(0), command)
-                  : task::run_script(singularity::agent::kDefaultSocket, command);
+        const auto status = saved ? task::run_saved_script(singularity::agent::kDefaultSocket,
+                                                           fitted.value_or(0), command, until_srun)
+                                  : task::run_script(singularity::agent::kDefaultSocket, command);
         return status ? end_as(*status) : give_up(status.error());
     }
     std::vector<std::string> environment;

@@ -32,13 +32,13 @@ namespace {
 // What the agent must know of a script beside its rank, and its commands.
 class ScriptSide : public Companion {
   public:
-    ScriptSide(ScriptSteps steps, std::vector<std::string> own, std::uint32_t gpus)
+    ScriptSide(ScriptSteps steps, std::vector<std::string> own, std::uint32_t gpus, bool until_srun)
         : restarts_(steps.restarts),
           commands_(
               [restarts = restarts_, own = std::move(own), gpus](std::vector<std::string> &environment) {
                   adapt_environment(environment, own, restarts > 0, gpus);
               },
-              std::move(steps)) {}
+              std::move(steps), until_srun) {}
 
     void watch(std::vector<pollfd> &fds) const override { commands_.watch(fds); }
     [[nodiscard]] std::optional<Deadline> next_deadline() const override { return commands_.next_deadline(); }
@@ -48,6 +48,7 @@ class ScriptSide : public Companion {
         if (commands_.is_in_doubt() && !told_to_end_ && !doubting_)
             doubting_ = line_.ask(agent::HoldScript{});
         hear();
+        end_apart();
     }
 
     void connected(std::shared_ptr<agent::Client> client) override {
@@ -59,6 +60,7 @@ class ScriptSide : public Companion {
         begun_ = line_.ask(agent::BeginScript{.restarts = restarts_});
         holding_.reset();
         doubting_.reset();
+        killed_ = false;
         if (told_to_end_)
             hold();
         commands_.connected(std::move(client));
@@ -108,6 +110,13 @@ class ScriptSide : public Companion {
     void hold() {
         if (!holding_ && !doubting_)
             holding_ = line_.ask(agent::HoldScript{});
+    }
+
+    // One that runs again from its first line has nothing more to do once its steps have been saved, and have
+    // delivered all that they have written.
+    void end_apart() {
+        if (told_to_end_ && runs_again_ && commands_.is_apart() && !commands_.waits_for_steps() && !killed_)
+            killed_ = line_.ask(agent::SignalRank{.number = SIGKILL}).has_value();
     }
 
     // An srun was refused a step: does the job run again? Slurm tells the script so only after that.
@@ -166,18 +175,20 @@ class ScriptSide : public Companion {
     bool runs_ = false;
     bool told_to_end_ = false;
     bool runs_again_ = false;
+    bool killed_ = false;
 };
 
 } // namespace
 
 Expected<int> run_saved_script(const std::filesystem::path &socket, std::uint32_t gpus,
-                               const std::vector<std::string> &command) {
+                               const std::vector<std::string> &command, bool until_srun) {
     std::vector<std::string> own;
     for (char **entry = environ; *entry != nullptr; ++entry)
         own.emplace_back(*entry);
     auto request = script_request(own);
     if (!request)
         return propagate(request);
+    request->join.until_srun = until_srun;
     const auto restarts = request->join.restarts;
     if (auto seen = see_to_outputs(restarts); !seen)
         std::cerr << "singularity-task: " << seen.error().message() << '\n';
@@ -191,7 +202,7 @@ Expected<int> run_saved_script(const std::filesystem::path &socket, std::uint32_
     std::ranges::sort(steps.hosts);
     const auto [twice, end] = std::ranges::unique(steps.hosts);
     steps.hosts.erase(twice, end);
-    ScriptSide side(std::move(steps), std::move(own), gpus);
+    ScriptSide side(std::move(steps), std::move(own), gpus, until_srun);
     auto status = run_rank(socket, std::move(request->join), command, side);
     side.end();
     // As of any script that Slurm ends: one that forgets why must not call it well.

@@ -30,6 +30,8 @@ inline constexpr const char *kGoesOnVariable = "SLURM_SINGULARITY_GOES_ON";
 inline constexpr const char *kScriptVariable = "SINGULARITY_SCRIPT";
 inline constexpr const char *kScriptAgain = "again"; // it runs from its first line
 inline constexpr const char *kSavedScript = "saved"; // it goes on where it was saved
+// The same, as long as it has begun no srun; from then on it runs again.
+inline constexpr const char *kUntilSrun = "until-srun";
 // Where Slurm cannot put the wrapper in front of the program (before 23.11), it stands in place of the
 // program's name, which is here.
 inline constexpr const char *kProgramVariable = "SINGULARITY_STEP_PROGRAM";

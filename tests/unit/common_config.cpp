@@ -294,7 +294,7 @@ void defaults_are_those_documented(void ** /*state*/) {
     assert_true(config.elastic.check_after == 20s);
     assert_true(config.elastic.gpu_turn == 10s);
     assert_true(config.elastic.hide_unsavable);
-    assert_false(config.elastic.save_scripts);
+    assert_true(config.elastic.save_scripts == Config::Elastic::SaveScripts::kUntilSrun);
     assert_true(config.elastic.save_running_steps);
     assert_true(
         (config.files == Config::Files{.largest_copy_mib = 16, .all_copies_mib = 256, .keep_aside = false}));
@@ -392,7 +392,7 @@ void every_key_can_be_set(void ** /*state*/) {
                         .checkpoint_every_least = 24h,
                         .look_every = 0s,
                         .check_after = 0s,
-                        .save_scripts = true,
+                        .save_scripts = Config::Elastic::SaveScripts::kYes,
                         .save_running_steps = false,
                         .hide_unsavable = false,
                         .gpu_turn = 100ms};

@@ -149,7 +149,7 @@ inline void rests(Runner &runner) {
 }
 
 inline commands::Setting only(std::vector<std::filesystem::path> paths) {
-    return {.commands = std::move(paths), .adapt = {}, .number = {}};
+    return {.commands = std::move(paths), .adapt = {}, .number = {}, .steps_are = {}};
 }
 
 } // namespace singularity::test

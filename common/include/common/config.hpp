@@ -21,6 +21,7 @@ struct Config {
     log::Level log_level{};
 
     struct Elastic {
+        enum class SaveScripts : std::uint8_t { kNo, kUntilSrun, kYes };
         bool enabled{};
         std::int64_t min_gpus{}; // least MIN that a user may ask for; never above max_gpus
         std::int64_t max_gpus{}; // greatest MAX
@@ -28,7 +29,7 @@ struct Config {
         std::chrono::milliseconds checkpoint_every_least{};
         std::chrono::milliseconds look_every{};  // at slurmctld; 0: never
         std::chrono::milliseconds check_after{}; // the start of a step's tasks; 0: never
-        bool save_scripts{};                     // of jobs that say nothing else
+        SaveScripts save_scripts{};              // of jobs that say nothing else
         bool save_running_steps{};               // with their script, while all of it runs on
         bool hide_unsavable{};                   // kernel interfaces that a checkpoint cannot hold
         // Of a rank that never waits, on a GPU whose memory does not hold all of its ranks.

@@ -78,6 +78,8 @@ class Job : public std::enable_shared_from_this<Job> {
     // The checkpoint, if it has stood still.
     [[nodiscard]] std::string end_with_script();
     void go_on_with_script();
+    // A script that is saved until it begins a step begins one. Whether it has been saved before.
+    [[nodiscard]] Expected<bool> begin_apart();
     // It could be saved so now, unless something stands in the way that only that would find.
     [[nodiscard]] bool may_be_cut() const;
     // It has tasks on no other host than this.

@@ -32,7 +32,7 @@ constexpr unsigned kCheckTries = 5;
 void Job::check_later() {
     checks_failed_ = 0;
     check_pause_ = setting_->check_after;
-    if (check_pause_ != 0ms && !record_.step().empty())
+    if (check_pause_ != 0ms && !record_.step().empty() && !record_.apart())
         next_check_ = Deadline::after(check_pause_);
 }
 

@@ -61,6 +61,12 @@ Expected<void> Job::save(bool go_on, bool periodic) {
         return failure("save", record_.name(), fmt::format("it is {}", to_string(record_.state())), EAGAIN);
     if (saving_ || stands_still())
         return failure("save", record_.name(), "it is being saved already", EBUSY);
+    if (record_.apart())
+        return failure(
+            "save", record_.name(),
+            "the batch script has begun an srun, so it runs again from its first line, and only its "
+            "steps are saved",
+            EPERM);
     auto saving = JobSave::start(*hosts_, save_plan(go_on, periodic), save_owner(go_on, periodic));
     saved_as_ = work_of(periodic);
     if (!saving) {
@@ -270,7 +276,7 @@ void Job::settle() {
 
 // Between the end of one and the begin of the next.
 void Job::save_again_later() {
-    if (record_.every() != 0 && record_.state() == wire::JobRecord::RUNNING)
+    if (record_.every() != 0 && !record_.apart() && record_.state() == wire::JobRecord::RUNNING)
         next_save_ = Deadline::after(std::chrono::seconds(record_.every()));
 }
 

@@ -199,6 +199,7 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(JobRequest asked) {
     record.set_restarts(asked.restarts);
     record.set_identity(asked.identity);
     record.set_of_script(asked.of_script);
+    record.set_until_srun(asked.until_srun);
     record.set_elastic(asked.elastic);
     record.set_gpus(asked.gpus);
     record.set_store(asked.store);

@@ -71,6 +71,7 @@ class JobKeeper : private HostAsker {
         std::uint32_t restarts = 0;
         std::string identity;
         bool of_script = false;
+        bool until_srun = false; // as JoinStep has it
         std::string elastic;
         std::string gpus; // as JobRecord has it
         std::string store;

@@ -89,6 +89,11 @@ void Job::slurm_has_told(const Expected<SlurmJob> &about) {
         cut_short_ = cut_short_ || about->fate == Fate::ended || about->fate == Fate::terminated;
         return is_saved_ ? end({}) : go_on_to_end({});
     }
+    if (record_.apart()) { // its wrapper ends it when its steps have been saved
+        kLog.info("{}: Slurm runs its job again later, and the script from its first line", record_.name());
+        yield_ = Yield::resting;
+        return;
+    }
     kLog.info("{}: Slurm runs its job again later: it is saved", record_.name());
     requeue_ = about->fate == SlurmJob::Fate::timeout;
     // In its grace time Slurm requeues a job whose script ends. It would do so once more, after the next run,
@@ -111,7 +116,7 @@ void Job::save_at_last() {
 void Job::save_in_doubt(const std::string &trouble) {
     if (stands_still())
         return leave_cut([self = shared_from_this(), trouble] { self->save_in_doubt(trouble); });
-    if (!record_.of_script() || is_saved_)
+    if (!record_.of_script() || record_.apart() || is_saved_)
         return go_on_to_end(trouble);
     yield_ = Yield::doubting;
     doubt_ = trouble;
@@ -196,7 +201,7 @@ void Job::lose(const std::string &trouble, std::string hold) {
                 rerun.hold =
                     why_held(fmt::format("could not go on from its checkpoint {} times; the last time: {}",
                                          record_.tries(), trouble));
-        } else if (yield_ != Yield::saving || is_saved_) { // else that is told
+        } else if (!record_.apart() && (yield_ != Yield::saving || is_saved_)) { // else that is told
             tell_what_is_lost(trouble);
         }
         hosts_->run_again(std::move(rerun));
@@ -248,7 +253,10 @@ void Job::checkpoint_for_comment() {
     comment_asks_ = true;
     if (auto begun = save(true, false); !begun) {
         kLog.error("{}", begun.error().message());
-        answer_comment(fmt::format("not saved: {} is {}", record_.step(), to_string(record_.state())));
+        answer_comment(
+            record_.apart()
+                ? std::string("not saved: no srun runs, and the script runs again from its first line")
+                : fmt::format("not saved: {} is {}", record_.step(), to_string(record_.state())));
     }
 }
 

@@ -27,6 +27,30 @@ bool Job::may_be_cut() const {
     return record_.state() == wire::JobRecord::RUNNING && !has_ended(record_) && !keeper_ && !stands_still();
 }
 
+Expected<bool> Job::begin_apart() {
+    const auto refuse = [&](std::string why, int code) {
+        return failure("begin a step of", record_.name(), std::move(why), code);
+    };
+    if (!record_.until_srun())
+        return refuse("its steps are saved with it", EINVAL);
+    if (!runs() || saving_ || yield_ != Yield::no)
+        return refuse("it is being saved, or Slurm ends it", EAGAIN);
+    const bool may_be_saved = record_.apart() || !record_.checkpoint().empty();
+    if (record_.unsavable())
+        note({"unsavable="});
+    record_.set_apart(true);
+    record_.clear_checkpoint();
+    record_.clear_periodic();
+    record_.clear_unsavable();
+    record_.clear_unsavable_by_check();
+    next_save_.reset();
+    next_check_.reset();
+    ++check_;
+    if (!write())
+        return refuse("its record could not be written", EIO);
+    return may_be_saved;
+}
+
 bool Job::is_here() const {
     return std::ranges::all_of(where_, [this](const auto &one) { return one.first == hosts_->own_host(); });
 }

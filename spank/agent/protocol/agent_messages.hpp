@@ -66,6 +66,7 @@ enum class Message : std::uint16_t { // NOLINT(performance-enum-size): as on the
     saved_steps,
     watch_standstill, // -> stands_still: each one says as well that what the last has told is done
     stands_still,
+    begin_apart, // -> done, when nothing of the sender's script is in the store any more
 };
 
 struct Create {
@@ -353,10 +354,11 @@ struct JoinStep {
     // Which of its job's hosts, from 1 on, each of `hosts` is; empty: that is not known.
     std::vector<std::uint32_t> places;
     std::vector<std::uint16_t> publish; // TCP ports of its nodes that are to be reached from outside
+    bool until_srun = false;            // a batch script that is saved until it begins a step
     static void fields(auto &self, auto &visit) {
         visit(self.hosts, self.node, self.ranks, self.ranks_here, self.rank, self.devices, self.cluster,
               self.restarts, self.identity, self.every, self.of_script, self.program, self.again, self.store,
-              self.number, self.checkpoint, self.image, self.places, self.publish);
+              self.number, self.checkpoint, self.image, self.places, self.publish, self.until_srun);
     }
 };
 struct Joined {
@@ -454,6 +456,12 @@ struct SavedSteps {
     static constexpr auto kType = Message::saved_steps;
     std::vector<SavedStep> steps; // in the same order
     static void fields(auto &self, auto &visit) { visit(self.steps); }
+};
+// The sender's script, which is saved until it begins a step, is about to begin one. From now on its steps
+// are saved without it, and it is run again from its first line.
+struct BeginApart {
+    static constexpr auto kType = Message::begin_apart;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
 };
 // Whether this step of the sender's job runs, as far as it has tasks here.
 struct StepRuns {

@@ -185,7 +185,7 @@ Expected<void> Server::serve() {
         reruns_.watch(watched);
         local_trees_.watch(watched);
         std::vector<int> of_workers;
-        for (const auto &worker : forgetting_)
+        for (const auto &[worker, waiter] : forgetting_)
             worker.watch(of_workers);
         for (const int fd : of_workers)
             watched.push_back({.fd = fd, .events = POLLIN, .revents = 0});

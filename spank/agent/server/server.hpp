@@ -214,6 +214,9 @@ class Server : private NodeKeeper {
     void remind(Script &script);
     void begin_again(Script &script);
     void forget(const Script &script);
+    void checkpoint_for_comment(std::uint32_t slurm_job);
+    // Before the first step of a script that is saved until then.
+    void begin_apart(const Client &client, const Responder &responder);
     void begin_forgetting();
     [[nodiscard]] bool script_rests(const StepKey &key, bool stop) override;
 
@@ -294,9 +297,14 @@ class Server : private NodeKeeper {
     struct Forgetting {
         WorkForget work;
         Turn turn;
+        std::optional<Responder> waiter; // hears when it is done
+    };
+    struct Forgetter {
+        Worker worker;
+        std::optional<Responder> waiter;
     };
     std::vector<Forgetting> to_forget_; // as soon as its user has room for a worker
-    std::vector<Worker> forgetting_;
+    std::vector<Forgetter> forgetting_;
     std::time_t started_ = 0;
     std::optional<Deadline> next_stops_;               // nothing: nobody could have been stopped
     std::optional<Deadline> next_metrics_;             // nothing: they are written nowhere

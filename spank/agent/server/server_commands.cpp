@@ -27,9 +27,10 @@ bool Server::handle_commands(const std::shared_ptr<Client> &client, const node::
     const auto runs = node::decode<StepRuns>(packet.bytes);
     const auto input = node::decode<InputRead>(packet.bytes);
     const auto save = node::decode<SaveSteps>(packet.bytes);
-    const bool good = type == Message::open_door ? node::decode<OpenDoor>(packet.bytes).has_value()
-                      : type == Message::watch_saves
-                          ? node::decode<WatchSaves>(packet.bytes).has_value()
+    const bool good = type == Message::open_door     ? node::decode<OpenDoor>(packet.bytes).has_value()
+                      : type == Message::watch_saves ? node::decode<WatchSaves>(packet.bytes).has_value()
+                      : type == Message::begin_apart
+                          ? node::decode<BeginApart>(packet.bytes).has_value()
                           : rest.has_value() || find.has_value() || runs.has_value() || input.has_value() ||
                                 save.has_value();
     if (!good)
@@ -41,6 +42,8 @@ bool Server::handle_commands(const std::shared_ptr<Client> &client, const node::
     else if (type == Message::watch_saves)
         client->step->doors().watch(
             client.get(), options_.elastic.save_running_steps && is_script(client->step->name()), responder);
+    else if (type == Message::begin_apart)
+        begin_apart(*client, responder);
     else if (find)
         find_steps(client, *find, responder);
     else if (runs)

@@ -132,6 +132,7 @@ bool Server::handle(const std::shared_ptr<Client> &client, node::Packet &packet)
     case Message::step_runs:
     case Message::input_read:
     case Message::save_steps:
+    case Message::begin_apart:
     case Message::watch_saves:
     case Message::commands_rest:
         return handle_commands(client, packet, static_cast<Message>(header->type), responder);

@@ -138,7 +138,8 @@ void Server::forget_images(std::uint32_t uid, std::uint32_t job, std::vector<std
     to_forget_.push_back({.work = {.uid = uid,
                                    .prefix = job_name_of_step(uid, fmt::format("{}.", job)),
                                    .only = std::move(images)},
-                          .turn = {}});
+                          .turn = {},
+                          .waiter = {}});
     begin_forgetting();
 }
 

@@ -4,6 +4,7 @@
 #include "agent/job/job_plan.hpp"
 #include "agent/limits/budget.hpp"
 #include "agent/log.hpp"
+#include "agent/slurm/slurm_cgroup.hpp"
 #include "server.hpp"
 
 #include <algorithm>
@@ -94,14 +95,30 @@ void Server::look_at_scripts() {
     for (auto &script : scripts_)
         look_at_script(script);
     std::erase_if(scripts_, [](const auto &script) { return script.over; });
-    std::erase_if(forgetting_, [](auto &worker) {
+    std::erase_if(forgetting_, [](Forgetter &one) {
         node::Packet packet;
         for (;;) {
-            const auto received = worker.receive(packet);
-            if (received != node::Received::packet)
-                return received != node::Received::nothing;
-            if (const auto failed = node::decode<WorkFailed>(packet.bytes))
+            const auto received = one.worker.receive(packet);
+            if (received == node::Received::nothing)
+                return false;
+            if (received != node::Received::packet) {
+                if (const auto waiter = std::exchange(one.waiter, std::nullopt))
+                    waiter->refuse({"remove", "checkpoints of a batch script",
+                                    "the process that was to do it has died", ECHILD});
+                return true;
+            }
+            const auto failed = node::decode<WorkFailed>(packet.bytes);
+            if (failed)
                 kLog.error("{}", failed->error.why);
+            if (!failed && !node::decode<WorkFinished>(packet.bytes))
+                continue;
+            if (const auto waiter = std::exchange(one.waiter, std::nullopt)) {
+                if (failed)
+                    waiter->refuse(
+                        {failed->error.doing, failed->error.on, failed->error.why, failed->error.code});
+                else
+                    waiter->tell(Done{});
+            }
         }
     });
 }
@@ -228,7 +245,31 @@ void Server::forget(const Script &script) {
     to_forget_.push_back({.work = {.uid = script.uid,
                                    .prefix = job_name_of_step(script.uid, fmt::format("{}.", script.job)),
                                    .only = {}},
-                          .turn = {}});
+                          .turn = {},
+                          .waiter = {}});
+    begin_forgetting();
+}
+
+// What was saved of it would otherwise go on in its line beside steps that have gone on without it.
+void Server::begin_apart(const Client &client, const Responder &responder) {
+    const auto refuse = [&](std::string why, int code) {
+        responder.refuse({"begin a step of", "a batch script", std::move(why), code});
+    };
+    const auto &name = client.step->name();
+    const auto job = jobs_->find(client.step->job());
+    if (!is_script(name))
+        return refuse("only the wrapper of a batch script may ask for that", EPERM);
+    if (!job)
+        return refuse("it does not run yet", EAGAIN);
+    const auto was_saved = job->begin_apart();
+    if (!was_saved)
+        return responder.refuse(was_saved.error());
+    if (!*was_saved)
+        return responder.tell(Done{});
+    const auto uid = client.credentials.uid();
+    to_forget_.push_back({.work = {.uid = uid, .prefix = job_name_of_step(uid, name), .only = {}},
+                          .turn = {},
+                          .waiter = responder});
     begin_forgetting();
 }
 
@@ -239,9 +280,11 @@ void Server::begin_forgetting() {
             return false;
         auto worker = Worker::start(options_.places.libraries, one.work.uid, one.work);
         if (worker)
-            forgetting_.push_back(std::move(*worker));
+            forgetting_.push_back({.worker = std::move(*worker), .waiter = std::move(one.waiter)});
         else if (worker.error().code != Worker::kNotBuilt)
             kLog.error("{}", worker.error().message());
+        if (!worker && one.waiter)
+            one.waiter->refuse(worker.error());
         return true;
     });
 }

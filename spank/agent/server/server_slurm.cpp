@@ -20,13 +20,26 @@ bool is_saved_with_script(const peers::wire::JobRecord &record) {
 
 void Server::look_at_slurm() {
     slurm_watch_.handle([this] { return here_of_slurm(); },
-                        [this](std::uint32_t slurm_job) {
-                            for (const auto &[name, job] : jobs_->all())
-                                if (const auto of = job_of_step(job->record().step());
-                                    of && *of == slurm_job && job->runs() &&
-                                    !is_saved_with_script(job->record()))
-                                    job->checkpoint_for_comment();
-                        });
+                        [this](std::uint32_t slurm_job) { checkpoint_for_comment(slurm_job); });
+}
+
+// A script whose steps are saved without it says only that there are none.
+void Server::checkpoint_for_comment(std::uint32_t slurm_job) {
+    std::shared_ptr<Job> script;
+    bool are_any = false;
+    for (const auto &[name, job] : jobs_->all()) {
+        const auto of = job_of_step(job->record().step());
+        if (!of || *of != slurm_job || !job->runs() || is_saved_with_script(job->record()))
+            continue;
+        if (job->record().apart()) {
+            script = job;
+            continue;
+        }
+        are_any = true;
+        job->checkpoint_for_comment();
+    }
+    if (script && !are_any)
+        script->checkpoint_for_comment();
 }
 
 SlurmWatch::Here Server::here_of_slurm() const {

@@ -211,6 +211,7 @@ JobKeeper::JobRequest request_of_step(const Step &step) {
             .restarts = plan.restarts,
             .identity = plan.identity,
             .of_script = plan.of_script,
+            .until_srun = plan.until_srun,
             .elastic = step.elastic(),
             .gpus = step.gpus(),
             .store = plan.store,
@@ -304,6 +305,9 @@ void Server::begin_first(Step &step, const Error &why) {
 
 void Server::begin_anew(Step &step, const Error &why) {
     kLog.info("step {} of uid {} begins anew: {}", step.name(), step.user().uid, why.message());
+    // A script that has begun an srun runs again by itself.
+    if (step.plan().until_srun && why.code == ENOENT)
+        return start_step(step, {});
     start_step(step, fmt::format("the {} begins anew: {}", is_script(step.name()) ? "batch script" : "step",
                                  why.message()));
 }

@@ -485,7 +485,7 @@ std::vector<Parser> parsers() {
                     FollowJob, JobNews, ListJobs, Jobs, SignalJob, DestroyJob, TieJob, CutJob, JoinStep,
                     Joined, WaitRank, RankEnded, SignalRank, BeginScript, HoldScript, ScriptFate, OpenDoor,
                     Door, WatchSaves, SaveBegins, CommandsRest, FindSteps, FoundSteps, StepRuns, InputRead,
-                    WatchStandstill, StandsStill, SaveSteps, SavedSteps>(all, "agent");
+                    WatchStandstill, StandsStill, SaveSteps, SavedSteps, BeginApart>(all, "agent");
         add_packets<WorkSave, WorkRestore, WorkRecover, WorkGiven, WorkGo, WorkKeep, WorkFound, WorkBorn,
                     WorkRunning, WorkFinished, WorkFailed, WorkStepped, WorkHeld, WorkRound, WorkReports,
                     WorkStep, WorkPart, WorkSaveJob, WorkBegun, WorkParts, WorkSettleJob, WorkKeepEnd,
