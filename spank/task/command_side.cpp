@@ -108,7 +108,10 @@ void CommandSide::begin_apart() {
     if (apart_again_at_ && apart_again_at_->expired())
         apart_again_at_.reset();
     const auto done = line_.take<agent::Done>(apart_);
-    if (!done) {
+    if (!done && done.error().code == EALREADY) {
+        steps_are_ = commands::StepsAre::with_rank;
+        wants_a_step_ = false;
+    } else if (!done) {
         apart_again_at_ = Deadline::after(kApartAgain);
         if (done.error().code != EAGAIN && !std::exchange(complained_of_apart_, true))
             std::cerr << "singularity-task: srun waits: " << done.error().message() << '\n';

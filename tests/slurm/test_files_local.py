@@ -349,7 +349,8 @@ MANY = "mkdir /tmp/many; cd /tmp/many; seq 20000 | xargs touch; echo 1 >/shared/
 @pytest.mark.parametrize("what", ["look", "stop"])
 def test_the_user_does_not_get_into_what_saves_the_job(cluster, what):
     """Who looks sees neither its memory nor its descriptors. One who stops it has that save fail, at once, and nothing else."""
-    job = submit(cluster, f"{python(BESIDE)} {what} &", f"srun --overlap sh -c '{MANY}'", "wait")
+    job = submit(cluster, f"{python(BESIDE)} {what} &", f"srun --overlap sh -c '{MANY}'", "wait",
+                 options=("-N1", "-n1", "--singularity-no-save-script"))  # in a virtual node nobody sees what saves it
     wait_for(lambda: number(cluster) == 1, PATIENCE, "the files to be there")
     began = time.monotonic()
     done = ctl(cluster, "checkpoint", job)

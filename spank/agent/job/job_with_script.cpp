@@ -32,7 +32,7 @@ Expected<bool> Job::begin_apart() {
         return failure("begin a step of", record_.name(), std::move(why), code);
     };
     if (!record_.until_srun())
-        return refuse("its steps are saved with it", EINVAL);
+        return refuse("its steps are saved with it", EALREADY);
     if (!runs() || saving_ || yield_ != Yield::no)
         return refuse("it is being saved, or Slurm ends it", EAGAIN);
     const bool may_be_saved = record_.apart() || !record_.checkpoint().empty();

@@ -458,7 +458,8 @@ struct SavedSteps {
     static void fields(auto &self, auto &visit) { visit(self.steps); }
 };
 // The sender's script, which is saved until it begins a step, is about to begin one. From now on its steps
-// are saved without it, and it is run again from its first line.
+// are saved without it, and it is run again from its first line. EALREADY: it goes on from where it was saved
+// together with its steps, and so will they.
 struct BeginApart {
     static constexpr auto kType = Message::begin_apart;
     static void fields(auto & /*self*/, auto & /*visit*/) {}
