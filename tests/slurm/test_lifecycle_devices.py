@@ -129,6 +129,12 @@ def test_a_job_that_begins_small_sees_what_it_has_asked_for(cluster, options, sm
     assert len(seen[0]) == 5 and seen[0] == seen[1]
 
 
+def proxies_of_steps(cluster, host):
+    """Process ids. The batch script has others."""
+    listed = cluster.host(host).run(["ps", "-eo", "pid=,args="]).stdout.splitlines()
+    return [line.split()[0] for line in listed if "singularity-proxyd --driver" in line and "-batch" not in line]
+
+
 def test_a_training_that_begins_small_and_grows(cluster):
     """On one GPU, then on four: all of them work, and the bits are the same."""
     training = ASKS + f"srun --ntasks=8 --overcommit {os.path.join(BUILD, 'workloads', 'train_data')} 500\n"
@@ -138,9 +144,7 @@ def test_a_training_that_begins_small_and_grows(cluster):
     wait_more_steps(cluster, job)
     resize(cluster, job, "TresPerJob=gres/gpu:4")
     wait_more_steps(cluster, job, 5)
-    listed = cluster.host("n1").run(["ps", "-eo", "args"]).stdout.splitlines()
-    proxies = [line for line in listed if "singularity-proxyd --driver" in line]
-    assert len(proxies) == 4, listed
+    assert len(proxies_of_steps(cluster, "n1")) == 4
     cluster.wait_job(job, seconds=PATIENCE)
     undisturbed = submit(cluster, "-N1", "-w", "n1", "--ntasks=4", "--gpus=4", script=training)
     cluster.wait_job(undisturbed, seconds=PATIENCE)
@@ -238,8 +242,7 @@ def test_ranks_that_see_some_devices(cluster, options, line, moves):
 
 
 def kill_a_proxy(cluster, host):
-    listed = cluster.host(host).run(["pgrep", "-f", "singularity-proxyd --driver"]).stdout.split()
-    cluster.host(host).run(["kill", "-KILL", listed[0]])
+    cluster.host(host).run(["kill", "-KILL", proxies_of_steps(cluster, host)[0]])
 
 
 ON_TWO = ["-N2", "--ntasks-per-node=2", "--gpus-per-node=2"]
@@ -324,7 +327,7 @@ def test_a_step_fails_with_its_device(cluster, saved, act):
 ])
 def test_the_script_is_told_of_what_it_has(cluster, options, update, told):
     """sruns in it start all tasks."""
-    job = submit(cluster, *options, script=SHOW)
+    job = submit(cluster, "--singularity-no-save-script", *options, script=SHOW)
     wait_for(lambda: "begun" in output(cluster, job), PATIENCE, "the script to begin")
     resize(cluster, job, *update)
     cluster.wait_job(job, seconds=PATIENCE)

@@ -222,7 +222,10 @@ void Job::has_been_started() {
     if (!enter(wire::JobRecord::RUNNING))
         return;
     std::vector<std::string> words{fmt::format("ranks={}", ranks()),
-                                   fmt::format("elastic={}", record_.elastic()), "unsavable=", "memory="};
+                                   fmt::format("elastic={}", record_.elastic()), "unsavable="};
+    // What a script's steps had is as in the run before, if they go on.
+    if (!is_script(record_.step()))
+        words.emplace_back("memory=");
     // A job that was requeued works again from now on, also where its step begins anew.
     if (record_.restarts() > 0)
         words.push_back(fmt::format("resumed={}", std::time(nullptr)));
