@@ -151,7 +151,18 @@ const char *name_of(const sockaddr *address, socklen_t size, std::array<char, si
     return name[0] == '\0' ? nullptr : name.data();
 }
 
-// Who listens would take criu for root (SO_PEERCRED). What is connected here is of the node's own: a socket
+// Before the node runs, its processes are criu's and root: that is not what the other end of their sockets
+// may be told. The kernel keeps it from these calls on.
+int listen_on(int socket, int backlog) {
+    const PeerIds users;
+    return static_cast<int>(syscall(SYS_listen, socket, backlog));
+}
+int make_pair(int domain, int type, int protocol, int *pair) {
+    const PeerIds users;
+    return static_cast<int>(syscall(SYS_socketpair, domain, type, protocol, pair));
+}
+
+// Who listens is told who has connected (SO_PEERCRED). What is connected here is of the node's own: a socket
 // that its user has made, and it alone, whatever has its name meanwhile. criu's own, which it reaches through
 // /proc, has no name any more.
 int connect_to(int socket, const sockaddr *address, socklen_t size) {
@@ -172,6 +183,7 @@ int connect_to(int socket, const sockaddr *address, socklen_t size) {
         sockaddr_un reached{};
         reached.sun_family = AF_UNIX;
         std::snprintf(reached.sun_path, sizeof(reached.sun_path), "/proc/thread-self/fd/%d", there);
+        const PeerIds users;
         done = static_cast<int>(syscall(SYS_connect, socket, &reached, sizeof(reached)));
     } else {
         errno = EACCES;
@@ -195,6 +207,50 @@ int watch(int instance, const char *name, std::uint32_t events) {
     if (is_refused(done) && is_criu_s_own(name) && stat(name, &about) == 0 && about.st_uid == node().uid)
         done = syscall(SYS_inotify_add_watch, instance, name, events);
     return static_cast<int>(done);
+}
+
+// What a dump makes: another name for a file that has lost the one under which it was opened and has others.
+bool is_link_of_dump(const char *name) {
+    constexpr const char *kLinks = "link_remap.";
+    const char *const last = std::strrchr(name, '/');
+    return node().dumped && std::strncmp(last == nullptr ? name : last + 1, kLinks, std::strlen(kLinks)) == 0;
+}
+
+// With the user's rights alone: the directory is the user's. AT_EMPTY_PATH would need root's.
+int link_in_dump(int file, int directory, const char *name) {
+    std::array<char, 64> link{};
+    std::snprintf(link.data(), link.size(), "/proc/thread-self/fd/%d", file);
+    const Switch to_user(Rights::kUsers);
+    return static_cast<int>(syscall(SYS_linkat, AT_FDCWD, link.data(), directory, name, AT_SYMLINK_FOLLOW));
+}
+
+// A timer of /proc/PID/timers that signals the first thread of a process ("notify: signal/tid.27"): CRIU 4.2
+// looks for the thread's id in the node where it has not put it yet, and fails or writes whatever is there.
+// With 0 it writes none; a restore puts it in its place (../host/timers.hpp).
+int read_timer(const char *text, const char *format, va_list values) {
+    va_list three;
+    va_copy(three, values);
+    const int read = std::vsscanf(text, format, values);
+    static_cast<void>(va_arg(three, char *));
+    static_cast<void>(va_arg(three, char *));
+    auto *const thread = va_arg(three, pid_t *);
+    va_end(three);
+    const bool is_thread = read == 3 && std::strstr(text, "/tid.") != nullptr;
+    if (is_thread && syscall(SYS_tgkill, *thread, *thread, 0) == 0) // no other is of the group with its id
+        *thread = 0;
+    return read;
+}
+
+bool is_of_timer(const char *format) {
+    constexpr const char *kFormat = "notify: %6[a-z]/%3[a-z].%d";
+    return node().dumped && std::strncmp(format, kFormat, std::strlen(kFormat)) == 0;
+}
+
+int unlink_at(int directory, const char *name, int flags) {
+    if (!is_link_of_dump(name))
+        return act(directory, name, SYS_unlinkat, directory, name, flags);
+    const Switch to_user(Rights::kUsers);
+    return static_cast<int>(syscall(SYS_unlinkat, directory, name, flags));
 }
 
 } // namespace
@@ -238,6 +294,10 @@ char *mkdtemp(char *name) noexcept {
 int connect(int socket, const sockaddr *address, socklen_t size) {
     return singularity::as_user::connect_to(socket, address, size);
 }
+int listen(int socket, int backlog) noexcept { return singularity::as_user::listen_on(socket, backlog); }
+int socketpair(int domain, int type, int protocol, int pair[2]) noexcept {
+    return singularity::as_user::make_pair(domain, type, protocol, pair);
+}
 int inotify_add_watch(int instance, const char *name, std::uint32_t events) noexcept {
     return singularity::as_user::watch(instance, name, events);
 }
@@ -251,6 +311,8 @@ int symlink(const char *target, const char *name) noexcept {
     return act(AT_FDCWD, name, SYS_symlinkat, target, AT_FDCWD, name);
 }
 int linkat(int from_directory, const char *from, int directory, const char *name, int flags) noexcept {
+    if ((flags & AT_EMPTY_PATH) != 0 && *from == '\0' && singularity::as_user::is_link_of_dump(name))
+        return singularity::as_user::link_in_dump(from_directory, directory, name);
     return act(directory, name, SYS_linkat, from_directory, from, directory, name, flags);
 }
 int rename(const char *from, const char *name) noexcept {
@@ -258,7 +320,7 @@ int rename(const char *from, const char *name) noexcept {
 }
 int unlink(const char *name) noexcept { return act(AT_FDCWD, name, SYS_unlinkat, AT_FDCWD, name, 0); }
 int unlinkat(int directory, const char *name, int flags) noexcept {
-    return act(directory, name, SYS_unlinkat, directory, name, flags);
+    return singularity::as_user::unlink_at(directory, name, flags);
 }
 int rmdir(const char *name) noexcept {
     return act(AT_FDCWD, name, SYS_unlinkat, AT_FDCWD, name, AT_REMOVEDIR);
@@ -302,6 +364,15 @@ pid_t getpid() noexcept {
     const auto pid = static_cast<pid_t>(syscall(SYS_getpid));
     singularity::as_user::enter_cgroups(pid);
     return pid;
+}
+int __isoc23_sscanf(const char *text, const char *format, ...) noexcept {
+    va_list values;
+    va_start(values, format);
+    const int read = singularity::as_user::is_of_timer(format)
+                         ? singularity::as_user::read_timer(text, format, values)
+                         : std::vsscanf(text, format, values);
+    va_end(values);
+    return read;
 }
 int chdir(const char *name) noexcept { return act(AT_FDCWD, name, SYS_chdir, name); }
 

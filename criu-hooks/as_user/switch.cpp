@@ -72,11 +72,11 @@ const Node &node() { return the_node; }
 
 // The system calls: the C library's functions are criu's own business. They return what was before, and the
 // kernel takes root's rights to files and gives them back with them.
-Switch::Switch()
+Switch::Switch(Rights rights)
     : uid_(static_cast<uid_t>(syscall(SYS_setfsuid, the_node.uid))),
       gid_(static_cast<gid_t>(syscall(SYS_setfsgid, the_node.gid))) {
     be_sure(the_node.uid, the_node.gid);
-    if (the_node.dumped)
+    if (the_node.dumped && rights == Rights::kRootsToo)
         take_all_rights();
 }
 
@@ -85,6 +85,24 @@ Switch::~Switch() {
     syscall(SYS_setfsgid, gid_);
     syscall(SYS_setfsuid, uid_);
     be_sure(uid_, gid_);
+    errno = why;
+}
+
+// The effective ids, and back: the kernel gives root's rights back with root's effective id.
+PeerIds::PeerIds() : uid_(geteuid()), gid_(getegid()) {
+    if (!the_node.restored)
+        return;
+    if (syscall(SYS_setresgid, -1, the_node.gid, -1) != 0 ||
+        syscall(SYS_setresuid, -1, the_node.uid, -1) != 0)
+        _exit(EXIT_FAILURE);
+}
+
+PeerIds::~PeerIds() {
+    if (!the_node.restored)
+        return;
+    const int why = errno;
+    if (syscall(SYS_setresuid, -1, uid_, -1) != 0 || syscall(SYS_setresgid, -1, gid_, -1) != 0)
+        _exit(EXIT_FAILURE);
     errno = why;
 }
 

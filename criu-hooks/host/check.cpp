@@ -137,7 +137,7 @@ Expected<void> check_state(const Context &context, const DumpRequest &request) {
                                "and those with file capabilities cannot be saved");
         if (auto good = check_descriptors(*facts, request, process); !good)
             return good;
-        if (auto good = check_mappings(request, process); !good)
+        if (auto good = check_mappings(*facts, request, process); !good)
             return good;
     }
     return {};

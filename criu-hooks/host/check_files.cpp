@@ -128,6 +128,15 @@ Expected<void> check_watches(const NodeFacts &facts, pid_t pid, std::string_view
     return {};
 }
 
+// Of a file that was deleted under the name under which it was opened. CRIU gives it one more for the time of
+// the dump (links.hpp), and the directory of that must be in the image.
+Expected<void> check_other_names(const NodeFacts &facts, const struct stat &file, const std::string &what) {
+    if (file.st_nlink == 0 || facts.own_memory.contains(file.st_dev))
+        return {};
+    return cannot_save(what, "it was deleted under this name but has another, which CRIU cannot find: keep "
+                             "the name, or close it");
+}
+
 struct Descriptor {
     std::string what; // "descriptor 5 of process 27 (python3), '/dev/kvm'"
     std::string link;
@@ -146,9 +155,8 @@ Expected<void> check_file(const NodeFacts &facts, const DumpRequest &request, co
         return cannot_save(
             one.what, "CRIU cannot save a device's state: the program must close it before a checkpoint");
     if (one.link.ends_with(kDeleted) && S_ISREG(one.status.st_mode)) {
-        if (one.status.st_nlink > 0)
-            return cannot_save(one.what, "it was deleted under this name but has another, which CRIU cannot "
-                                         "find: keep the name, or close it");
+        if (auto good = check_other_names(facts, one.status, one.what); !good || one.status.st_nlink > 0)
+            return good;
         if (one.status.st_size > static_cast<off_t>(request.largest_deleted_file))
             return cannot_save(
                 one.what,
@@ -206,7 +214,14 @@ Expected<NodeFacts> facts_of(const DumpRequest &request) {
     auto mountinfo = proc::read(fmt::format("/proc/{}/mountinfo", request.init));
     if (!mountinfo)
         return propagate(mountinfo);
+    auto here = proc::read("/proc/thread-self/mountinfo");
+    if (!here)
+        return propagate(here);
+    const auto others = proc::mounts(*here);
     for (const auto &mount : proc::mounts(*mountinfo)) {
+        if (mount.type == "tmpfs" &&
+            std::ranges::find(others, mount.device, &proc::Mount::device) == others.end())
+            facts.own_memory.insert(mount.device);
         constexpr unsigned kMinorBits = 20; // of dev_t inside of the kernel
         facts.mounts[mount.id] = mount.point;
         facts.devices.try_emplace((std::uint64_t{major(mount.device)} << kMinorBits) | minor(mount.device),
@@ -249,7 +264,7 @@ Expected<void> check_descriptors(const NodeFacts &facts, const DumpRequest &requ
     return {};
 }
 
-Expected<void> check_mappings(const DumpRequest &request, const Process &process) {
+Expected<void> check_mappings(const NodeFacts &facts, const DumpRequest &request, const Process &process) {
     auto mappings = mappings_of(process.pid);
     if (!mappings)
         return {}; // it has ended
@@ -265,6 +280,12 @@ Expected<void> check_mappings(const DumpRequest &request, const Process &process
             }))
             return cannot_save(
                 what, "CRIU cannot save a device's memory: the program must unmap it before a checkpoint");
+        struct stat file{};
+        if (each.name.starts_with('/') && each.name.ends_with(kDeleted) &&
+            stat(fmt::format("/proc/{}/map_files/{:x}-{:x}", process.pid, each.begin, each.end).c_str(),
+                 &file) == 0)
+            if (auto good = check_other_names(facts, file, what); !good)
+                return good;
         if (each.name.starts_with('/'))
             if (auto good = check_place(request, each.name, what); !good)
                 return good;

@@ -24,6 +24,7 @@ struct NodeFacts {
     std::string network;                          // "net:[4026532201]"
     std::map<std::uint64_t, std::string> mounts;  // of init: mount id -> mount point
     std::map<std::uint64_t, std::string> devices; // device number as the kernel has it -> one mount point
+    std::set<dev_t> own_memory;                   // tmpfs of this node alone, whose content is in the image
     UnixSockets unix_sockets;                     // of the node's network
     std::set<std::string> outside;                // Resource::inherit of what leads out with leave
     std::set<std::string> neighbours;             // addresses
@@ -34,7 +35,8 @@ struct NodeFacts {
 
 [[nodiscard]] Expected<void> check_descriptors(const NodeFacts &facts, const DumpRequest &request,
                                                const Process &process);
-[[nodiscard]] Expected<void> check_mappings(const DumpRequest &request, const Process &process);
+[[nodiscard]] Expected<void> check_mappings(const NodeFacts &facts, const DumpRequest &request,
+                                            const Process &process);
 
 // One socket, by a duplicate of its descriptor.
 [[nodiscard]] Expected<void> check_socket(const NodeFacts &facts, int socket, const std::string &what);

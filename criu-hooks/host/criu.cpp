@@ -323,6 +323,7 @@ std::vector<std::uint8_t> packed(const CriuRequest &request) {
         options.leave_stopped = request.leave_stopped ? 1 : 0;
         options.has_ghost_limit = 1;
         options.ghost_limit = request.ghost_limit;
+        options.has_link_remap = options.link_remap = 1; // only where links.hpp says
         options.has_tcp_skip_in_flight = 1;
         options.tcp_skip_in_flight = request.leave_waiting ? 1 : 0;
         break;

@@ -2,6 +2,7 @@
 #include "criu-hooks/host/node.hpp"
 #include "file.hpp"
 #include "host_connections.hpp"
+#include "links.hpp"
 #include "outside.hpp"
 #include "proc.hpp"
 #include "rescue.hpp"
@@ -207,6 +208,8 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
     }
     if (!report || wanted.afterwards != Afterwards::kStop)
         return report;
+    if (auto removed = remove_links(context, wanted.init, wanted.images); !removed)
+        return propagate(removed);
     auto after = processes_of(wanted.init);
     if (!after)
         return propagate(after);

@@ -12,6 +12,7 @@
 #include "put_back.hpp"
 #include "session.hpp"
 #include "standstill.hpp"
+#include "timers.hpp"
 #include "verify.hpp"
 
 #include <algorithm>
@@ -101,6 +102,8 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
         return propagate(accepted);
     if (auto bound = bind_what_is_there(wanted); !bound)
         return propagate(bound);
+    if (auto repaired = repair_timers_in_images(wanted.images); !repaired)
+        return propagate(repaired);
     if (auto again = call_again_in_images(wanted.images); !again)
         return propagate(again);
     if (auto verified = verify_bound_sockets(context, wanted); !verified)

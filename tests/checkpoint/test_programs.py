@@ -5,6 +5,7 @@ undisturbed run, to the bit."""
 import os
 import random
 import shutil
+import subprocess
 import time
 
 import nodes
@@ -20,6 +21,8 @@ WORKLOADS = {
     "pipeline": (["bash", "programs/pipeline.sh", "{steps}", "progress"], 800),
     "tree": (["python3", "programs/tree.py", "{steps}", "progress"], 800),
     "state": (["python3", "programs/state.py", "{steps}", "../../progress"], 600),
+    "semaphores": (["python3", "programs/semaphores.py", "{steps}", "progress"], 600),
+    "clocks": (["python3", "programs/clocks.py", "{steps}", "progress"], 600),
     "torch_2": (["python3", "programs/train.py", "2", "{steps}", "progress"], 200),
     "torch_4": (["python3", "programs/train.py", "4", "{steps}", "progress"], 120),
 }
@@ -71,3 +74,17 @@ def test_output_is_the_same(place, undisturbed, name):
     assert node.wait() == 0, place.output()
     assert progress(place) == steps
     assert place.output() == undisturbed(name)
+
+
+@pytest.mark.parametrize("after", ["run", "stop"])
+def test_a_dump_leaves_nothing(place, undisturbed, after):
+    """What CRIU makes for the time of a dump, the names of semaphores among it, is not there when the program runs on."""
+    node, steps = start(place, "semaphores")
+    for moment in (steps // 4, steps // 2):
+        place.wait_for(lambda when=moment: progress(place) >= when, f"step {moment}")
+        images, _ = place.dump(node, after=after)
+        shutil.rmtree(images)
+        if after == "stop":
+            subprocess.run([nodes.DRIVER, "resume", str(node.init)], check=True, timeout=nodes.PATIENCE)
+    assert node.wait() == 0, place.output()
+    assert place.output() == undisturbed("semaphores")

@@ -16,6 +16,7 @@ KINDS = {
     "inotify": ([], ["watches a file or directory that has been deleted"]),
     "deleted": (["--largest-deleted=1000000"], ["large", "2097152 bytes", "limit is 1000000"]),
     "renamed": ([], ["deleted under this name but has another"]),
+    "mapped": ([], ["the mapping of", "deleted under this name but has another"]),
     "other_family": ([], ["sockets of family 40"]),
     "name_space": ([], ["another network namespace"]),
     "local": (["--local=/tmp/scratch"], ["'/tmp/scratch' is of this machine only"]),

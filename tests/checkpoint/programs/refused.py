@@ -44,10 +44,17 @@ def deleted():
 
 
 def renamed():
-    file = open("one", "wb")
+    file = open("one", "wb+")
     os.link("one", "other")
     os.unlink("one")
     return file
+
+
+def mapped():
+    file = renamed()
+    file.truncate(mmap.PAGESIZE)
+    with file:
+        return mmap.mmap(file.fileno(), mmap.PAGESIZE, flags=mmap.MAP_PRIVATE, trackfd=False)
 
 
 def other_family():
@@ -63,7 +70,7 @@ def local():
     return open("/tmp/scratch/file", "w", encoding="utf-8")
 
 
-kept = {each.__name__: each for each in (io_uring, traced, inotify, deleted, renamed, other_family, name_space, local)}.get(
+kept = {each.__name__: each for each in (io_uring, traced, inotify, deleted, renamed, mapped, other_family, name_space, local)}.get(
     sys.argv[1], lambda: None)()
 print("ready", flush=True)
 area = mmap.mmap(-1, mmap.PAGESIZE)

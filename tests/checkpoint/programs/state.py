@@ -1,18 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The state of a process that is neither memory nor a channel: timers, pending signals, masks, event descriptors, a terminal, deleted
-files, a working directory, a file position, limits. state.py STEPS PROGRESS"""
+files, a working directory, a file position, limits, who is at the other end of a socket. state.py STEPS PROGRESS"""
 
 import os
 import resource
 import select
 import signal
+import socket
 import stat
+import struct
 import sys
 import termios
 import time
 import tty
 
 from common import Progress
+
+
+def peer(end):
+    """Whether this process is at the other end of a Unix socket."""
+    return struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)) == (os.getpid(), os.getuid(), os.getgid())
+
+
+def connected_to(listener):
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(listener.getsockname())
+    return client, listener.accept()[0]
 
 
 def main(steps, progress):
@@ -55,6 +68,12 @@ def main(steps, progress):
     private.write(b"a file of the node's own /tmp")
     private.flush()
 
+    pair = socket.socketpair()
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind("\0listener")
+    listener.listen()
+    connected = connected_to(listener)
+
     resource.setrlimit(resource.RLIMIT_CORE, (4096, 8192))
     os.umask(0o027)
 
@@ -85,6 +104,7 @@ def main(steps, progress):
     facts["deleted"] = (len(gone.read()), os.fstat(gone.fileno()).st_nlink)
     private.seek(0)
     facts["private"] = private.read()
+    facts["peers"] = [peer(end) for end in (*pair, *connected, *connected_to(listener))]
     facts["limit"] = resource.getrlimit(resource.RLIMIT_CORE)
     facts["umask"] = oct(os.umask(0))
     facts["zombie"] = os.waitstatus_to_exitcode(os.waitpid(zombie, 0)[1])
