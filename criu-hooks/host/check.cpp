@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "access.hpp"
 #include "check_files.hpp"
+#include "common/text.hpp"
 #include "criu-hooks/host/node.hpp"
 #include "file.hpp"
 #include "proc.hpp"
@@ -10,7 +11,12 @@
 #include <cerrno>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/kcmp.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
 namespace singularity::host {
 namespace {
@@ -82,6 +88,39 @@ Expected<void> check_name_spaces(const Process &init, const Process &process) {
     return {};
 }
 
+// CRIU saves one table of descriptors, one working directory and one umask for a process, whatever its
+// threads have made of their own.
+Expected<void> check_threads(const Process &process) {
+    constexpr std::array<std::pair<int, const char *>, 2> kShared{
+        {{KCMP_FILES, "descriptors"}, {KCMP_FS, "a working directory and umask"}}};
+    for (const pid_t thread : process.threads)
+        for (const auto &[what, name] : kShared)
+            if (thread != process.pid && syscall(SYS_kcmp, process.pid, thread, what, 0, 0) > 0)
+                return cannot_save(process.title(),
+                                   fmt::format("one of its threads has {} of its own (unshare), "
+                                               "which CRIU would lose: end that thread",
+                                               name));
+    return {};
+}
+
+// Neither the queues nor what is in them are in an image.
+Expected<void> check_message_queues(const DumpRequest &request) {
+    const std::string path = fmt::format("/proc/{}/root/dev/mqueue", request.init);
+    auto directory = open_file(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    struct statfs on{};
+    if (!directory || fstatfs(directory->get(), &on) != 0 || on.f_type != kMessageQueues)
+        return {}; // it has none
+    auto names = names_in(directory->get());
+    if (!names)
+        return propagate(names);
+    if (names->empty())
+        return {};
+    return cannot_save("the virtual node",
+                       fmt::format("it has the message queue {}, and CRIU cannot save those of "
+                                   "mq_open(3): mq_unlink(3) it before a checkpoint",
+                                   quote("/" + names->front())));
+}
+
 // A process that was put into the namespace from outside (nsenter) is nobody's child in there: CRIU would
 // miss it, and a restore could find its id taken.
 Expected<void> check_ancestry(const std::vector<Process> &node, const Process &process) {
@@ -130,6 +169,8 @@ Expected<void> check_state(const Context &context, const DumpRequest &request) {
             return good;
         if (auto good = check_name_spaces(init, process); !good)
             return good;
+        if (auto good = check_threads(process); !good)
+            return good;
         // Said last: in a user namespace of its own a process has some, and that is what is to be said.
         if (capable)
             return cannot_save(process.title(),
@@ -140,7 +181,7 @@ Expected<void> check_state(const Context &context, const DumpRequest &request) {
         if (auto good = check_mappings(*facts, request, process); !good)
             return good;
     }
-    return {};
+    return check_message_queues(request);
 }
 
 } // namespace

@@ -17,9 +17,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/capability.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 namespace singularity::host {
@@ -140,12 +143,20 @@ Expected<void> check_other_names(const NodeFacts &facts, const struct stat &file
 struct Descriptor {
     std::string what; // "descriptor 5 of process 27 (python3), '/dev/kvm'"
     std::string link;
+    std::string path; // in /proc
     struct stat status{};
     std::string info;
 };
 
 Expected<void> check_file(const NodeFacts &facts, const DumpRequest &request, const Descriptor &one) {
     const auto mount = number_after(one.info, "mnt_id:");
+    // mq_open(3) opens it on a mount that no process sees.
+    struct statfs on{};
+    if (mount && !facts.mounts.contains(*mount) && statfs(one.path.c_str(), &on) == 0 &&
+        on.f_type == kMessageQueues)
+        return cannot_save(
+            one.what,
+            "CRIU cannot save message queues of mq_open(3): mq_unlink(3) and close it before a checkpoint");
     if (mount && !facts.mounts.contains(*mount))
         return cannot_save(
             one.what,
@@ -201,6 +212,34 @@ Expected<void> check_descriptor(const NodeFacts &facts, const DumpRequest &reque
     return check_file(facts, request, one);
 }
 
+// In a restore CRIU's own descriptors lie above those of the process.
+Expected<void> check_number(const NodeFacts &facts, const std::string &what, std::uint64_t number) {
+    constexpr std::uint64_t kRoom = 64;  // CRIU 4.2 takes 21 of its own and 16 to be safe
+    constexpr std::uint64_t kUnit = 128; // up to a multiple of this (criu/servicefd.c)
+    if (number + kRoom <= facts.descriptors / kUnit * kUnit)
+        return {};
+    return cannot_save(
+        what,
+        fmt::format("a restore has room for {} descriptors here, and CRIU's own could not lie above it: "
+                    "raise the limit of singularityd (LimitNOFILE=), or lower the program's",
+                    facts.descriptors));
+}
+
+// How many descriptors CRIU can have: it raises its limit as far as it may.
+Expected<std::uint64_t> most_descriptors() {
+    __user_cap_header_struct head{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+    std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> rights{};
+    struct rlimit limit{};
+    if (syscall(SYS_capget, &head, rights.data()) != 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return std::unexpected(errno_error("find", "the limit of descriptors"));
+    if ((rights[0].effective & (1U << CAP_SYS_RESOURCE)) == 0)
+        return limit.rlim_max;
+    auto text = proc::read("/proc/sys/fs/nr_open");
+    if (!text)
+        return propagate(text);
+    return number_after(*text, "").value_or(limit.rlim_max);
+}
+
 } // namespace
 
 Expected<NodeFacts> facts_of(const DumpRequest &request) {
@@ -211,6 +250,10 @@ Expected<NodeFacts> facts_of(const DumpRequest &request) {
     if (!network)
         return propagate(network);
     facts.network = *network;
+    auto most = most_descriptors();
+    if (!most)
+        return propagate(most);
+    facts.descriptors = *most;
     auto mountinfo = proc::read(fmt::format("/proc/{}/mountinfo", request.init));
     if (!mountinfo)
         return propagate(mountinfo);
@@ -249,20 +292,45 @@ Expected<void> check_descriptors(const NodeFacts &facts, const DumpRequest &requ
     if (!numbers)
         return {};
     for (const std::string &number : *numbers) {
-        const std::string path = fmt::format("/proc/{}/fd/{}", process.pid, number);
-        auto link = read_link(path);
         Descriptor one;
+        one.path = fmt::format("/proc/{}/fd/{}", process.pid, number);
+        auto link = read_link(one.path);
         auto info = proc::read(fmt::format("/proc/{}/fdinfo/{}", process.pid, number));
-        if (!link || !info || stat(path.c_str(), &one.status) != 0)
+        if (!link || !info || stat(one.path.c_str(), &one.status) != 0)
             continue; // closed meanwhile
         one.link = std::move(*link);
         one.info = std::move(*info);
         one.what = fmt::format("descriptor {} of {}, {}", number, process.title(), quote(one.link));
         if (auto good = check_descriptor(facts, request, process, one, pidfd, std::stoi(number)); !good)
             return good;
+        if (auto good = check_number(facts, one.what, std::stoul(number)); !good)
+            return good;
     }
     return {};
 }
+
+namespace {
+
+// CRIU 4.2 maps before it seals, from a descriptor as the program had it: the kernel refuses to seal what
+// could be written to by such a mapping, though it made the program's own, which came after the seal, such
+// that it cannot.
+Expected<void> check_seals(const Process &process, const Mapping &mapping, const std::string &what) {
+    constexpr std::string_view kSealed = "/memfd:";
+    if (!mapping.shared || !mapping.name.starts_with(kSealed))
+        return {};
+    const auto path = fmt::format("/proc/{}/map_files/{:x}-{:x}", process.pid, mapping.begin, mapping.end);
+    struct stat link{};
+    const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file || lstat(path.c_str(), &link) != 0 || (link.st_mode & S_IWUSR) == 0)
+        return {}; // mapped from a descriptor for reading, or not any more
+    const int seals = fcntl(file.get(), F_GET_SEALS);
+    if (seals < 0 || (static_cast<unsigned>(seals) & F_SEAL_WRITE) == 0)
+        return {};
+    return cannot_save(what, "it is sealed against writing, and CRIU cannot map it again: map it from a "
+                             "descriptor for reading (open(2) of /proc/self/fd/N)");
+}
+
+} // namespace
 
 Expected<void> check_mappings(const NodeFacts &facts, const DumpRequest &request, const Process &process) {
     auto mappings = mappings_of(process.pid);
@@ -280,6 +348,8 @@ Expected<void> check_mappings(const NodeFacts &facts, const DumpRequest &request
             }))
             return cannot_save(
                 what, "CRIU cannot save a device's memory: the program must unmap it before a checkpoint");
+        if (auto good = check_seals(process, each, what); !good)
+            return good;
         struct stat file{};
         if (each.name.starts_with('/') && each.name.ends_with(kDeleted) &&
             stat(fmt::format("/proc/{}/map_files/{:x}-{:x}", process.pid, each.begin, each.end).c_str(),

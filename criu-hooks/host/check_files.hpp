@@ -14,6 +14,9 @@
 
 namespace singularity::host {
 
+// The file system of mq_open(3): MQUEUE_MAGIC of the kernel's ipc/mqueue.c.
+inline constexpr long kMessageQueues = 0x19800202;
+
 // The error of every check.
 [[nodiscard]] inline std::unexpected<Error> cannot_save(const std::string &what, std::string why) {
     return failure("save", what, std::move(why), EOPNOTSUPP);
@@ -28,6 +31,7 @@ struct NodeFacts {
     UnixSockets unix_sockets;                     // of the node's network
     std::set<std::string> outside;                // Resource::inherit of what leads out with leave
     std::set<std::string> neighbours;             // addresses
+    std::uint64_t descriptors = 0;                // of a process that CRIU makes: how many it can have
     bool others_are_reset = false;                // as of DumpRequest
 };
 

@@ -57,6 +57,18 @@ constexpr std::array kAdvice{
            "a program has not accepted a TCP connection yet: it must, or stop listening"},
     Advice{"Can't dump half of stream", "a Unix socket leads to a process outside of the node"},
     Advice{"Found dangling tty", "a terminal belongs to a session outside of the node"},
+    Advice{"closed in-flight socket", "a program has closed a connection that the other one has not accepted "
+                                      "yet: a later attempt succeeds"},
+    Advice{"Zombies with threads", "the first thread of a process has ended and others run on "
+                                   "(pthread_exit(3) in main): let main wait for them"},
+    Advice{"packetized mode",
+           "a pipe keeps packets apart (pipe2(2) with O_DIRECT): close it before a checkpoint"},
+    Advice{"Can't make VM id", "two processes have one memory (clone(2) with CLONE_VM): the child must run "
+                               "another program or end"},
+    Advice{"Can't make FS id", "two processes have one working directory and umask (clone(2) with CLONE_FS)"},
+    Advice{"Dump eventpoll",
+           "an epoll descriptor watches one that its process has closed and another process "
+           "still has: remove it (EPOLL_CTL_DEL) before it is closed"},
     Advice{"Unsupported", "the node uses what criu cannot save"},
     Advice{"No space left on device", "the file system of the image directory is full"},
     Advice{"Pid ", "the process id is in use"},

@@ -2,6 +2,7 @@
 """What a host image cannot hold is refused with its reason, and the program goes on as if nobody had asked."""
 
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import subprocess
 import nodes
 import pytest
 
+CAP_SYS_RESOURCE = 24
 # what programs/refused.py holds: options of the driver, what the message must say
 KINDS = {
     "io_uring": ([], ["io_uring", "python3"]),
@@ -17,6 +19,11 @@ KINDS = {
     "deleted": (["--largest-deleted=1000000"], ["large", "2097152 bytes", "limit is 1000000"]),
     "renamed": ([], ["deleted under this name but has another"]),
     "mapped": ([], ["the mapping of", "deleted under this name but has another"]),
+    "message_queue": ([], ["'/kept'", "CRIU cannot save message queues of mq_open(3)"]),
+    "closed_queue": ([], ["it has the message queue '/kept'"]),
+    "sealed": ([], ["the mapping of '/memfd:sealed", "it is sealed against writing"]),
+    "own_descriptors": ([], ["one of its threads has descriptors of its own"]),
+    "own_directory": ([], ["one of its threads has a working directory and umask of its own"]),
     "other_family": ([], ["sockets of family 40"]),
     "name_space": ([], ["another network namespace"]),
     "local": (["--local=/tmp/scratch"], ["'/tmp/scratch' is of this machine only"]),
@@ -55,6 +62,23 @@ def test_refused(place, kind):
 def test_nothing_to_refuse(place):
     node = start(place)
     assert check(node).stderr == ""
+    goes_on(place, node)
+
+
+def room_for_descriptors():
+    """How many a process can have that CRIU makes."""
+    with open("/proc/self/status", encoding="ascii") as status, open("/proc/sys/fs/nr_open", encoding="ascii") as most:
+        rights = int(status.read().partition("CapEff:")[2].split()[0], 16)
+        return int(most.read()) if rights >> CAP_SYS_RESOURCE & 1 else resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
+
+def test_a_descriptor_next_to_the_limit(place):
+    """Valgrind moves its own there. In a restore CRIU's lie above, in the last units of 128 that it can have."""
+    fits = resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 1 + 64 <= room_for_descriptors() // 128 * 128
+    node = start(place, "top")
+    refusal = check(node)
+    assert refusal.returncode == (0 if fits else 3), refusal.stderr
+    assert fits or "CRIU's own could not lie above it" in refusal.stderr
     goes_on(place, node)
 
 

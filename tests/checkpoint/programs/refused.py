@@ -2,10 +2,13 @@
 """Holds what an image cannot, and counts on. refused.py KIND"""
 
 import ctypes
+import fcntl
 import mmap
 import os
+import resource
 import socket
 import sys
+import threading
 import time
 
 SYS_IO_URING_SETUP, SYS_PTRACE_TRACEME = 425, 0
@@ -57,6 +60,43 @@ def mapped():
         return mmap.mmap(file.fileno(), mmap.PAGESIZE, flags=mmap.MAP_PRIVATE, trackfd=False)
 
 
+def message_queue():
+    queue = ctypes.CDLL("librt.so.1").mq_open(b"/kept", os.O_CREAT | os.O_RDWR, 0o600, None)
+    assert queue > 0
+    return queue
+
+
+def closed_queue():
+    os.close(message_queue())
+
+
+def sealed():
+    file = os.memfd_create("sealed", os.MFD_ALLOW_SEALING)
+    os.ftruncate(file, mmap.PAGESIZE)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    return mmap.mmap(file, mmap.PAGESIZE, prot=mmap.PROT_READ)
+
+
+def thread_with(flags):
+    done = threading.Event()
+    threading.Thread(target=lambda: (os.unshare(flags), done.set(), time.sleep(1000)), daemon=True).start()
+    done.wait()
+
+
+def own_descriptors():
+    thread_with(os.CLONE_FILES)
+
+
+def own_directory():
+    thread_with(os.CLONE_FS)
+
+
+def top():
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return os.dup2(1, most - 1)
+
+
 def other_family():
     return socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
 
@@ -70,7 +110,8 @@ def local():
     return open("/tmp/scratch/file", "w", encoding="utf-8")
 
 
-kept = {each.__name__: each for each in (io_uring, traced, inotify, deleted, renamed, mapped, other_family, name_space, local)}.get(
+kept = {each.__name__: each for each in (io_uring, traced, inotify, deleted, renamed, mapped, message_queue, closed_queue, sealed, own_descriptors,
+                                       own_directory, top, other_family, name_space, local)}.get(
     sys.argv[1], lambda: None)()
 print("ready", flush=True)
 area = mmap.mmap(-1, mmap.PAGESIZE)
