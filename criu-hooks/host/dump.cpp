@@ -5,6 +5,7 @@
 #include "links.hpp"
 #include "outside.hpp"
 #include "proc.hpp"
+#include "renamed_sockets.hpp"
 #include "rescue.hpp"
 #include "session.hpp"
 #include "statistics.hpp"
@@ -30,6 +31,8 @@ namespace {
 
 // criu's last stage before it lets the node go.
 constexpr std::string_view kStillStopped = "post-dump";
+// The one before it looks at the processes.
+constexpr std::string_view kLooking = "network-lock";
 
 Expected<CriuRequest> request_of(const DumpRequest &wanted) {
     CriuRequest request;
@@ -138,6 +141,7 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
     // Beside criu's own work, and done before criu lets the node go.
     UserWork<KeptFiles> keeping;
     KeptFiles files;
+    SocketNames renamed;
     const auto end_keeping = [&]() -> Expected<void> {
         if (!keeping.pending())
             return {};
@@ -166,6 +170,18 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
         if (!begun)
             return propagate(begun);
         keeping = std::move(*begun);
+        auto looking = UserWork<SocketNames>::begin(
+            [files_context, init = wanted.init] { return renamed_sockets(files_context, init); });
+        if (!looking)
+            return propagate(looking);
+        auto names = looking->wait([&]() -> Expected<void> {
+            if (deadline.expired())
+                return std::unexpected(timeout_error(deadline, "a look for the names of Unix sockets"));
+            return context.progress ? context.progress(kLooking) : Expected<void>();
+        });
+        if (!names)
+            return propagate(names);
+        renamed = std::move(*names);
         if (wanted.others_are_reset)
             if (auto good = check_waiting_connections(wanted); !good)
                 return propagate(good);
@@ -200,6 +216,8 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
         return std::unexpected(ended.error());
     if (keeping.pending())
         return failure("dump", "the virtual node", "criu did not say when its processes were all saved");
+    if (auto done = rename_in_image(wanted.images, renamed); !done)
+        return propagate(done);
     auto report = report_of(wanted.images, before->size());
     if (report) {
         report->written = std::move(files.to_sync);

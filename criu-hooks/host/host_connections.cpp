@@ -6,6 +6,7 @@
 #include "common/proc.hpp"
 #include "common/text.hpp"
 #include "file.hpp"
+#include "held_sockets.hpp"
 #include "outside.hpp"
 #include "proc.hpp"
 #include "saved_sockets.hpp"
@@ -56,35 +57,6 @@ std::string peer_path(int socket) {
     return {address.sun_path, strnlen(address.sun_path, most)};
 }
 
-// A socket that a process of the node has.
-struct Held {
-    pid_t pid = 0;
-    int number = 0;
-    std::string what; // "descriptor 5 of process 27 (python3)"
-};
-using HeldSockets = std::map<std::uint64_t, Held>; // by inode
-
-Expected<HeldSockets> held_sockets(pid_t init) {
-    auto node = processes_of(init);
-    if (!node)
-        return propagate(node);
-    HeldSockets out;
-    for (const Process &process : *node) {
-        auto directory = open_file(fmt::format("/proc/{}/fd", process.pid), O_RDONLY | O_DIRECTORY);
-        auto numbers = directory ? names_in(directory->get()) : propagate(directory);
-        if (!numbers)
-            continue; // it has ended
-        for (const std::string &number : *numbers)
-            if (auto link = read_link(fmt::format("/proc/{}/fd/{}", process.pid, number)); link)
-                if (const auto inode = number_after(*link, "socket:["); inode)
-                    out.try_emplace(
-                        *inode, Held{.pid = process.pid,
-                                     .number = std::stoi(number),
-                                     .what = fmt::format("descriptor {} of {}", number, process.title())});
-    }
-    return out;
-}
-
 // Those that the caller looks after.
 std::set<std::uint64_t> declared(const DumpRequest &request) {
     std::set<std::uint64_t> out;
@@ -101,7 +73,7 @@ std::unexpected<Error> not_now(const std::string &what, std::string why) {
 }
 
 // A copy of the descriptor, if the other end may be left behind.
-Expected<UniqueFd> reach(const Held &socket) {
+Expected<UniqueFd> reach(const HeldSocket &socket) {
     const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, socket.pid, 0)));
     UniqueFd out(pidfd ? static_cast<int>(syscall(SYS_pidfd_getfd, pidfd.get(), socket.number, 0)) : -1);
     if (!out)
@@ -111,7 +83,7 @@ Expected<UniqueFd> reach(const Held &socket) {
     return out;
 }
 
-Expected<void> disconnect(const Held &held) {
+Expected<void> disconnect(const HeldSocket &held) {
     auto socket = reach(held);
     if (!socket)
         return propagate(socket);
@@ -125,7 +97,7 @@ Expected<void> disconnect(const Held &held) {
 }
 
 // criu knows no sender of descriptors that wait in it.
-Expected<void> check_stream(const Held &held) {
+Expected<void> check_stream(const HeldSocket &held) {
     auto socket = reach(held);
     if (!socket)
         return propagate(socket);

@@ -57,6 +57,8 @@ constexpr std::array kAdvice{
            "a program has not accepted a TCP connection yet: it must, or stop listening"},
     Advice{"Can't dump half of stream", "a Unix socket leads to a process outside of the node"},
     Advice{"Found dangling tty", "a terminal belongs to a session outside of the node"},
+    Advice{"Unable too cut",
+           "a Unix socket was bound under a relative name and renamed: bind it under its whole path"},
     Advice{"closed in-flight socket", "a program has closed a connection that the other one has not accepted "
                                       "yet: a later attempt succeeds"},
     Advice{"Zombies with threads", "the first thread of a process has ended and others run on "

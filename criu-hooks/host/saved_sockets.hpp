@@ -11,13 +11,16 @@
 namespace singularity::host {
 
 namespace saved_socket {
+inline constexpr std::uint32_t kUnixSocket = 16; // of a file's message
+
 inline constexpr std::uint32_t kInode = 2;
 inline constexpr std::uint32_t kType = 3;       // SOCK_STREAM...
 inline constexpr std::uint32_t kFlags = 6;      // USK_...
 inline constexpr std::uint32_t kPeer = 8;       // its inode
 inline constexpr std::uint32_t kName = 11;      // with the zero at its end
 inline constexpr std::uint32_t kDirectory = 14; // of a name that is none of the root's
-inline constexpr std::uint32_t kMount = 17;     // zigzag
+inline constexpr std::uint32_t kDeleted = 15;
+inline constexpr std::uint32_t kMount = 17; // zigzag
 
 // USK_EXTERN, of kFlags: another process's end of a connection, of which criu makes nothing.
 inline constexpr std::uint64_t kNotSaved = 1;
@@ -26,12 +29,11 @@ inline constexpr std::uint64_t kNotSaved = 1;
 // Hands the fields of each to `work(const std::vector<Field> &) -> Expected<void>`, until one fails.
 template <class Work>
 [[nodiscard]] Expected<void> for_each_saved_socket(int images, Work &&work) {
-    constexpr std::uint32_t kUnixSocket = 16; // of a file's message
     const auto look = [&](Bytes message) -> Expected<void> {
         auto outer = fields_of(message);
         if (!outer)
             return propagate(outer);
-        const Field *const body = find(*outer, kUnixSocket);
+        const Field *const body = find(*outer, saved_socket::kUnixSocket);
         if (body == nullptr)
             return {};
         auto fields = fields_of(body->bytes);

@@ -22,10 +22,31 @@ def peer(end):
     return struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)) == (os.getpid(), os.getuid(), os.getgid())
 
 
-def connected_to(listener):
+def connected_to(listener, name=None):
     client = socket.socket(socket.AF_UNIX)
-    client.connect(listener.getsockname())
+    client.connect(name or listener.getsockname())
     return client, listener.accept()[0]
+
+
+def answers(listener, name):
+    """Whether it is what a client finds by the name."""
+    client, server = connected_to(listener, name)
+    server.sendall(b"yes")
+    return client.recv(3) == b"yes"
+
+
+def listening(name, give):
+    """As supervisord makes its socket: it has its name only when it listens."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(name + ".new")
+    listener.listen()
+    give(name + ".new", name)
+    return listener
+
+
+def link(source, name):
+    os.link(source, name)
+    os.unlink(source)
 
 
 def main(steps, progress):
@@ -73,6 +94,10 @@ def main(steps, progress):
     listener.bind("\0listener")
     listener.listen()
     connected = connected_to(listener)
+    named = {os.path.join(place, give.__name__): give for place in (os.getcwd(), "/tmp") for give in (os.rename, link)}
+    named = {name: listening(name, give) for name, give in named.items()}
+    named["relative"] = listening("relative", link)
+    client = connected_to(named["/tmp/link"], "/tmp/link")
 
     resource.setrlimit(resource.RLIMIT_CORE, (4096, 8192))
     os.umask(0o027)
@@ -105,6 +130,9 @@ def main(steps, progress):
     private.seek(0)
     facts["private"] = private.read()
     facts["peers"] = [peer(end) for end in (*pair, *connected, *connected_to(listener))]
+    client[1].sendall(b"over")
+    facts["renamed sockets"] = [answers(listener, name) for name, listener in named.items()] + [client[0].recv(4)]
+    facts["names"] = sorted(os.listdir())
     facts["limit"] = resource.getrlimit(resource.RLIMIT_CORE)
     facts["umask"] = oct(os.umask(0))
     facts["zombie"] = os.waitstatus_to_exitcode(os.waitpid(zombie, 0)[1])
