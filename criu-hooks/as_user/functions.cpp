@@ -227,7 +227,7 @@ int link_in_dump(int file, int directory, const char *name) {
 // A timer of /proc/PID/timers that signals the first thread of a process ("notify: signal/tid.27"): CRIU 4.2
 // looks for the thread's id in the node where it has not put it yet, and fails or writes whatever is there.
 // With 0 it writes none; a restore puts it in its place (../host/timers.hpp).
-int read_timer(const char *text, const char *format, va_list values) {
+[[gnu::format(scanf, 2, 0)]] int read_timer(const char *text, const char *format, va_list values) {
     va_list three;
     va_copy(three, values);
     const int read = std::vsscanf(text, format, values);
@@ -365,7 +365,7 @@ pid_t getpid() noexcept {
     singularity::as_user::enter_cgroups(pid);
     return pid;
 }
-int __isoc23_sscanf(const char *text, const char *format, ...) noexcept {
+[[gnu::format(scanf, 2, 3)]] int __isoc23_sscanf(const char *text, const char *format, ...) noexcept {
     va_list values;
     va_start(values, format);
     const int read = singularity::as_user::is_of_timer(format)

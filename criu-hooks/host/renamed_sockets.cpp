@@ -70,9 +70,9 @@ std::optional<std::string> other_name(const BoundThere &socket) {
     if (!directory)
         return std::nullopt;
     auto names = names_in(directory.get(), kMostNames);
-    if (!names || !*names)
+    if (!names)
         return std::nullopt;
-    for (const std::string &name : **names) {
+    for (const std::string &name : names->value_or(std::vector<std::string>())) {
         struct stat about{};
         if (fstatat(directory.get(), name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
             about.st_dev == socket.about.st_dev && about.st_ino == socket.about.st_ino)

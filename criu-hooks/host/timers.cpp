@@ -75,9 +75,10 @@ Expected<std::optional<std::string>> core_with_timers(Bytes core, const ProcessE
         auto timer = timer_as_it_was(one.bytes, process);
         if (!timer)
             return propagate(timer);
-        if (!*timer)
+        const std::optional<std::string> &as_it_was = *timer;
+        if (!as_it_was)
             continue;
-        changed = with_bytes(std::as_bytes(std::span(changed)), one, **timer);
+        changed = with_bytes(std::as_bytes(std::span(changed)), one, *as_it_was);
         any = true;
     }
     if (!any)
