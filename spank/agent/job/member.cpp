@@ -17,7 +17,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -372,19 +371,6 @@ void Member::make_nodes(const Answer &answer) {
     }
     rendezvous_.reset(); // its proxies have it
     neighbours_.reset();
-}
-
-std::optional<Rendezvous> Member::rendezvous_of(const wire::JobNode &one) const {
-    const auto &connect = record_.connect();
-    RendezvousKey key{};
-    if (one.devices() == 0 || connect.meeting_key().size() != key.size())
-        return std::nullopt;
-    std::memcpy(key.data(), connect.meeting_key().data(), key.size());
-    return Rendezvous{.place = connect.rendezvous(),
-                      .address = tcp_address(record_.prepare().local(), 0),
-                      .host = setting_->host,
-                      .key = key,
-                      .socket = one.number() == 1 ? rendezvous_ : nullptr};
 }
 
 void Member::attach(const wire::JobNode &one, const LiveNode::Ends &ends,

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Which of a step's tasks on this host stand for which ranks, and where these ranks' device proxies belong.
+// Which of a step's tasks on this host stand for which ranks, where these ranks' device proxies belong, and
+// where they meet.
 #include "member.hpp"
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -39,6 +42,19 @@ ProxyShare Member::share_of(const wire::JobNode &one) const {
         out.cgroups.push_back(step_->cgroups_of(task_of_rank_.at(rank)));
     }
     return out;
+}
+
+std::optional<Rendezvous> Member::rendezvous_of(const wire::JobNode &one) const {
+    const auto &connect = record_.connect();
+    RendezvousKey key{};
+    if (one.devices() == 0 || connect.meeting_key().size() != key.size())
+        return std::nullopt;
+    std::memcpy(key.data(), connect.meeting_key().data(), key.size());
+    return Rendezvous{.place = connect.rendezvous(),
+                      .address = tcp_address(record_.prepare().local(), 0),
+                      .host = setting_->host,
+                      .key = key,
+                      .socket = one.number() == 1 ? rendezvous_ : nullptr};
 }
 
 } // namespace singularity::agent
