@@ -89,6 +89,8 @@ class ScriptSide : public Companion {
             return;
         commands_.withhold();
         hold();
+        if (commands_.is_apart()) // as one that runs outside of a node
+            stopped_ = line_.ask(agent::SignalRank{.number = SIGSTOP}).has_value();
     }
 
     void end() { commands_.end(); }
@@ -159,8 +161,11 @@ class ScriptSide : public Companion {
             return;
         else
             runs_again_ = known->reply.runs_again;
-        if (!runs_again_)
-            commands_.deliver();
+        if (runs_again_)
+            return;
+        commands_.deliver();
+        if (std::exchange(stopped_, false))
+            static_cast<void>(line_.ask(agent::SignalRank{.number = SIGCONT}));
     }
 
     std::uint32_t restarts_;
@@ -175,6 +180,7 @@ class ScriptSide : public Companion {
     bool runs_ = false;
     bool told_to_end_ = false;
     bool runs_again_ = false;
+    bool stopped_ = false;
     bool killed_ = false;
 };
 

@@ -67,6 +67,19 @@ def test_a_script_that_has_begun_an_srun_runs_again(cluster):
     assert "singularity-task" not in output(cluster, job), output(cluster, job)
 
 
+def test_the_script_stands_still_while_its_step_is_saved(cluster):
+    """What it waits for comes just then: it is seen in the next run."""
+    job = submit(cluster, "echo run ${SLURM_RESTART_COUNT:-0}", counts("counted") + " &", "until [ -e /shared/go-$SLURM_JOB_ID ]; do sleep 0.01; done", "echo seen",
+                 "wait", "echo over")
+    wait_output(cluster, job, "^counted 0 5$")
+    requeue(cluster, job)
+    cluster.controller.run(["touch", f"/shared/go-{job}"])
+    cluster.wait_job(job, seconds=PATIENCE)
+    shown = lines(cluster, job)
+    assert sorted(shown) == sorted(["run 0", "run 1", "seen", *counted("counted"), "over"]), output(cluster, job)
+    assert shown.index("seen") > shown.index("run 1"), output(cluster, job)
+
+
 def run_on_another_node(cluster, job):
     """Its own dies, and comes again when the job has ended."""
     host = node_of(cluster, job)

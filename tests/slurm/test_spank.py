@@ -120,7 +120,7 @@ def every(ours):
         def told():
             for text in ours.host("n1").run(script, check=False).stdout.split("\n\n"):
                 environment = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-                if environment.get("SLURM_JOB_ID") == str(job) and "SINGULARITY_STEP_HOSTS" in environment:
+                if environment.get("SLURM_JOB_ID") == str(job) and "SINGULARITY_STEP_HOSTS" in environment and "SINGULARITY_SCRIPT" not in environment:
                     return environment
             return None
 

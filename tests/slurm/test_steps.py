@@ -393,15 +393,16 @@ def test_ranks_are_where_slurm_puts_them(srun, how):
     assert sorted(with_it.stdout.splitlines()) == sorted(without.stdout.splitlines()) and with_it.stdout
 
 
-def test_batch_scripts_and_their_tasks_are_left_alone(ours, srun):
-    """Only what srun starts is wrapped; steps come one after the other."""
+@pytest.mark.parametrize("options, inside", [((), True), (("--singularity-no-save-script",), False)], ids=["in a node", "outside"])
+def test_batch_scripts_are_where_their_user_wants_them(ours, options, inside):
+    """Each of its steps has a virtual node of its own; steps come one after the other."""
     script = "#!/bin/sh\ncat /proc/1/comm; for i in 1 2 3; do srun sh -c 'echo step $SLURM_STEP_ID $(cat /proc/1/comm)'; done; exit 6\n"
     # srun's own words are elsewhere: that a step has to wait until slurmctld knows of the last one's end.
-    job = ours.submit("-n1", ELASTIC, "-o", "%j.steps", "-e", "%j.errors", script=script)
+    job = ours.submit("-n1", ELASTIC, *options, "-o", "%j.steps", "-e", "%j.errors", script=script)
     ours.wait_job(job, states=("FAILED",))
     lines, errors = (ours.controller.run(["cat", f"/shared/{job}.{name}"]).stdout.splitlines() for name in ("steps", "errors"))
     assert ours.job(job)["ExitCode"] == "6:0", (lines, errors)
-    assert lines[0] != INIT and lines[1:] == [f"step {step} {INIT}" for step in range(3)], (lines, errors)
+    assert (lines[0] == INIT) == inside and lines[1:] == [f"step {step} {INIT}" for step in range(3)], (lines, errors)
 
 
 def test_each_rank_runs_where_slurm_binds_its_task(srun):

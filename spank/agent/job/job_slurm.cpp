@@ -302,7 +302,8 @@ void Job::keep_end() {
     const bool killed = std::ranges::any_of(record_.ends(), was_killed);
     if (killed && yield_ == Yield::saving && !is_saved_)
         tell_what_is_lost("Slurm has not waited until it was saved");
-    if (!record_.of_script() || cut_short_ || is_saved_ || killed)
+    const bool runs_again = record_.apart() && yield_ != Yield::no; // a script, from its first line
+    if (!record_.of_script() || cut_short_ || is_saved_ || killed || runs_again)
         return end({});
     if (keeper_)
         return;
