@@ -34,6 +34,11 @@
 using namespace singularity;
 using namespace singularity::proxyd;
 
+#ifdef __SANITIZE_THREAD__
+// A child that dies has threads of its own. For the sanitizer, which has one, no fork is that of one thread.
+extern "C" [[gnu::visibility("default")]] const char *__tsan_default_options() { return "die_after_fork=0"; }
+#endif
+
 namespace {
 
 using namespace std::chrono_literals;
