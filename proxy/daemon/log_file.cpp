@@ -18,7 +18,7 @@ namespace singularity::proxyd {
 
 namespace {
 
-std::atomic<int> file{-1};
+std::atomic<int> log_descriptor{-1};
 
 std::string_view name_of(log::Level level) {
     for (const auto &[name, known] : log::kLevels)
@@ -39,7 +39,7 @@ void write_line(log::Level level, std::string_view line) {
         return std::cmp_equal(write(fd, whole.data(), whole.size()), whole.size());
     };
     // A full disk must not silence what is wrong.
-    const bool kept = put(file.load(std::memory_order_relaxed));
+    const bool kept = put(log_descriptor.load(std::memory_order_relaxed));
     if (!kept || level <= log::Level::kWarning)
         static_cast<void>(put(STDERR_FILENO));
 }
@@ -51,7 +51,7 @@ Expected<void> log_to(const std::filesystem::path &path) {
     UniqueFd opened(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kMode));
     if (!opened)
         return std::unexpected(errno_error("open", path.native()));
-    file.store(opened.release(), std::memory_order_relaxed); // as long as the process
+    log_descriptor.store(opened.release(), std::memory_order_relaxed); // as long as the process
     log::set_sink(&write_line);
     return {};
 }
