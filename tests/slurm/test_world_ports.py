@@ -37,6 +37,8 @@ while not os.path.exists("/shared/end"):
     counted += 1
     time.sleep(0.02)
 """
+# A script in a virtual node has places of its own.
+STEPS_ALONE = "--singularity-no-save-script"
 ASKS = """
 import http.client, sys
 connection = http.client.HTTPConnection(sys.argv[1], int(sys.argv[2]), timeout=10)
@@ -144,7 +146,7 @@ def assert_nothing_left(cluster):
 
 
 def test_each_host_has_its_place(cluster):
-    job = cluster.submit(ELASTIC, f"--singularity-publish={PORT},8888", "-N2", "--ntasks-per-node=1",
+    job = cluster.submit(ELASTIC, STEPS_ALONE, f"--singularity-publish={PORT},8888", "-N2", "--ntasks-per-node=1",
                          script=script("srun " + serve(), "until [ -e /shared/over ]; do sleep 0.1; done"))
     wait_serves(cluster, job, 2)
     found = wait_places(cluster, job, 4)
@@ -175,7 +177,7 @@ def test_each_host_has_its_place(cluster):
 
 def test_it_is_reached_where_there_is_room(cluster):
     """Two nodes, then one for both ranks: each has a place there."""
-    job = cluster.submit(ELASTIC, f"--singularity-publish={PORT}", "--open-mode=append", "--requeue", "-N1-2", "-n2", "--spread-job",
+    job = cluster.submit(ELASTIC, STEPS_ALONE, f"--singularity-publish={PORT}", "--open-mode=append", "--requeue", "-N1-2", "-n2", "--spread-job",
                          script=script("srun " + serve()))
     wait_serves(cluster, job, 2)
     before = wait_places(cluster, job, 2)
@@ -197,7 +199,7 @@ def test_it_is_reached_where_there_is_room(cluster):
 
 
 def test_it_is_found_again_elsewhere(cluster):
-    job = cluster.submit(ELASTIC, f"--singularity-publish={PORT}", "--open-mode=append", "--requeue", "-N1", "-n1", script=script("srun " + serve()))
+    job = cluster.submit(ELASTIC, STEPS_ALONE, f"--singularity-publish={PORT}", "--open-mode=append", "--requeue", "-N1", "-n1", script=script("srun " + serve()))
     wait_serves(cluster, job, 1)
     before, = wait_places(cluster, job).values()
     counted = asks(cluster.controller, before)[1]
@@ -225,7 +227,7 @@ def test_it_is_found_again_elsewhere(cluster):
 
 def test_a_client_that_is_not_accepted_holds_up_no_checkpoint(cluster):
     """Its connection is kept while the job runs on, and reset when the job is restored; who comes later is served."""
-    job = cluster.submit(ELASTIC, f"--singularity-publish={PORT}", "--open-mode=append", "--requeue", "-N1", "-n1",
+    job = cluster.submit(ELASTIC, STEPS_ALONE, f"--singularity-publish={PORT}", "--open-mode=append", "--requeue", "-N1", "-n1",
                          script=script(f"srun /usr/bin/python3 -c {shlex.quote(LISTENS)} {PORT}"))
     wait_serves(cluster, job, 1)
     place, = wait_places(cluster, job).values()
@@ -329,7 +331,7 @@ def test_a_host_that_allows_less(cluster, yaml, words):
     cluster.spec.singularity_yaml = AGENTS_YAML + YAML
     cluster.write_conf()
     try:
-        job = cluster.submit(ELASTIC, f"--singularity-publish={PORT},8888", "-wn1", "-n1", script=script("srun " + serve()))
+        job = cluster.submit(ELASTIC, STEPS_ALONE, f"--singularity-publish={PORT},8888", "-wn1", "-n1", script=script("srun " + serve()))
         wait_serves(cluster, job, 1)
         wait_for(lambda: words in output(cluster, job), PATIENCE, f"the words: {output(cluster, job)}")
         assert is_open(cluster.controller, "n1") == [] and places(cluster, job) == {}
