@@ -56,13 +56,19 @@ def test_output_is_the_same(place, undisturbed, name):
     node, steps = start(place, name)
     saved = 0
     # Not near the end, which a program may reach before CRIU stops it, or, where others compute, before this test looks.
-    for when in sorted(chance.sample(range(1, steps * 2 // 3), TIMES)):
+    for when in sorted(chance.sample(range(1, steps // 2), TIMES)):
         place.wait_for(lambda moment=when: progress(place) >= moment or node.ended(), f"step {when}")
         if node.ended() and saved:
             break
         assert not node.ended(), place.output()
         time.sleep(chance.uniform(0, 0.01))
-        images, report = place.dump(node, after=chance.choice(["end", "stop"]))
+        try:
+            images, report = place.dump(node, after=chance.choice(["end", "stop"]))
+        except nodes.Failed:
+            # It has come to its end, of which a process has done a part: that is saved no more.
+            if not saved or progress(place) < steps:
+                raise
+            break
         print(f"step {progress(place)}: {report}")
         node.kill()
         assert node.ended()

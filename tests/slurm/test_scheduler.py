@@ -159,11 +159,11 @@ def test_training_shrinks_for_others_and_grows_again(cluster, tier):
 
 @pytest.mark.parametrize("gpus", [4, GPUS])
 def test_without_checkpoints_the_same_is_decided(cluster, release, gpus):
-    """Where there is no CRIU a job that gives way is requeued as stock Slurm requeues it: it begins anew, on what it is given. Its step
-    goes without GPUs there, since there are no device proxies either."""
+    """Where there is no CRIU a job that gives way is requeued as stock Slurm requeues it: it begins anew, on what it is given. Its script and
+    its step go without GPUs there, since there are no device proxies either."""
     if release != "22.05":
         pytest.skip("its root has CRIU and device proxies")
-    training = submit(cluster, "basic", GPUS, "2-8", step="--gres=none")
+    training = submit(cluster, "basic", GPUS, "2-8", step="--gres=none", where=["--singularity-no-save-script"])
     wait_gpus(cluster, training, GPUS)
     wait_goes_on(cluster, training)
     premium = submit(cluster, "premium", gpus)
