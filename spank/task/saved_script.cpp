@@ -89,8 +89,6 @@ class ScriptSide : public Companion {
             return;
         commands_.withhold();
         hold();
-        if (commands_.is_apart()) // as one that runs outside of a node
-            stopped_ = line_.ask(agent::SignalRank{.number = SIGSTOP}).has_value();
     }
 
     void end() { commands_.end(); }
@@ -112,6 +110,8 @@ class ScriptSide : public Companion {
     void hold() {
         if (!holding_ && !doubting_)
             holding_ = line_.ask(agent::HoldScript{});
+        if (commands_.is_apart() && !stopped_) // as one that runs outside of a node
+            stopped_ = line_.ask(agent::SignalRank{.number = SIGSTOP}).has_value();
     }
 
     // One that runs again from its first line has nothing more to do once its steps have been saved, and have
