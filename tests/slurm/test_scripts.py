@@ -72,9 +72,11 @@ SHELL = (
 )
 
 
-@pytest.mark.parametrize("how", [(), ("requeued",), ("requeued", "moved")], ids=["undisturbed", "requeued", "moved"])
-def test_a_script_without_srun_goes_on_in_its_line(cluster, how):
-    job = submit(cluster, *SHELL)
+DISTURBED = pytest.mark.parametrize("how", [(), ("requeued",), ("requeued", "moved")], ids=["undisturbed", "requeued", "moved"])
+
+
+def assert_goes_on_in_its_line(cluster, job, how):
+    """One of SHELL."""
     for turn, what in enumerate(how):
         wait_output(cluster, job, f"^step {5 + 10 * turn}$")
         disturb(cluster, job, what)
@@ -86,6 +88,11 @@ def test_a_script_without_srun_goes_on_in_its_line(cluster, how):
     assert re.fullmatch(r"run 0 as .*/slurm_script", shown[-2])
     for name, text in (("tee", "\n".join(steps) + "\n"), ("seven", "seven\n")):
         assert cluster.controller.run(["cat", f"/shared/run-{job}/{name}"]).stdout == text
+
+
+@DISTURBED
+def test_a_script_without_srun_goes_on_in_its_line(cluster, how):
+    assert_goes_on_in_its_line(cluster, submit(cluster, *SHELL), how)
 
 
 def test_slurms_commands_work_in_the_script(cluster):

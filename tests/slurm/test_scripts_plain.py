@@ -9,7 +9,7 @@ from conftest import elastic_up
 from elastic import ELASTIC, PATIENCE, TIME_TO_SAVE, assert_clean
 from test_files import find
 from test_lifecycle import EVERY, NEVER, OFTEN, output, requeue, script
-from test_scripts import COUNT, SHELL, STEPS, counted, counts, disturb, lines, node_of, wait_output
+from test_scripts import COUNT, DISTURBED, SHELL, STEPS, assert_goes_on_in_its_line, counted, counts, disturb, lines, node_of, wait_output
 from test_scripts_running import lose_node, stored
 from virtualcluster.errors import wait_for
 
@@ -30,19 +30,9 @@ def counted_in_order(name):
     return [f"{name} 0 {n}" for n in range(STEPS)]
 
 
-@pytest.mark.parametrize("how", [(), ("requeued",), ("requeued", "moved")], ids=["undisturbed", "requeued", "moved"])
+@DISTURBED
 def test_a_script_without_srun_goes_on_in_its_line(cluster, how):
-    job = submit(cluster, *SHELL)
-    for turn, what in enumerate(how):
-        wait_output(cluster, job, f"^step {5 + 10 * turn}$")
-        disturb(cluster, job, what)
-    cluster.wait_job(job)
-    shown = lines(cluster, job)
-    steps = [f"step {n}" for n in range(STEPS)]
-    assert shown[:-6] == steps, output(cluster, job)
-    assert sorted(shown[-6:]) == sorted(["alpha 42", "beta 42", "from behind", "behind ended with 3", shown[-2], "ended with 0"])
-    for name, text in (("tee", "\n".join(steps) + "\n"), ("seven", "seven\n")):
-        assert cluster.controller.run(["cat", f"/shared/run-{job}/{name}"]).stdout == text
+    assert_goes_on_in_its_line(cluster, submit(cluster, *SHELL), how)
 
 
 def test_wrapped_commands_go_on(cluster):
