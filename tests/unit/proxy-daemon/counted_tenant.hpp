@@ -114,4 +114,28 @@ inline bool in_time(const std::function<bool()> &what) {
     return true;
 }
 
+// A thread of its program: it comes in and goes again. What is not as it should be is counted in `wrong`.
+inline void use(const std::shared_ptr<Counted> &one, unsigned calls, std::atomic<unsigned> &wrong) {
+    if (one->begin() != CUDA_SUCCESS)
+        ++wrong;
+    one->gate.leave();
+    for (unsigned call = 0; call < calls; ++call) {
+        if (one->enter() != CUDA_SUCCESS) {
+            ++wrong;
+            return;
+        }
+        ++one->inside;
+        if (!one->complete())
+            ++wrong;
+        std::this_thread::yield();
+        --one->inside;
+        one->gate.leave();
+        if (call % 8 == 0) {
+            one->gate.wait_for_others(true);
+            std::this_thread::yield();
+            one->gate.wait_for_others(false);
+        }
+    }
+}
+
 } // namespace singularity::proxyd

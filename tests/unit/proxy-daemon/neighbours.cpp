@@ -506,29 +506,6 @@ void more_than_all_can_give_is_refused(void ** /*state*/) {
     assert_int_equal(other->on_device(), 0);
 }
 
-void use(const std::shared_ptr<Counted> &one, unsigned calls, std::atomic<unsigned> &wrong) {
-    if (one->begin() != CUDA_SUCCESS)
-        ++wrong;
-    one->gate.leave();
-    for (unsigned call = 0; call < calls; ++call) {
-        if (one->enter() != CUDA_SUCCESS) {
-            ++wrong;
-            return;
-        }
-        ++one->inside;
-        if (!one->complete())
-            ++wrong;
-        std::this_thread::yield();
-        --one->inside;
-        one->gate.leave();
-        if (call % 8 == 0) {
-            one->gate.wait_for_others(true);
-            std::this_thread::yield();
-            one->gate.wait_for_others(false);
-        }
-    }
-}
-
 void whoever_is_inside_has_everything(void ** /*state*/) {
     const auto file = new_file();
     std::vector<std::shared_ptr<Residency>> proxies;

@@ -173,7 +173,6 @@ void who_ends_waits_no_longer(void ** /*state*/) {
 
 // Every way that turns can interleave, as far as threads find them.
 void whoever_is_inside_has_everything(void ** /*state*/) {
-    constexpr unsigned kCalls = 60;
     const auto residency = std::make_shared<Residency>(rules());
     std::vector<std::shared_ptr<Counted>> all;
     for (const std::uint64_t wants : {90, 60, 50, 30, 20})
@@ -182,28 +181,7 @@ void whoever_is_inside_has_everything(void ** /*state*/) {
     std::vector<std::thread> threads;
     for (const auto &one : all)
         for (int thread = 0; thread < 2; ++thread)
-            threads.emplace_back([&wrong, one] {
-                if (one->begin() != CUDA_SUCCESS)
-                    ++wrong;
-                one->gate.leave();
-                for (unsigned call = 0; call < kCalls; ++call) {
-                    if (one->enter() != CUDA_SUCCESS) {
-                        ++wrong;
-                        return;
-                    }
-                    ++one->inside;
-                    if (!one->complete())
-                        ++wrong;
-                    std::this_thread::yield();
-                    --one->inside;
-                    one->gate.leave();
-                    if (call % 8 == 0) {
-                        one->gate.wait_for_others(true);
-                        std::this_thread::yield();
-                        one->gate.wait_for_others(false);
-                    }
-                }
-            });
+            threads.emplace_back([&wrong, one] { use(one, 60, wrong); });
     for (auto &thread : threads)
         thread.join();
     assert_int_equal(wrong, 0);
