@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "access.hpp"
 
+#include "aio.hpp"
 #include "common/proc.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
@@ -267,6 +268,8 @@ class Inspection {
         for (const auto &mapping : *mappings) {
             if (!mapping.name.starts_with('/'))
                 continue;
+            if (is_aio_ring(process.pid, mapping.begin, mapping.end))
+                continue; // the process's own, of no file
             const auto link = fmt::format("map_files/{:x}-{:x}", mapping.begin, mapping.end);
             auto access = access_of(process.pid, link, mapping.shared);
             if (access)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "check_files.hpp"
 
+#include "aio.hpp"
 #include "common/proc.hpp"
 #include "common/text.hpp"
 #include "common/unique_fd.hpp"
@@ -350,6 +351,8 @@ Expected<void> check_mappings(const NodeFacts &facts, const DumpRequest &request
                 what, "CRIU cannot save a device's memory: the program must unmap it before a checkpoint");
         if (auto good = check_seals(process, each, what); !good)
             return good;
+        if (is_aio_ring(process.pid, each.begin, each.end))
+            continue;
         struct stat file{};
         if (each.name.starts_with('/') && each.name.ends_with(kDeleted) &&
             stat(fmt::format("/proc/{}/map_files/{:x}-{:x}", process.pid, each.begin, each.end).c_str(),

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
+#include "aio.hpp"
 #include "criu-hooks/host/node.hpp"
 #include "file.hpp"
 #include "host_connections.hpp"
@@ -8,6 +9,7 @@
 #include "renamed_sockets.hpp"
 #include "rescue.hpp"
 #include "session.hpp"
+#include "socket_options.hpp"
 #include "statistics.hpp"
 #include "user_work.hpp"
 #include "waiting_connections.hpp"
@@ -142,6 +144,7 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
     UserWork<KeptFiles> keeping;
     KeptFiles files;
     SocketNames renamed;
+    AioRings aio;
     const auto end_keeping = [&]() -> Expected<void> {
         if (!keeping.pending())
             return {};
@@ -159,9 +162,12 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
     const Notify notify = [&](const std::string &stage, pid_t) -> Expected<void> {
         if (deadline.expired())
             return std::unexpected(timeout_error(deadline, "the dump"));
-        if (stage == kStillStopped)
+        if (stage == kStillStopped) {
             if (auto kept = end_keeping(); !kept)
                 return kept;
+            if (auto good = aio.check_unchanged(); !good)
+                return good;
+        }
         return context.progress ? context.progress(stage) : Expected<void>();
     };
     const External external = [&]() -> Expected<std::vector<std::string>> {
@@ -182,6 +188,19 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
         if (!names)
             return propagate(names);
         renamed = std::move(*names);
+        auto rings = AioRings::of(wanted.init);
+        if (!rings)
+            return propagate(rings);
+        aio = std::move(*rings);
+        const auto patient = [&]() -> Expected<void> {
+            if (deadline.expired())
+                return std::unexpected(timeout_error(deadline, "the end of asynchronous I/O"));
+            return context.progress ? context.progress(kLooking) : Expected<void>();
+        };
+        if (auto settled = aio.settle(patient); !settled)
+            return propagate(settled);
+        if (auto options = keep_socket_options(wanted); !options)
+            return propagate(options);
         if (wanted.others_are_reset)
             if (auto good = check_waiting_connections(wanted); !good)
                 return propagate(good);

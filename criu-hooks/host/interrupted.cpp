@@ -48,6 +48,8 @@ constexpr std::array kCalls{
     Call{.number = SYS_semop},
     Call{.number = SYS_semtimedop},
     Call{.number = SYS_rt_sigtimedwait},
+    Call{.number = SYS_io_getevents},
+    Call{.number = SYS_io_pgetevents},
     // Of sockets with a time limit (SO_RCVTIMEO, SO_SNDTIMEO).
     Call{.number = SYS_read},
     Call{.number = SYS_readv},

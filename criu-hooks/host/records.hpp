@@ -23,7 +23,8 @@ enum class Magic : std::uint32_t {
     kStatistics = 0x57093306,
     kProcesses = 0x50273030,
     kMounts = 0x55563928,
-    kWrittenFiles = 0x54495257, // ours: written_files.hpp
+    kWrittenFiles = 0x54495257,  // ours: written_files.hpp
+    kSocketOptions = 0x4b434f53, // ours: socket_options.hpp
 };
 
 // From front to back, one message in memory at a time.

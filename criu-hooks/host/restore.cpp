@@ -11,6 +11,7 @@
 #include "places.hpp"
 #include "put_back.hpp"
 #include "session.hpp"
+#include "socket_options.hpp"
 #include "standstill.hpp"
 #include "timers.hpp"
 #include "verify.hpp"
@@ -142,9 +143,12 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
         standstill = Standstill(kStandstill);
         return held;
     };
+    pid_t root = 0;
     const Notify notify = [&](const std::string &stage, pid_t init) -> Expected<void> {
         if (left.expired())
             return std::unexpected(timeout_error(left, "the restore"));
+        if (init != 0) // criu does not name it at each stage
+            root = init;
         if (stage == kHeld && wanted.hold)
             if (auto held = hold(init); !held) {
                 refused = held.error();
@@ -154,6 +158,11 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
             if (auto verified = verify_new_ones(context, wanted, *children, *criu); !verified) {
                 refused = verified.error();
                 return verified;
+            }
+        if (stage == kBeforeItRuns)
+            if (auto set = set_socket_options(wanted, root); !set) {
+                refused = set.error();
+                return set;
             }
         if (stage == kBeforeItRuns && wanted.connected)
             if (auto done = wanted.connected(); !done) {

@@ -10,8 +10,8 @@ import subprocess
 import nodes
 
 # Numbers of system calls on x86-64: what the threads of waits.py wait in.
-POLL, RECVFROM, FUTEX, RESTART_SYSCALL, EPOLL_WAIT = 7, 45, 202, 219, 232
-EXPECTED = ["all wait", "epoll: 1", "futex: 0", "poll: 1", "receive: 1", "sleep: 0"]
+POLL, RECVFROM, FUTEX, IO_GETEVENTS, RESTART_SYSCALL, EPOLL_WAIT = 7, 45, 202, 208, 219, 232
+EXPECTED = ["all wait", "epoll: 1", "events: 1", "futex: 0", "poll: 1", "receive: 1", "sleep: 0"]
 
 
 def call_of(pid, thread):
@@ -40,7 +40,7 @@ def started(place):
     shutil.copy(os.path.join(nodes.HERE, "programs", "waits.py"), place.path("waits.py"))
     node = place.start("python3", "waits.py", "go")
     place.wait_for_output("all wait")
-    place.wait_for(lambda: set(calls(program(node))) >= {POLL, RECVFROM, FUTEX, EPOLL_WAIT} and calls(program(node)).count(POLL) == 2,
+    place.wait_for(lambda: set(calls(program(node))) >= {POLL, RECVFROM, FUTEX, IO_GETEVENTS, EPOLL_WAIT} and calls(program(node)).count(POLL) == 2,
                    "all threads to wait")
     return node
 

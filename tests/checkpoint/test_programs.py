@@ -22,6 +22,8 @@ WORKLOADS = {
     "tree": (["python3", "programs/tree.py", "{steps}", "progress"], 800),
     "state": (["python3", "programs/state.py", "{steps}", "../../progress"], 600),
     "semaphores": (["python3", "programs/semaphores.py", "{steps}", "progress"], 600),
+    "sockets": (["python3", "programs/sockets.py", "{steps}", "progress"], 600),
+    "aio": (["python3", "programs/aio.py", "{steps}", "progress"], 600),
     "clocks": (["python3", "programs/clocks.py", "{steps}", "progress"], 600),
     "torch_2": (["python3", "programs/train.py", "2", "{steps}", "progress"], 200),
     "torch_4": (["python3", "programs/train.py", "4", "{steps}", "progress"], 120),

@@ -10,6 +10,7 @@ class Progress:
     """One byte per step, appended: the file's size is how far the program is."""
 
     def __init__(self, path):
+        self.name = path
         self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def step(self, pause=0.005):

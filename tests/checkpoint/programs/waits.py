@@ -60,6 +60,22 @@ def receive():
     say("receive", libc.recv(near.fileno(), ctypes.create_string_buffer(1), 1, 0))
 
 
+IO_SETUP, IO_GETEVENTS, IO_SUBMIT, WRITE = 206, 208, 209, 1  # on x86-64
+ring = ctypes.c_ulong(0)
+nowhere = os.open("/dev/null", os.O_WRONLY)
+
+
+def events():
+    say("events", libc.syscall(IO_GETEVENTS, ring, ctypes.c_long(1), ctypes.c_long(1), ctypes.create_string_buffer(32), ctypes.byref(Timespec(HOUR_S, 0))))
+
+
+def submit():
+    """A write, which ends at once: struct iocb of linux/aio_abi.h."""
+    data = ctypes.create_string_buffer(1)
+    request = ctypes.create_string_buffer(struct.pack("QIIHhIQQqQII", 0, 0, 0, WRITE, 0, nowhere, ctypes.addressof(data), 1, 0, 0, 0, 0), 64)
+    libc.syscall(IO_SUBMIT, ring, ctypes.c_long(1), ctypes.byref(ctypes.c_void_p(ctypes.addressof(request))))
+
+
 def sleep():
     while not gone_on.is_set():
         result = libc.nanosleep(ctypes.byref(Timespec(0, 300_000_000)), None)
@@ -70,7 +86,8 @@ def sleep():
 
 def main():
     signal.signal(signal.SIGUSR1, lambda *_: print("a signal", flush=True))
-    threads = [threading.Thread(target=each) for each in (poll, epoll, futex, receive, sleep)]
+    libc.syscall(IO_SETUP, 1, ctypes.byref(ring))
+    threads = [threading.Thread(target=each) for each in (poll, epoll, futex, receive, events, sleep)]
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])  # the main thread alone is to have it
     for thread in threads:
         thread.start()
@@ -82,6 +99,7 @@ def main():
     os.write(writer, b"1")
     libc.sem_post(semaphore)
     far.send(b"1")
+    submit()
     gone_on.set()
     for thread in threads:
         thread.join()

@@ -16,6 +16,7 @@
 #include "places.hpp"
 #include "reached.hpp"
 #include "records.hpp"
+#include "socket_options.hpp"
 #include "statistics.hpp"
 #include "subject.hpp"
 #include "verify.hpp"
@@ -30,6 +31,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -63,6 +65,7 @@ constexpr std::array kFiles{
     File{"stats-dump", Kind::records, Magic::kStatistics},
     File{"criu.log", Kind::text, Magic::kCore},
     File{host::kFilesTable, Kind::records, Magic::kWrittenFiles},
+    File{host::kSocketsTable, Kind::records, Magic::kSocketOptions},
 };
 enum Slot : std::uint8_t {
     kTree,
@@ -75,7 +78,8 @@ enum Slot : std::uint8_t {
     kGhost,
     kStatistics,
     kLog,
-    kWritten
+    kWritten,
+    kSockets
 };
 
 constexpr std::uint32_t kUid = 1000;
@@ -130,7 +134,7 @@ void write_images(const std::vector<Part> &parts) {
 
 Reached &reached() {
     static Reached instance({"credentials", "pages", "places", "names", "grown", "written", "bound",
-                             "connections", "statistics", "log", "end of the log"});
+                             "connections", "sockets", "statistics", "log", "end of the log"});
     return instance;
 }
 
@@ -236,6 +240,14 @@ std::string written_file() {
            bytes(15, ".1") + bytes(16, "inode 4:5.6");
 }
 
+// With an option, and a group that takes what one sender sends.
+std::string settings_of_socket() {
+    const std::string address(sizeof(sockaddr_in), '\1');
+    return number(1, 1) + number(2, 3) +
+           bytes(3, number(1, SOL_SOCKET) + number(2, SO_TIMESTAMP) + bytes(3, "\1")) +
+           bytes(4, number(1, 0) + bytes(2, "lo") + bytes(3, address) + number(4, 1) + bytes(5, address));
+}
+
 // flags: USK_...
 std::string stream_of(std::uint64_t inode, std::uint64_t peer, std::uint64_t flags) {
     return bytes(16, number(2, inode) + number(3, SOCK_STREAM) + number(6, flags) + number(8, peer));
@@ -270,7 +282,9 @@ std::vector<std::vector<Part>> all_good() {
     auto with_connection = all;
     with_connection.push_back(part_of(kOpen, stream_of(4711, 4712, 0)));
     with_connection.push_back(part_of(kOpen, stream_of(4712, 0, 1)));
-    return {all, with_socket, with_written, with_connection};
+    auto with_settings = all;
+    with_settings.push_back(part_of(kSockets, settings_of_socket()));
+    return {all, with_socket, with_written, with_connection, with_settings};
 }
 
 } // namespace
@@ -295,6 +309,8 @@ void run_input(std::span<const std::uint8_t> input) {
     reached_if(host::verify_bound_sockets(context, request).has_value(), "bound");
     const auto half = host::half_connections(images().fd());
     reached_if(half && !half->empty(), "connections");
+    const auto settings = host::read_socket_options(images().fd());
+    reached_if(settings && !settings->empty(), "sockets");
     prctl(PR_SET_DUMPABLE,
           1); // or sanitizers could not look at a process of which a thread has had other ids
     const auto before = host::read_file_at(images().fd(), "files.img", kWhole);
