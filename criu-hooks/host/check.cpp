@@ -5,6 +5,7 @@
 #include "criu-hooks/host/node.hpp"
 #include "file.hpp"
 #include "proc.hpp"
+#include "watched.hpp"
 
 #include <algorithm>
 #include <array>
@@ -187,8 +188,12 @@ Expected<void> check_state(const Context &context, const DumpRequest &request) {
 } // namespace
 
 Expected<void> check(const Context &context, const DumpRequest &request) {
-    auto good = check_state(context, request);
-    return good ? check_access(context, request) : good;
+    if (auto good = check_state(context, request); !good)
+        return good;
+    if (auto good = check_access(context, request); !good)
+        return good;
+    auto watched = watched_names_in_time(context, request.init);
+    return watched ? Expected<void>() : propagate(watched);
 }
 
 } // namespace singularity::host

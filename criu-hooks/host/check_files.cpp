@@ -120,6 +120,8 @@ Expected<void> check_watches(const NodeFacts &facts, pid_t pid, std::string_view
         auto base = open_file(fmt::format("/proc/{}/root{}", pid, mount->second), O_RDONLY | O_DIRECTORY);
         if (!base)
             continue;
+        if (!opens_by_handle(base->get()))
+            continue; // watched.hpp
         const UniqueFd watched(open_by_handle_at(base->get(), handle, O_PATH | O_CLOEXEC));
         if (!watched && errno != ESTALE)
             continue;
@@ -242,6 +244,14 @@ Expected<std::uint64_t> most_descriptors() {
 }
 
 } // namespace
+
+bool opens_by_handle(int fd) {
+    std::vector<std::byte> storage(sizeof(file_handle) + MAX_HANDLE_SZ);
+    auto *const handle = reinterpret_cast<file_handle *>(storage.data());
+    handle->handle_bytes = MAX_HANDLE_SZ;
+    int mount = 0;
+    return name_to_handle_at(fd, "", handle, &mount, AT_EMPTY_PATH) == 0 || errno != EOPNOTSUPP;
+}
 
 Expected<NodeFacts> facts_of(const DumpRequest &request) {
     NodeFacts facts;

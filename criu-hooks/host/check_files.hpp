@@ -42,6 +42,9 @@ struct NodeFacts {
 [[nodiscard]] Expected<void> check_mappings(const NodeFacts &facts, const DumpRequest &request,
                                             const Process &process);
 
+// Whether the kernel opens files of a file system by their handles; by any descriptor of it.
+[[nodiscard]] bool opens_by_handle(int fd);
+
 // One socket, by a duplicate of its descriptor.
 [[nodiscard]] Expected<void> check_socket(const NodeFacts &facts, int socket, const std::string &what);
 

@@ -289,6 +289,12 @@ std::vector<std::uint8_t> packed(const CriuRequest &request) {
         external.push_back(text(each));
     options.external = external.data();
     options.n_external = external.size();
+    std::vector<char *> watched;
+    watched.reserve(request.watched.size());
+    for (const std::string &each : request.watched)
+        watched.push_back(text(each));
+    options.irmap_scan_paths = watched.data();
+    options.n_irmap_scan_paths = watched.size();
     std::vector<InheritFd> inherited;
     std::vector<InheritFd *> pointers;
     inherited.reserve(request.inherited.size());

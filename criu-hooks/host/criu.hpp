@@ -32,8 +32,9 @@ struct CriuRequest {
     bool leave_stopped = false;
     bool leave_running = false;
     std::uint32_t ghost_limit = 0;
-    bool leave_waiting = false; // of a dump: TCP connections that nobody has accepted yet are not saved
-    std::string root;           // of a restore
+    bool leave_waiting = false;       // of a dump: TCP connections that nobody has accepted yet are not saved
+    std::vector<std::string> watched; // of a dump: where to look for what is watched, as watched.hpp says
+    std::string root;                 // of a restore
     std::vector<std::string> external;                  // "net[4026531840]:name"
     std::vector<std::pair<std::string, int>> inherited; // of a restore: resource, descriptor
 };

@@ -13,6 +13,7 @@
 #include "statistics.hpp"
 #include "user_work.hpp"
 #include "waiting_connections.hpp"
+#include "watched.hpp"
 #include "written_files.hpp"
 
 #include <algorithm>
@@ -124,6 +125,10 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
     auto request = request_of(wanted);
     if (!request)
         return propagate(request);
+    auto watched = watched_names_in_time(context, wanted.init);
+    if (!watched)
+        return propagate(watched);
+    request->watched = std::move(*watched);
     auto complaints = open_complaints(wanted.images);
     if (!complaints)
         return propagate(complaints);
