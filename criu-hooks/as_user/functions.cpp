@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The C library's functions by which criu opens, makes, links, binds, removes and changes files by their
 // names. System calls alone do the work: criu has no C++ library.
+#include "calls.hpp"
 #include "cgroups.hpp"
 #include "places.hpp"
 #include "switch.hpp"
@@ -15,6 +16,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -373,6 +375,15 @@ pid_t getpid() noexcept {
                          : std::vsscanf(text, format, values);
     va_end(values);
     return read;
+}
+long ptrace(enum __ptrace_request request, ...) noexcept {
+    va_list more;
+    va_start(more, request);
+    const auto pid = va_arg(more, pid_t);
+    auto *const address = va_arg(more, void *);
+    auto *const data = va_arg(more, void *);
+    va_end(more);
+    return singularity::as_user::trace(static_cast<int>(request), pid, address, data);
 }
 int chdir(const char *name) noexcept { return act(AT_FDCWD, name, SYS_chdir, name); }
 

@@ -24,6 +24,7 @@ WORKLOADS = {
     "semaphores": (["python3", "programs/semaphores.py", "{steps}", "progress"], 600),
     "sockets": (["python3", "programs/sockets.py", "{steps}", "progress"], 600),
     "aio": (["python3", "programs/aio.py", "{steps}", "progress"], 600),
+    "compiled": (["python3", "programs/compiled.py", "{steps}", "progress"], 600),
     "clocks": (["python3", "programs/clocks.py", "{steps}", "progress"], 600),
     "torch_2": (["python3", "programs/train.py", "2", "{steps}", "progress"], 200),
     "torch_4": (["python3", "programs/train.py", "4", "{steps}", "progress"], 120),
