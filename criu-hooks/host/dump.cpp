@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "aio.hpp"
+#include "bindings.hpp"
 #include "criu-hooks/host/node.hpp"
 #include "file.hpp"
 #include "host_connections.hpp"
@@ -206,6 +207,8 @@ Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, con
             return propagate(settled);
         if (auto options = keep_socket_options(wanted); !options)
             return propagate(options);
+        if (auto bindings = keep_bindings(wanted); !bindings)
+            return propagate(bindings);
         if (wanted.others_are_reset)
             if (auto good = check_waiting_connections(wanted); !good)
                 return propagate(good);

@@ -25,6 +25,7 @@ enum class Magic : std::uint32_t {
     kMounts = 0x55563928,
     kWrittenFiles = 0x54495257,  // ours: written_files.hpp
     kSocketOptions = 0x4b434f53, // ours: socket_options.hpp
+    kBindings = 0x444e4942,      // ours: bindings.hpp
 };
 
 // From front to back, one message in memory at a time.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "access.hpp"
+#include "bindings.hpp"
 #include "bound.hpp"
 #include "children.hpp"
 #include "criu-hooks/host/node.hpp"
@@ -163,6 +164,11 @@ Expected<pid_t> restore(const Context &context, const RestoreRequest &wanted, co
             if (auto set = set_socket_options(wanted, root); !set) {
                 refused = set.error();
                 return set;
+            }
+        if (stage == kBeforeItRuns)
+            if (auto bound = bind_again(wanted.images, root); !bound) {
+                refused = bound.error();
+                return bound;
             }
         if (stage == kBeforeItRuns && wanted.connected)
             if (auto done = wanted.connected(); !done) {

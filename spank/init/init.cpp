@@ -162,6 +162,7 @@ void Init::start(node::Packet &packet, std::uint32_t token) {
     task.token = token;
     task.progress = std::move(spawned.progress);
     task.outer = std::move(streams.outer);
+    task.binding = {.task = request->program.cpus, .all = own_processors()};
     tasks_.emplace(request->task, std::move(task));
 }
 
@@ -240,10 +241,13 @@ void Init::bind(const node::InitBind &request, std::uint32_t token) {
         return;
     }
     // EINVAL, as for a new task: the node's cgroup has none of these processors.
-    if (const int code = bind_task(found->second.pid, request.cpus); code != 0 && code != EINVAL) {
+    Binding &binding = found->second.binding;
+    const int code = bind_task(found->second.pid, binding, request.cpus);
+    if (code != 0 && code != EINVAL) {
         refuse({Step::processors, code}, token);
         return;
     }
+    binding = {.task = code == 0 ? request.cpus : own_processors(), .all = own_processors()};
     send(node::InitDone{}, token);
 }
 

@@ -4,6 +4,7 @@
 
 #include "node/init_messages.hpp"
 #include "node/seqpacket.hpp"
+#include "processors.hpp"
 #include "spawn.hpp"
 
 #include <map>
@@ -26,6 +27,7 @@ class Init {
         std::uint32_t token = 0; // of the request to start it, until it is answered
         Fd progress;             // while it is starting
         Fd outer;                // what init holds of its streams
+        Binding binding;
     };
     using Tasks = std::map<std::uint32_t, Task>;
 

@@ -82,7 +82,32 @@ std::vector<pid_t> processes_of(pid_t first) {
 
 } // namespace
 
-int bind_task(pid_t first, std::span<const char> cpus) {
+namespace {
+
+CpuMask processors_of(pid_t thread) {
+    CpuMask mask(kLargestCpuMask, 0);
+    const auto size = syscall(SYS_sched_getaffinity, thread, mask.size(), mask.data());
+    mask.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+    return mask;
+}
+
+// For a thread of a task that had these processors: all of cpus, or as many as it has bound itself to.
+CpuMask for_thread(pid_t thread, std::span<const char> had, std::span<const char> cpus) {
+    CpuMask all(cpus.begin(), cpus.end());
+    const auto own = processors_of(thread);
+    if (same_processors(own, had))
+        return all;
+    auto carried = carried_over(own, had, cpus);
+    return carried.empty() ? all : carried;
+}
+
+} // namespace
+
+CpuMask own_processors() { return processors_of(0); }
+
+int bind_task(pid_t first, const Binding &before, std::span<const char> cpus) {
+    // The task's, as a restore has carried them over to what init can use here.
+    const auto had = carried_over(before.task, before.all, own_processors());
     std::set<pid_t> bound;
     bool more = true;
     for (int look = 0; look < kMostLooks && more; ++look) {
@@ -92,7 +117,9 @@ int bind_task(pid_t first, std::span<const char> cpus) {
                 if (!bound.insert(thread).second)
                     continue;
                 more = true;
-                if (syscall(SYS_sched_setaffinity, thread, cpus.size(), cpus.data()) != 0 && errno != ESRCH)
+                const auto wanted = for_thread(thread, had, cpus);
+                if (syscall(SYS_sched_setaffinity, thread, wanted.size(), wanted.data()) != 0 &&
+                    errno != ESRCH)
                     return errno;
             }
         }

@@ -2,6 +2,8 @@
 """Programs of batch scripts that hold something of their host, and go on on another one. The hosts' root is an overlay, as that of an image
 with a writable layer is."""
 
+import os
+
 import pytest
 from conftest import elastic_up
 from elastic import ELASTIC, PATIENCE, TIME_TO_SAVE, assert_clean
@@ -61,3 +63,42 @@ def test_watched_files_are_watched_elsewhere(cluster):
     assert shown == [*(f"step {n}" for n in range(STEPS)), "over"], all_of_it
     tails = cluster.controller.run(["sh", "-c", "cat /shared/tail-*"]).stdout.splitlines()
     assert tails == [f"line {n}" for n in range(STEPS)], tails
+
+
+# What a program has bound its threads and processes to: one of the processors that it has, all of them, or what the task has.
+BIND = f"""
+import os, subprocess, threading, time
+had = sorted(os.sched_getaffinity(0))
+assert len(had) > 1, had
+bound, ready = {{}}, threading.Barrier(3)
+def thread(name, cpus):
+    os.sched_setaffinity(0, cpus)
+    bound[name] = threading.get_native_id()
+    ready.wait()
+    time.sleep(1000)
+for name, cpus in (("first", had[:1]), ("last", had[-1:])):
+    threading.Thread(target=thread, args=(name, cpus), daemon=True).start()
+ready.wait()
+child = subprocess.Popen(["taskset", "-c", str(had[1]), "sleep", "1000"])
+bound["child"], bound["main"] = child.pid, os.getpid()
+while os.sched_getaffinity(child.pid) != {{had[1]}}:
+    time.sleep(0.01)
+for step in range({STEPS}):
+    now = sorted(os.sched_getaffinity(0))
+    assert len(now) == len(had)
+    expected = {{"first": now[:1], "last": now[-1:], "child": now[1:2], "main": now}}
+    found = {{name: sorted(os.sched_getaffinity(pid)) for name, pid in bound.items()}}
+    assert found == expected, (found, expected)
+    print("step", step, flush=True)
+    time.sleep(0.25)
+child.kill()
+child.wait()
+os._exit(0)
+"""
+
+
+def test_programs_are_bound_as_they_have_bound_themselves(cluster):
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("there is only one processor")
+    shown, all_of_it = moved_in_the_middle(cluster, "bind", BIND)
+    assert shown == [*(f"step {n}" for n in range(STEPS)), "over"], all_of_it

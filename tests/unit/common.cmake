@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Tests of what is in common/.
-set(sources error text deadline raii settings config installation unix_socket proc crowd thread_owned outside port_range published_places write_all)
+set(sources error text deadline raii settings config installation unix_socket proc crowd thread_owned outside port_range published_places write_all cpu_mask)
 list(TRANSFORM sources REPLACE ".+" "${CMAKE_CURRENT_LIST_DIR}/common_\\0.cpp")
 singularity_unit_tests(common SOURCES ${sources} USES singularity_common)
 foreach(subject IN ITEMS log program_output)

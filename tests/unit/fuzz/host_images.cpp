@@ -3,6 +3,7 @@
 // is a message of the file that its slot names, in a directory of its own. Everything that reads such a
 // directory before criu itself does reads it. Nothing may crash, hang, take much more memory than the files
 // have bytes, or be led out of the places that the request gives.
+#include "bindings.hpp"
 #include "bound.hpp"
 #include "common/log.hpp"
 #include "common/unique_fd.hpp"
@@ -66,6 +67,7 @@ constexpr std::array kFiles{
     File{"criu.log", Kind::text, Magic::kCore},
     File{host::kFilesTable, Kind::records, Magic::kWrittenFiles},
     File{host::kSocketsTable, Kind::records, Magic::kSocketOptions},
+    File{host::kBindingsTable, Kind::records, Magic::kBindings},
 };
 enum Slot : std::uint8_t {
     kTree,
@@ -79,7 +81,8 @@ enum Slot : std::uint8_t {
     kStatistics,
     kLog,
     kWritten,
-    kSockets
+    kSockets,
+    kProcessors
 };
 
 constexpr std::uint32_t kUid = 1000;
@@ -134,7 +137,7 @@ void write_images(const std::vector<Part> &parts) {
 
 Reached &reached() {
     static Reached instance({"credentials", "pages", "places", "names", "grown", "written", "bound",
-                             "connections", "sockets", "statistics", "log", "end of the log"});
+                             "connections", "sockets", "processors", "statistics", "log", "end of the log"});
     return instance;
 }
 
@@ -284,6 +287,8 @@ std::vector<std::vector<Part>> all_good() {
     with_connection.push_back(part_of(kOpen, stream_of(4712, 0, 1)));
     auto with_settings = all;
     with_settings.push_back(part_of(kSockets, settings_of_socket()));
+    with_settings.push_back(part_of(kProcessors, number(1, 1) + bytes(2, "\x0f")));
+    with_settings.push_back(part_of(kProcessors, number(1, 2) + bytes(2, "\x02")));
     return {all, with_socket, with_written, with_connection, with_settings};
 }
 
@@ -311,6 +316,8 @@ void run_input(std::span<const std::uint8_t> input) {
     reached_if(half && !half->empty(), "connections");
     const auto settings = host::read_socket_options(images().fd());
     reached_if(settings && !settings->empty(), "sockets");
+    const auto bindings = host::read_bindings(images().fd());
+    reached_if(bindings && !bindings->threads.empty(), "processors");
     prctl(PR_SET_DUMPABLE,
           1); // or sanitizers could not look at a process of which a thread has had other ids
     const auto before = host::read_file_at(images().fd(), "files.img", kWhole);
