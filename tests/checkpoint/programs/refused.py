@@ -22,10 +22,13 @@ def io_uring():
 
 
 def traced():
+    traced_now, says = os.pipe()
     pid = os.fork()
     if pid == 0:
         libc.ptrace(SYS_PTRACE_TRACEME, 0, None, None)
+        os.write(says, b"1")
         time.sleep(1000)
+    os.read(traced_now, 1)
     return pid
 
 
