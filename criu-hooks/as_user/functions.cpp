@@ -378,7 +378,10 @@ pid_t getpid() noexcept {
 }
 long ptrace(enum __ptrace_request request, ...) noexcept {
     va_list more;
-    va_start(more, request); // NOLINT(clang-diagnostic-varargs): this enum is no smaller than an int
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wvarargs" // the C library's own type, which is no smaller than an int
+    va_start(more, request);
+#pragma GCC diagnostic pop
     const auto pid = va_arg(more, pid_t);
     auto *const address = va_arg(more, void *);
     auto *const data = va_arg(more, void *);
