@@ -152,28 +152,59 @@ Expected<void> load(const store::Checkpoint &checkpoint, const std::string &node
     return {};
 }
 
-Expected<void> load_of_others(const store::Checkpoint &checkpoint, const std::string &node, int images) {
+namespace {
+
+// Nothing: that node has none.
+Expected<bool> load_table(const store::Checkpoint &checkpoint, const store::VirtualNode &node,
+                          std::string_view table, const std::string &name, int images) {
     constexpr std::uint64_t kLargestTable = std::uint64_t{256} << 20U;
+    const auto found = std::ranges::find(node.images, table, &store::Image::name);
+    if (found == node.images.end())
+        return false;
+    if (found->size() > kLargestTable)
+        return failure("load", "the image " + quote(found->name),
+                       fmt::format("it has more than {} bytes", kLargestTable), EFBIG);
+    auto image = checkpoint.image({.node = node.name, .device = "", .name = found->name});
+    if (!image)
+        return propagate(image);
     std::vector<std::byte> buffer(kBuffer);
+    if (auto loaded = load_file(*image, name, images, buffer); !loaded)
+        return propagate(loaded);
+    return true;
+}
+
+} // namespace
+
+Expected<void> load_of_others(const store::Checkpoint &checkpoint, const std::string &node, int images) {
     std::size_t count = 0;
     bool is_later = false;
     for (const auto &other : checkpoint.manifest().nodes) {
         is_later = is_later || other.name == node;
-        const auto table =
-            std::ranges::find(other.images, std::string_view(kFilesTable), &store::Image::name);
-        if (other.name == node || table == other.images.end())
+        if (other.name == node)
             continue;
-        if (table->size() > kLargestTable)
-            return failure("load", "the image " + quote(table->name),
-                           fmt::format("it has more than {} bytes", kLargestTable), EFBIG);
-        auto image = checkpoint.image({.node = other.name, .device = "", .name = table->name});
-        if (!image)
-            return propagate(image);
-        const auto name = fmt::format("{}{}", is_later ? kLaterTables : kEarlierTables, count++);
-        if (auto loaded = load_file(*image, name, images, buffer); !loaded)
-            return loaded;
+        const auto name = fmt::format("{}{}", is_later ? kLaterTables : kEarlierTables, count);
+        auto loaded = load_table(checkpoint, other, kFilesTable, name, images);
+        if (!loaded)
+            return propagate(loaded);
+        count += *loaded ? 1 : 0;
     }
     return {};
+}
+
+Expected<std::vector<std::string>> load_tables_of_others(const store::Checkpoint &checkpoint,
+                                                         const std::string &node, int images) {
+    std::vector<std::string> out;
+    for (const auto &other : checkpoint.manifest().nodes) {
+        if (other.name == node)
+            continue;
+        const auto name = fmt::format("files-of-others.{}", out.size());
+        auto loaded = load_table(checkpoint, other, "files.img", name, images);
+        if (!loaded)
+            return propagate(loaded);
+        if (*loaded)
+            out.push_back(name);
+    }
+    return out;
 }
 
 } // namespace singularity::host

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "unix_sockets.hpp"
 
+#include "held_sockets.hpp"
 #include "sock_diag.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 
@@ -49,6 +51,15 @@ Expected<UnixSockets> unix_sockets(pid_t pid) {
         [&](nlmsghdr *message) { add(message, found); });
     if (!asked)
         return propagate(asked);
+    const auto may_be_of_others = [](const UnixSocket &one) { return one.listens || one.type == SOCK_DGRAM; };
+    if (std::ranges::none_of(found, [&](const auto &entry) { return may_be_of_others(entry.second); }))
+        return found;
+    auto held = held_sockets(pid);
+    if (!held)
+        return propagate(held);
+    std::erase_if(found, [&](const auto &entry) {
+        return may_be_of_others(entry.second) && !held->contains(entry.first);
+    });
     return found;
 }
 

@@ -19,8 +19,9 @@ struct UnixSocket {
     std::string name;       // as bound; of a connection that was accepted, as who listens is bound
 };
 
-// By inode: those of the network namespace of a process. The end that a connection has where it was accepted
-// is in the network of the one who connected.
+// By inode: those of the network namespace of a node's init, without sockets of other nodes in it that listen
+// or take datagrams: these are to the node what a daemon of the host is. The end that a connection has where
+// it was accepted is in the network of the one who connected.
 using UnixSockets = std::map<std::uint64_t, UnixSocket>;
 [[nodiscard]] Expected<UnixSockets> unix_sockets(pid_t pid);
 

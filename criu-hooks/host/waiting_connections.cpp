@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "waiting_connections.hpp"
 
+#include "held_sockets.hpp"
 #include "sock_diag.hpp"
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -52,6 +54,35 @@ bool is_loopback(const in6_addr &address) {
     return IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
 }
 
+// Whether the node itself listens there: others may be in its network.
+Expected<bool> listens(const DumpRequest &request, std::uint16_t port) {
+    auto held = held_sockets(request.init);
+    if (!held)
+        return propagate(held);
+    bool out = false;
+    for (const std::uint8_t family : {std::uint8_t{AF_INET}, std::uint8_t{AF_INET6}}) {
+        inet_diag_req_v2 all{};
+        all.sdiag_family = family;
+        all.sdiag_protocol = IPPROTO_TCP;
+        all.idiag_states = 1U << TCP_LISTEN;
+        auto asked = for_each_socket(request.init,
+                                     {.body = std::as_bytes(std::span(&all, 1)),
+                                      .what = "the node's listening TCP sockets",
+                                      .module = "tcp_diag"},
+                                     [&](nlmsghdr *message) {
+                                         inet_diag_msg about{};
+                                         if (message->nlmsg_len < NLMSG_LENGTH(sizeof(about)))
+                                             return;
+                                         std::memcpy(&about, NLMSG_DATA(message), sizeof(about));
+                                         out = out || (ntohs(about.id.idiag_sport) == port &&
+                                                       held->contains(about.idiag_inode));
+                                     });
+        if (!asked)
+            return propagate(asked);
+    }
+    return out;
+}
+
 // Why the connection must be accepted before a dump. Nothing: its client is not of the job, or it is held by
 // a program.
 std::optional<std::string> why_not(const DumpRequest &request, nlmsghdr *message) {
@@ -82,25 +113,28 @@ Expected<void> check_waiting_connections(const DumpRequest &request) {
         all.sdiag_protocol = IPPROTO_TCP;
         // What a program has closed is in none of these states.
         all.idiag_states = 1U << TCP_ESTABLISHED | 1U << TCP_CLOSE_WAIT;
-        std::string on;
-        std::string why;
+        std::map<std::uint16_t, std::string> waiting; // by port
         auto asked = for_each_socket(request.init,
                                      {.body = std::as_bytes(std::span(&all, 1)),
                                       .what = "the node's TCP connections",
                                       .module = "tcp_diag"},
                                      [&](nlmsghdr *message) {
-                                         auto found = why.empty() ? why_not(request, message) : std::nullopt;
+                                         auto found = why_not(request, message);
                                          if (!found)
                                              return;
                                          inet_diag_msg about{};
                                          std::memcpy(&about, NLMSG_DATA(message), sizeof(about));
-                                         on = fmt::format("TCP port {}", ntohs(about.id.idiag_sport));
-                                         why = std::move(*found);
+                                         waiting.emplace(ntohs(about.id.idiag_sport), std::move(*found));
                                      });
         if (!asked)
             return asked;
-        if (!why.empty())
-            return failure("save", on, std::move(why), EAGAIN);
+        for (auto &[port, why] : waiting) {
+            auto own = listens(request, port);
+            if (!own)
+                return propagate(own);
+            if (*own)
+                return failure("save", fmt::format("TCP port {}", port), std::move(why), EAGAIN);
+        }
     }
     return {};
 }

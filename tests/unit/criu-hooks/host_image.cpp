@@ -2,6 +2,7 @@
 // The parts of host images that need no CRIU: the wire format of its images, and what its log says.
 #include "cmocka.hpp"
 #include "common/unique_fd.hpp"
+#include "criu-hooks/host/connections.hpp"
 #include "file.hpp"
 #include "fuzz/memory_directory.hpp"
 #include "interrupted.hpp"
@@ -22,7 +23,11 @@
 #include <utility>
 #include <vector>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 namespace {
@@ -328,6 +333,50 @@ void test_log_without_error(void **) {
     test::expect_equal(host::summary_of({log.get(), complaints.get()}, ""), "no such thing");
 }
 
+// A file's message of CRIU's with an internet socket: family, protocol, state, ports and addresses.
+std::string internet_socket(int family, int protocol, int state,
+                            std::pair<std::uint32_t, std::uint32_t> ports,
+                            const std::vector<std::uint32_t> &own, const std::vector<std::uint32_t> &peer) {
+    std::string socket =
+        number(3, static_cast<std::uint64_t>(family)) + number(5, static_cast<std::uint64_t>(protocol)) +
+        number(6, static_cast<std::uint64_t>(state)) + number(7, ports.first) + number(8, ports.second);
+    for (const auto word : own)
+        socket += number(11, word);
+    for (const auto word : peer)
+        socket += number(12, word);
+    return text(4, socket);
+}
+
+void test_connections(void **) {
+    test::MemoryDirectory images;
+    const std::uint32_t one = htonl(0x0a400001);
+    const std::uint32_t two = htonl(0x0a400002);
+    const std::uint32_t loopback = htonl(1);
+    write(images, "files.img", host::Magic::kFiles,
+          {internet_socket(AF_INET, IPPROTO_TCP, TCP_ESTABLISHED, {4711, 80}, {one}, {two}),
+           internet_socket(AF_INET, IPPROTO_TCP, TCP_LISTEN, {80, 0}, {0}, {0}),
+           internet_socket(AF_INET6, IPPROTO_UDP, TCP_ESTABLISHED, {53, 54}, {0, 0, 0, loopback},
+                           {0, 0, 0, loopback}),
+           internet_socket(AF_INET6, IPPROTO_TCP, TCP_CLOSE_WAIT, {1, 2}, {0, 0, htonl(0xffff), one},
+                           {0, 0, htonl(0xffff), two}),
+           internet_socket(AF_INET, IPPROTO_ICMP, TCP_ESTABLISHED, {0, 0}, {one}, {two})});
+    const auto found = host::saved_connections(images.fd());
+    assert_true(found.has_value());
+    assert_int_equal(found->size(), 3);
+    assert_int_equal(found->at(0).protocol, IPPROTO_TCP);
+    assert_int_equal(found->at(0).own_port, 4711);
+    assert_int_equal(found->at(0).peer_port, 80);
+    // Those of IPv4 are the same, whatever their socket is.
+    assert_memory_equal(&found->at(0).own, &found->at(2).own, sizeof(in6_addr));
+    assert_memory_equal(&found->at(0).peer, &found->at(2).peer, sizeof(in6_addr));
+    assert_int_equal(found->at(1).protocol, IPPROTO_UDP);
+    assert_memory_equal(&found->at(1).peer, &in6addr_loopback, sizeof(in6_addr));
+    test::MemoryDirectory damaged;
+    write(damaged, "files.img", host::Magic::kFiles,
+          {internet_socket(AF_INET6, IPPROTO_TCP, TCP_ESTABLISHED, {1, 2}, {one}, {two})});
+    test::expect_contains(why(host::saved_connections(damaged.fd())), "no whole address");
+}
+
 } // namespace
 
 int main() {
@@ -337,6 +386,7 @@ int main() {
                                 cmocka_unit_test(test_random_bytes),
                                 cmocka_unit_test(test_call_again),
                                 cmocka_unit_test(test_call_again_in_core),
+                                cmocka_unit_test(test_connections),
                                 cmocka_unit_test(test_many_fields),
                                 cmocka_unit_test(test_promised_records),
                                 cmocka_unit_test(test_promised_pages),

@@ -7,6 +7,7 @@
 #include "bound.hpp"
 #include "common/log.hpp"
 #include "common/unique_fd.hpp"
+#include "criu-hooks/host/connections.hpp"
 #include "expect.hpp"
 #include "file.hpp"
 #include "grown.hpp"
@@ -318,6 +319,7 @@ void run_input(std::span<const std::uint8_t> input) {
     reached_if(settings && !settings->empty(), "sockets");
     const auto bindings = host::read_bindings(images().fd());
     reached_if(bindings && !bindings->threads.empty(), "processors");
+    static_cast<void>(host::saved_connections(images().fd()));
     prctl(PR_SET_DUMPABLE,
           1); // or sanitizers could not look at a process of which a thread has had other ids
     const auto before = host::read_file_at(images().fd(), "files.img", kWhole);

@@ -28,4 +28,8 @@ using Cuts = std::map<std::string, std::vector<std::uint64_t>>;
 [[nodiscard]] Expected<void> load_of_others(const store::Checkpoint &checkpoint, const std::string &node,
                                             int images);
 
+// CRIU's tables of files of the checkpoint's other nodes: the names that they have in `images` then.
+[[nodiscard]] Expected<std::vector<std::string>> load_tables_of_others(const store::Checkpoint &checkpoint,
+                                                                       const std::string &node, int images);
+
 } // namespace singularity::host
