@@ -182,6 +182,9 @@ int set_places(spank_t spank) {
             return ESPANK_SUCCESS;
         places.push_back(found->second);
     }
+    if (const int set = set_variable(spank, task::kJobHostsVariable, std::to_string(all->size()));
+        set != ESPANK_SUCCESS)
+        return set;
     return set_variable(spank, task::kPlacesVariable, fmt::format("{}", fmt::join(places, ",")));
 }
 

@@ -7,6 +7,7 @@
 #include "common/trusted_file.hpp"
 #include "log.hpp"
 #include "lost_connections.hpp"
+#include "sockets_of_node.hpp"
 
 #include <algorithm>
 #include <array>
@@ -131,14 +132,16 @@ Expected<void> JobNetwork::add_port(const std::string &name, std::uint32_t mtu) 
     if (auto changed = own_.change(name, {.mtu = mtu, .mac = {}, .bridge = kBridge, .up = true}); !changed)
         return changed;
     ports_.push_back(name);
-    return cut_ ? own_.set_port(name, PortState::closed) : Expected<void>();
+    return is_cut() ? own_.set_port(name, PortState::closed) : Expected<void>();
 }
 
 Expected<void> JobNetwork::connect(const Connect &plan) {
-    if (connected_)
+    if (connected_ && !plan_.shared)
         return failure("connect", "the network", "it is connected already", EALREADY);
     if (auto checked = check(plan, plan_); !checked)
         return checked;
+    if (connected_) // on this host alone, there is nothing to add
+        return {};
     if (plan.mtu > mtu_)
         return failure("connect", "the network", fmt::format("an MTU of {} is above {}", plan.mtu, mtu_),
                        EINVAL);
@@ -171,7 +174,7 @@ Expected<void> JobNetwork::connect(const Connect &plan) {
     return firewall_.admit(plan_.hosts);
 }
 
-Expected<void> JobNetwork::attach(std::uint32_t node, const UniqueFd &home) {
+Expected<void> JobNetwork::attach(std::uint32_t node, UniqueFd home) {
     const auto name = fmt::format("node{}", node);
     if (node == 0 || node > kNodeLimit || nodes_.contains(node))
         return failure("connect", name, "there is no such number, or it is connected already", EEXIST);
@@ -199,7 +202,9 @@ Expected<void> JobNetwork::attach(std::uint32_t node, const UniqueFd &home) {
     if (auto added = add_port(name, mtu_); !added)
         return added;
     auto names = relay_names(*there);
-    nodes_.emplace(node, Node{.port = name, .home = std::move(*there), .names = std::move(names)});
+    nodes_.emplace(
+        node,
+        Node{.port = name, .fd = std::move(home), .home = std::move(*there), .names = std::move(names)});
     if (!gateway_)
         return {};
     const auto address = address_of(plan_.vni, node);
@@ -231,6 +236,17 @@ Expected<std::vector<Published>> JobNetwork::publish(const Publish &plan) {
         way_in_ = std::move(*made);
     }
     return way_in_->publish(plan, address_of(plan_.vni, plan.node));
+}
+
+const UniqueFd *JobNetwork::home_of(std::uint32_t node) const {
+    const auto found = nodes_.find(node);
+    return found == nodes_.end() ? nullptr : &found->second.fd;
+}
+
+void JobNetwork::close_way_in(std::uint32_t node, const std::string &owner) {
+    if (way_in_)
+        if (auto closed = way_in_->close(node, owner); !closed) // its ports stay taken
+            kLog.error("{}", closed.error().message());
 }
 
 std::optional<NameRelay> JobNetwork::relay_names(const NameSpace &node) const {
@@ -297,9 +313,6 @@ Expected<void> JobNetwork::show_way_out(Links &in_node) const {
 }
 
 void JobNetwork::forget(std::uint32_t node) {
-    if (way_in_)
-        if (auto closed = way_in_->close(node); !closed) // its ports stay taken
-            kLog.error("{}", closed.error().message());
     if (const auto found = nodes_.find(node); found != nodes_.end()) {
         std::erase(ports_, found->second.port);
         nodes_.erase(found);
@@ -313,15 +326,57 @@ std::vector<std::uint32_t> JobNetwork::nodes() const {
     return out;
 }
 
-Expected<void> JobNetwork::set_cut(bool cut) {
-    cut_ = cut;
+Expected<void> JobNetwork::set_cut(bool cut, const std::string &owner) {
+    if (cut)
+        cut_by_.insert(owner);
+    else
+        cut_by_.erase(owner);
+    return set_ports();
+}
+
+Expected<void> JobNetwork::set_ports() {
+    const bool joins = isolated_ && !is_cut() && plan_.shared;
     for (const auto &port : ports_) {
-        auto set = own_.set_port(port, cut ? PortState::closed : PortState::forwards);
+        auto set = joins ? own_.isolate_port(port, false) : Expected<void>();
+        if (set)
+            set = own_.set_port(port, is_cut() ? PortState::closed : PortState::forwards);
         // A node that has just ended has no port any more.
         if (!set && set.error().code != ENODEV)
             return set;
     }
+    isolated_ = isolated_ && !joins;
     return {};
+}
+
+Expected<void> JobNetwork::release(const std::string &owner, const std::vector<OwnedNode> &nodes) {
+    if (!gateway_)
+        return {};
+    Expected<void> out;
+    const auto remember = [&out](const Expected<void> &done) {
+        if (!done && done.error().code != ENODEV && out)
+            out = done;
+    };
+    isolated_ = true;
+    for (const auto &port : ports_) {
+        auto isolated = own_.isolate_port(port);
+        remember(isolated ? own_.set_port(port, PortState::forwards) : isolated);
+    }
+    for (const auto &one : nodes) {
+        close_way_in(one.node, owner);
+        const auto found = nodes_.find(one.node);
+        if (found == nodes_.end())
+            continue;
+        auto held = sockets_of_node(one.init);
+        auto visit = held ? NameSpaceVisit::to(found->second.home) : propagate(held);
+        if (!visit) {
+            remember(propagate(visit));
+            continue;
+        }
+        auto reset =
+            reset_connections({.address = address_of(plan_.vni, one.node), .prefix = kPrefix}, &*held);
+        remember(reset ? Expected<void>() : propagate(reset));
+    }
+    return out;
 }
 
 Expected<void> JobNetwork::release() {

@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,14 @@ class JobNetwork {
     [[nodiscard]] Expected<void> connect(const Connect &plan);
     [[nodiscard]] bool connected() const { return connected_; }
     // home: the node's network namespace, whose `uplink` becomes a port of the bridge.
-    [[nodiscard]] Expected<void> attach(std::uint32_t node, const UniqueFd &home);
+    [[nodiscard]] Expected<void> attach(std::uint32_t node, UniqueFd home);
+    [[nodiscard]] bool shared() const { return plan_.shared; }
+    // Of a node that is attached; or null.
+    [[nodiscard]] const UniqueFd *home_of(std::uint32_t node) const;
+    // That a node of this number has.
+    [[nodiscard]] std::uint32_t address(std::uint32_t node) const { return address_of(plan_.vni, node); }
+    // What an owner has at the node is not reached any more.
+    void close_way_in(std::uint32_t node, const std::string &owner);
     // The node has ended: its link is gone with its namespace.
     void forget(std::uint32_t node);
     [[nodiscard]] std::vector<std::uint32_t> nodes() const;
@@ -49,12 +57,20 @@ class JobNetwork {
     void work();
 
     // Closed: no packet passes between two nodes or hosts. What has been sent and not arrived is lost, as in
-    // any network; a TCP connection sends it again when the network is open.
-    [[nodiscard]] Expected<void> set_cut(bool cut);
-    [[nodiscard]] bool is_cut() const { return cut_; }
+    // any network; a TCP connection sends it again when the network is open: when all owners that have cut it
+    // have opened it.
+    [[nodiscard]] Expected<void> set_cut(bool cut, const std::string &owner);
+    [[nodiscard]] bool is_cut() const { return !cut_by_.empty(); }
     // The nodes are about to end, and may stand still, as after their checkpoint. Whoever is connected with
     // them from outside of the job hears that they are gone. Between nodes nothing passes from now on.
     [[nodiscard]] Expected<void> release();
+    // The same of one owner's, in a network that is shared; what the others have goes on. Between nodes
+    // nothing passes until the network is open again.
+    struct OwnedNode {
+        std::uint32_t node = 0;
+        int init = -1; // its pidfd
+    };
+    [[nodiscard]] Expected<void> release(const std::string &owner, const std::vector<OwnedNode> &nodes);
 
   private:
     JobNetwork(Prepare plan, Links host, Links own, Firewall firewall, UniqueFd home,
@@ -63,12 +79,14 @@ class JobNetwork {
           firewall_(std::move(firewall)), home_(std::move(home)), host_home_(std::move(host_home)),
           gateway_(std::move(gateway)), mtu_(mtu) {}
     [[nodiscard]] Expected<void> add_port(const std::string &name, std::uint32_t mtu);
+    [[nodiscard]] Expected<void> set_ports();
     // In the node's namespace. Without a way out it has no default route.
     [[nodiscard]] Expected<void> show_way_out(Links &in_node) const;
 
     struct Node {
         std::string port;
-        NameSpace home;
+        UniqueFd fd;
+        NameSpace home; // the same
         std::optional<NameRelay> names;
     };
     // None: no name server is at the host's loopback, or the node does without.
@@ -84,7 +102,8 @@ class JobNetwork {
     std::optional<WayIn> way_in_; // once something is published
     std::uint32_t mtu_;
     bool connected_ = false;
-    bool cut_ = false;
+    bool isolated_ = false;
+    std::set<std::string> cut_by_;        // owners
     std::map<std::uint32_t, Node> nodes_; // by number
     std::vector<std::string> ports_;
 };

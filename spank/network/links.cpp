@@ -276,8 +276,9 @@ Expected<void> Links::set_port(const std::string &name, PortState state) {
     });
 }
 
-Expected<void> Links::isolate_port(const std::string &name) {
-    return change_port(name, [](nlmsghdr *head) { mnl_attr_put_u8(head, IFLA_BRPORT_ISOLATED, 1); });
+Expected<void> Links::isolate_port(const std::string &name, bool isolated) {
+    return change_port(
+        name, [isolated](nlmsghdr *head) { mnl_attr_put_u8(head, IFLA_BRPORT_ISOLATED, isolated ? 1 : 0); });
 }
 
 } // namespace singularity::network

@@ -65,7 +65,7 @@ class Links {
     // Of a bridge's port: nothing passes one that is closed, and no link goes down.
     [[nodiscard]] Expected<void> set_port(const std::string &name, PortState state);
     // Nothing passes from one isolated port to another; all of them reach the bridge itself.
-    [[nodiscard]] Expected<void> isolate_port(const std::string &name);
+    [[nodiscard]] Expected<void> isolate_port(const std::string &name, bool isolated = true);
 
   private:
     struct Close {

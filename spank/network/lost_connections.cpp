@@ -8,10 +8,15 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h> // join, since fmt 11
 #include <libmnl/libmnl.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
@@ -40,6 +45,18 @@ constexpr const char *kResets6 =
     "add rule ip6 singularity_restore output ip6 daddr != {{ ::1, fe80::/10, {}/{} }} "
     "tcp flags & (syn | rst) == 0 reject with tcp reset\n";
 
+// In a network namespace in which others are. {0}: the name of a table that goes with its process.
+constexpr const char *kResetsAmongOthers =
+    "add table inet {0} {{ flags owner; }}\n"
+    "add set inet {0} lost {{ type ipv4_addr . inet_service . ipv4_addr . inet_service; }}\n"
+    "add set inet {0} lost6 {{ type ipv6_addr . inet_service . ipv6_addr . inet_service; }}\n"
+    "add chain inet {0} output {{ type filter hook output priority filter; policy accept; }}\n"
+    "add rule inet {0} output tcp flags & (syn | rst) == 0 "
+    "ip saddr . tcp sport . ip daddr . tcp dport @lost reject with tcp reset\n"
+    "add rule inet {0} output tcp flags & (syn | rst) == 0 "
+    "ip6 saddr . tcp sport . ip6 daddr . tcp dport @lost6 reject with tcp reset\n";
+constexpr std::size_t kElements = 512; // in one command
+
 constexpr const char *kIpv6 = "/proc/sys/net/ipv6"; // not there: the kernel has none
 
 constexpr std::uint32_t mask_of(std::uint32_t prefix) {
@@ -54,6 +71,8 @@ constexpr std::uint32_t kConnected = 1U << TCP_ESTABLISHED | 1U << TCP_FIN_WAIT1
 struct Found {
     OwnNetwork own;
     std::uint8_t protocol = IPPROTO_TCP;
+    const Sockets *of = nullptr;                // null: all
+    const std::set<Connection> *only = nullptr; // null: all that lead to the outside
     std::vector<inet_diag_req_v2> connections;
 };
 
@@ -87,13 +106,70 @@ bool is_outside(const inet_diag_msg &about, const OwnNetwork &own) {
     return ((peer ^ own.address) & mask_of(own.prefix)) != 0;
 }
 
+bool is_outside(const Connection &one, const OwnNetwork &own) {
+    inet_diag_msg about{};
+    about.idiag_family = AF_INET6;
+    std::memcpy(about.id.idiag_dst, &one.peer, sizeof(one.peer));
+    about.id.idiag_dport = htons(one.peer_port);
+    return is_outside(about, own);
+}
+
+in6_addr address_in(std::uint8_t family, const std::uint32_t *words) {
+    if (family == AF_INET6)
+        return ipv6_in(words);
+    in6_addr out{};
+    out.s6_addr[10] = out.s6_addr[11] = 0xff;
+    std::memcpy(&out.s6_addr[12], words, sizeof(in_addr));
+    return out;
+}
+
+Connection ends_of(const inet_diag_msg &about) {
+    return {.own = address_in(about.idiag_family, about.id.idiag_src),
+            .peer = address_in(about.idiag_family, about.id.idiag_dst),
+            .own_port = ntohs(about.id.idiag_sport),
+            .peer_port = ntohs(about.id.idiag_dport)};
+}
+
+// "10.64.0.1 . 4711 . 10.64.0.1 . 80"
+std::string element_of(const Connection &one) {
+    const bool mapped = IN6_IS_ADDR_V4MAPPED(&one.own);
+    const auto text = [mapped](const in6_addr &address) {
+        std::array<char, INET6_ADDRSTRLEN> out{};
+        return std::string(mapped ? inet_ntop(AF_INET, &address.s6_addr[12], out.data(), out.size())
+                                  : inet_ntop(AF_INET6, &address, out.data(), out.size()));
+    };
+    return fmt::format("{} . {} . {} . {}", text(one.own), one.own_port, text(one.peer), one.peer_port);
+}
+
+Expected<void> add_elements(const Nft &nft, const std::string &table, const char *set, bool mapped,
+                            const std::set<Connection> &connections) {
+    std::vector<std::string> elements;
+    const auto flush = [&]() -> Expected<void> {
+        if (elements.empty())
+            return {};
+        return nft.run(fmt::format("add element inet {} {} {{ {} }}\n", table, set,
+                                   fmt::join(std::exchange(elements, {}), ", ")));
+    };
+    for (const auto &one : connections) {
+        if (IN6_IS_ADDR_V4MAPPED(&one.own) != mapped)
+            continue;
+        elements.push_back(element_of(one));
+        if (elements.size() == kElements)
+            if (auto added = flush(); !added)
+                return added;
+    }
+    return flush();
+}
+
 int take(const nlmsghdr *message, void *to) {
     auto &found = *static_cast<Found *>(to);
     inet_diag_msg about{};
     if (mnl_nlmsg_get_payload_len(message) < sizeof(about))
         return MNL_CB_ERROR;
     std::memcpy(&about, mnl_nlmsg_get_payload(message), sizeof(about));
-    if (is_outside(about, found.own))
+    const bool wanted = found.of == nullptr || found.of->contains(about.idiag_inode);
+    if (wanted &&
+        (found.only == nullptr ? is_outside(about, found.own) : found.only->contains(ends_of(about))))
         found.connections.push_back({.sdiag_family = about.idiag_family,
                                      .sdiag_protocol = found.protocol,
                                      .idiag_ext = 0,
@@ -171,11 +247,12 @@ class Diagnosis {
 
 } // namespace
 
-Expected<std::size_t> reset_connections(const OwnNetwork &own) {
+namespace {
+
+Expected<std::size_t> reset(Found found) {
     auto diagnosis = Diagnosis::open();
     if (!diagnosis)
         return propagate(diagnosis);
-    Found found{.own = own, .protocol = IPPROTO_TCP, .connections = {}};
     for (const std::uint8_t family : {std::uint8_t{AF_INET}, std::uint8_t{AF_INET6}})
         if (auto listed = diagnosis->list(family, found); !listed)
             return propagate(listed);
@@ -185,14 +262,12 @@ Expected<std::size_t> reset_connections(const OwnNetwork &own) {
     return found.connections.size();
 }
 
-namespace {
-
 // ENOENT: a kernel that knows nothing of UDP sockets, of which criu has saved none.
-Expected<void> tell_datagram_sockets(const OwnNetwork &own) {
+Expected<void> tell_datagram_sockets(const OwnNetwork &own, const std::set<Connection> *of) {
     auto diagnosis = Diagnosis::open();
     if (!diagnosis)
         return propagate(diagnosis);
-    Found found{.own = own, .protocol = IPPROTO_UDP, .connections = {}};
+    Found found{.own = own, .protocol = IPPROTO_UDP, .of = nullptr, .only = of, .connections = {}};
     for (const std::uint8_t family : {std::uint8_t{AF_INET}, std::uint8_t{AF_INET6}})
         if (auto listed = diagnosis->list(family, found); !listed)
             return listed.error().code == ENOENT ? Expected<void>() : listed;
@@ -222,6 +297,35 @@ Expected<void> tell_datagram_sockets(const OwnNetwork &own) {
 
 } // namespace
 
+bool operator<(const Connection &one, const Connection &other) {
+    const auto key = [](const Connection &of) {
+        return std::tuple(std::string_view(reinterpret_cast<const char *>(&of.own), sizeof(of.own)),
+                          std::string_view(reinterpret_cast<const char *>(&of.peer), sizeof(of.peer)),
+                          of.own_port, of.peer_port);
+    };
+    return key(one) < key(other);
+}
+
+Expected<std::size_t> reset_connections(const OwnNetwork &own, const Sockets *of) {
+    return reset({.own = own, .protocol = IPPROTO_TCP, .of = of, .only = nullptr, .connections = {}});
+}
+
+Expected<LostConnections> LostConnections::expect(const OwnNetwork &own, Brought brought) {
+    auto nft = Nft::open();
+    if (!nft)
+        return propagate(nft);
+    const auto table = fmt::format("singularity_restore_{}", getpid());
+    auto set = nft->run(fmt::format(kResetsAmongOthers, table));
+    if (set)
+        set = add_elements(*nft, table, "lost", true, brought.streams);
+    if (set)
+        set = add_elements(*nft, table, "lost6", false, brought.streams);
+    if (!set)
+        return propagate(set);
+    std::erase_if(brought.datagrams, [&](const Connection &one) { return !is_outside(one, own); });
+    return LostConnections(std::move(*nft), own, std::move(brought));
+}
+
 Expected<LostConnections> LostConnections::expect(const OwnNetwork &own) {
     auto nft = Nft::open();
     if (!nft)
@@ -232,21 +336,29 @@ Expected<LostConnections> LostConnections::expect(const OwnNetwork &own) {
         !set)
         return propagate(set);
     if (access(kIpv6, F_OK) != 0)
-        return LostConnections(std::move(*nft), own);
+        return LostConnections(std::move(*nft), own, std::nullopt);
     std::array<char, INET6_ADDRSTRLEN> text{};
     const auto network6 = ipv6_of(network);
     if (auto set = nft->run(fmt::format(kResets6, inet_ntop(AF_INET6, &network6, text.data(), text.size()),
                                         kNodePrefix + own.prefix));
         !set)
         return propagate(set);
-    return LostConnections(std::move(*nft), own);
+    return LostConnections(std::move(*nft), own, std::nullopt);
 }
 
 Expected<void> LostConnections::done() const {
-    if (auto reset = reset_connections(own_); !reset)
-        return propagate(reset);
-    if (auto told = tell_datagram_sockets(own_); !told)
+    const auto *const brought = brought_ ? &*brought_ : nullptr;
+    auto ended = reset({.own = own_,
+                        .protocol = IPPROTO_TCP,
+                        .of = nullptr,
+                        .only = brought == nullptr ? nullptr : &brought->streams,
+                        .connections = {}});
+    if (!ended)
+        return propagate(ended);
+    if (auto told = tell_datagram_sockets(own_, brought == nullptr ? nullptr : &brought->datagrams); !told)
         return told;
+    if (brought != nullptr)
+        return nft_.run(fmt::format("delete table inet singularity_restore_{}\n", getpid()));
     if (access(kIpv6, F_OK) == 0)
         if (auto removed = nft_.run("delete table ip6 singularity_restore\n"); !removed)
             return removed;

@@ -7,9 +7,15 @@
 
 #include "common/error.hpp"
 #include "nft.hpp"
+#include "sockets_of_node.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <netinet/in.h>
 
 namespace singularity::network {
 
@@ -21,22 +27,42 @@ struct OwnNetwork {
     std::uint32_t prefix = 0;
 };
 
-// Of those that are made, both ends are told. The number of connections.
-[[nodiscard]] Expected<std::size_t> reset_connections(const OwnNetwork &own);
+// Of those that are made, both ends are told. The number of connections. of: only of these sockets; null: of
+// all that there are.
+[[nodiscard]] Expected<std::size_t> reset_connections(const OwnNetwork &own, const Sockets *of = nullptr);
+
+// One socket's. IPv4 is mapped into IPv6; ports are in host byte order.
+struct Connection {
+    in6_addr own{};
+    in6_addr peer{};
+    std::uint16_t own_port = 0;
+    std::uint16_t peer_port = 0;
+};
+[[nodiscard]] bool operator<(const Connection &one, const Connection &other);
+
+// What a node that is restored brings into a network namespace in which others are.
+struct Brought {
+    std::set<Connection> streams;   // TCP connections whose other end is not restored with them
+    std::set<Connection> datagrams; // connected UDP sockets
+};
 
 // Before a restore. Each connection to the outside that comes back sends a packet, and gets a reset for it.
 class LostConnections {
   public:
+    // All that the network namespace has belongs to the node.
     [[nodiscard]] static Expected<LostConnections> expect(const OwnNetwork &own);
+    [[nodiscard]] static Expected<LostConnections> expect(const OwnNetwork &own, Brought brought);
     // All have come back, and nothing runs yet. From now on packets leave the node again. Connections whose
     // state did not let them send anything are ended here: their programs read ECONNABORTED. Those of
     // connected UDP sockets read ECONNREFUSED.
     [[nodiscard]] Expected<void> done() const;
 
   private:
-    LostConnections(Nft nft, OwnNetwork own) : nft_(std::move(nft)), own_(own) {}
+    LostConnections(Nft nft, OwnNetwork own, std::optional<Brought> brought)
+        : nft_(std::move(nft)), own_(own), brought_(std::move(brought)) {}
     Nft nft_;
     OwnNetwork own_;
+    std::optional<Brought> brought_; // nothing: the node's is all that is there
 };
 
 } // namespace singularity::network

@@ -70,6 +70,8 @@ Expected<void> check(const Prepare &plan) {
         return refuse(plan.vni, fmt::format("expected a number from 1 to {}", kVniLimit - 1));
     if (plan.port == 0)
         return refuse(plan.vni, "it has no UDP port");
+    if (plan.shared && !plan.hosts.empty())
+        return refuse(plan.vni, "a network that several share has one host");
     if (plan.hosts.size() > kHostLimit)
         return refuse(plan.vni, fmt::format("{} hosts; at most {}", plan.hosts.size(), kHostLimit));
     if (!plan.hosts.empty() && !is_host_address(plan.local))

@@ -66,8 +66,9 @@ struct Published {
 struct Publish {
     std::uint32_t node = 0;
     std::vector<std::uint16_t> ports;
-    PortRange range; // of the host
-    static void fields(auto &self, auto &visit) { visit(self.node, self.ports, self.range); }
+    PortRange range;   // of the host
+    std::string owner; // a step or a script, where several have the network (messages.hpp)
+    static void fields(auto &self, auto &visit) { visit(self.node, self.ports, self.range, self.owner); }
 };
 inline constexpr std::size_t kPublishedLimit = 16; // of a node
 [[nodiscard]] Expected<void> check(const Publish &plan);
@@ -82,6 +83,8 @@ struct Prepare {
     std::vector<std::uint32_t> hosts; // the others'; none: the job is on this host only
     WayOut way_out = {};
     bool way_in = false; // ports of its nodes may be published
+    // By several who each prepare it, on one host: it does not end with its nodes.
+    bool shared = false;
 };
 [[nodiscard]] Expected<void> check(const Prepare &plan);
 

@@ -7,9 +7,9 @@
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 #include "job_network.hpp"
+#include "messages.hpp"
 #include "node/seqpacket.hpp"
 
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,14 +29,26 @@ class Service {
     // False: the connection is over.
     [[nodiscard]] bool read(const UniqueFd &client);
     // The reply.
-    [[nodiscard]] std::optional<std::string> answer(node::Packet &packet);
-    [[nodiscard]] Expected<void> attach(std::uint32_t number, node::Descriptors &given);
+    struct Reply {
+        std::string bytes;
+        UniqueFd descriptor; // that comes along, if there is one
+    };
+    [[nodiscard]] std::optional<Reply> answer(node::Packet &packet);
+    [[nodiscard]] Expected<void> prepare(const Prepare &plan);
+    [[nodiscard]] Expected<UniqueFd> place(const PlaceRequest &request);
+    [[nodiscard]] Expected<void> attach(const AttachRequest &request, node::Descriptors &given);
+    [[nodiscard]] Expected<void> release(const std::string &owner);
     void look_at_nodes();
 
     UniqueFd listener_;
     std::vector<UniqueFd> clients_;
     std::optional<JobNetwork> network_;
-    std::map<std::uint32_t, UniqueFd> inits_; // of attached nodes: pidfds
+    struct Attached {
+        std::uint32_t node = 0;
+        std::string owner;
+        UniqueFd init; // pidfd
+    };
+    std::vector<Attached> attached_;
     std::optional<Deadline> lonely_;
     bool had_nodes_ = false;
     bool ended_ = false;

@@ -106,7 +106,7 @@ Expected<WayIn::Open> WayIn::reserve(const Publish &plan, std::uint32_t address,
 Expected<std::vector<Published>> WayIn::publish(const Publish &plan, std::uint32_t address) {
     if (auto checked = check(plan); !checked)
         return propagate(checked);
-    if (open_.contains(plan.node))
+    if (open_.contains({plan.node, plan.owner}))
         return failure("publish", fmt::format("ports of node {}", plan.node), "that is done already", EEXIST);
     std::vector<Open> taken;
     std::vector<Published> out;
@@ -122,7 +122,7 @@ Expected<std::vector<Published>> WayIn::publish(const Publish &plan, std::uint32
         taken.push_back(std::move(*one));
     }
     // Kept from here on: what could not be undone must not become free.
-    open_.emplace(plan.node, std::move(taken));
+    open_.emplace(std::pair(plan.node, plan.owner), std::move(taken));
     auto led =
         own_rules_.run(fmt::format("add element inet way_out published {{ {} }}\n", fmt::join(ways, ", ")));
     if (led)
@@ -133,8 +133,8 @@ Expected<std::vector<Published>> WayIn::publish(const Publish &plan, std::uint32
     return out;
 }
 
-Expected<void> WayIn::close(std::uint32_t node) {
-    const auto found = open_.find(node);
+Expected<void> WayIn::close(std::uint32_t node, const std::string &owner) {
+    const auto found = open_.find({node, owner});
     if (found == open_.end())
         return {};
     std::string elements;
@@ -155,7 +155,7 @@ Expected<void> WayIn::close(std::uint32_t node) {
 Expected<void> WayIn::close_all() {
     Expected<void> out;
     while (!open_.empty() && out)
-        out = close(open_.begin()->first);
+        out = close(open_.begin()->first.first, open_.begin()->first.second);
     return out;
 }
 

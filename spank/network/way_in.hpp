@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace singularity::network {
@@ -32,7 +33,7 @@ class WayIn {
     // Of a node with this address. All of its ports, or none. ENOSPC: the range is used up.
     [[nodiscard]] Expected<std::vector<Published>> publish(const Publish &plan, std::uint32_t address);
     // No new connection reaches the node. The host's ports are free after that, and not before.
-    [[nodiscard]] Expected<void> close(std::uint32_t node);
+    [[nodiscard]] Expected<void> close(std::uint32_t node, const std::string &owner);
     [[nodiscard]] Expected<void> close_all();
 
   private:
@@ -46,7 +47,7 @@ class WayIn {
 
     Place place_;
     Nft own_rules_;
-    std::map<std::uint32_t, std::vector<Open>> open_; // of each node
+    std::map<std::pair<std::uint32_t, std::string>, std::vector<Open>> open_; // of each node and owner
 };
 
 // Whether the kernel has what this needs, in a network namespace that is to be thrown away.

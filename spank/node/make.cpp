@@ -166,16 +166,18 @@ Expected<void> become_init(const MakePlan &plan, const ImageServer *server) {
 Expected<void> make(const MakePlan &plan) {
     if (auto joined = join_cgroups(plan.cgroups); !joined)
         return joined;
-    auto network = make_network_namespace(
-        plan.spec.address, plan.spec.job.empty() ? DefaultRoute::no : DefaultRoute::by_gateway);
-    if (!network)
-        return propagate(network);
-    if (network->get() != kNetwork) {
-        if (dup3(network->get(), kNetwork, O_CLOEXEC) < 0)
-            return fail("arrange", "descriptors");
-        network->reset();
-    } else {
-        static_cast<void>(network->release());
+    if (!plan.network) {
+        auto network = make_network_namespace(
+            plan.spec.address, plan.spec.job.empty() ? DefaultRoute::no : DefaultRoute::by_gateway);
+        if (!network)
+            return propagate(network);
+        if (network->get() != kNetwork) {
+            if (dup3(network->get(), kNetwork, O_CLOEXEC) < 0)
+                return fail("arrange", "descriptors");
+            network->reset();
+        } else {
+            static_cast<void>(network->release());
+        }
     }
     std::optional<ImageServer> server;
     if (plan.spec.image.any()) {
@@ -209,9 +211,17 @@ Expected<void> make(const MakePlan &plan) {
 [[noreturn]] void run_maker(const MakePlan &plan, int channel) {
     try {
         // The agent's connections must not stay open through us; 3 is kept free for the channel.
+        UniqueFd shared;
+        if (plan.network) {
+            shared = UniqueFd(fcntl(plan.network->get(), F_DUPFD_CLOEXEC, kNetwork + 1));
+            if (!shared)
+                _exit(EXIT_FAILURE);
+        }
         if (dup3(channel, kChannel, O_CLOEXEC) < 0 && channel != kChannel)
             _exit(EXIT_FAILURE);
-        close_range(kChannel + 1, ~0U, 0);
+        if (shared && dup3(shared.release(), kNetwork, O_CLOEXEC) < 0)
+            _exit(EXIT_FAILURE);
+        close_range(plan.network ? kNetwork + 1 : kNetwork, ~0U, 0);
         if (auto made = make(plan); !made)
             give_up(made.error());
     } catch (const std::exception &error) {

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,6 +26,8 @@ struct MakePlan {
     // Called by the node's own first process before anything is mounted; may wait for a disk. Null: nothing
     // is to be done.
     std::function<Expected<void>()> make_sources;
+    // A network namespace that others are in as well; null: it gets one of its own.
+    std::shared_ptr<const UniqueFd> network = nullptr;
 };
 
 // The agent's end. Nothing blocks: step() is called when fd() is readable. Nothing goes on before allow(): if

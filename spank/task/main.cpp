@@ -88,6 +88,7 @@ int run(int argc, char **argv) {
         return give_up(request.error());
     unsetenv(task::kHostsVariable);
     unsetenv(task::kPlacesVariable);
+    unsetenv(task::kJobHostsVariable);
     unsetenv(task::kEveryVariable);
     unsetenv(task::kStoreVariable);
     unsetenv(task::kPublishVariable);

@@ -204,6 +204,7 @@ Expected<StepRequest> script_request(const std::vector<std::string> &environment
     const auto all = parts_of(value_of(environment, kHostsVariable).value_or(""));
     if (const auto found = std::ranges::find(all, *host); found != all.end())
         out.join.places = {static_cast<std::uint32_t>(found - all.begin()) + 1};
+    out.join.job_hosts = static_cast<std::uint32_t>(all.size());
     out.join.ranks = out.join.ranks_here = 1;
     out.join.of_script = true; // it is one, and is run again as what one has begun
     if (auto added = add_job(out, environment); !added)
@@ -220,6 +221,13 @@ Expected<StepRequest> step_request(const std::vector<std::string> &environment) 
         out.join.hosts.emplace_back(host);
     if (auto added = add_places(out, environment); !added)
         return propagate(added);
+    if (const auto count = value_of(environment, kJobHostsVariable)) {
+        const auto number = number_in(*count);
+        if (!number)
+            return refuse(fmt::format("{}={} is no number: leave it as the SPANK plugin sets it",
+                                      kJobHostsVariable, *count));
+        out.join.job_hosts = *number;
+    }
     const auto spread = value_of(environment, "SLURM_STEP_TASKS_PER_NODE");
     if (!spread)
         return refuse("SLURM_STEP_TASKS_PER_NODE is not set: only Slurm's srun starts such tasks");

@@ -8,6 +8,8 @@ namespace singularity::task {
 inline constexpr const char *kHostsVariable = "SINGULARITY_STEP_HOSTS";
 // Which of its job's hosts, from 1 on, each of them is, with commas between them; not set: it is not known.
 inline constexpr const char *kPlacesVariable = "SINGULARITY_STEP_PLACES";
+// How many hosts its job has.
+inline constexpr const char *kJobHostsVariable = "SINGULARITY_JOB_HOSTS";
 // Seconds between checkpoints that nobody asks for; 0, or not set: none.
 inline constexpr const char *kEveryVariable = "SINGULARITY_STEP_EVERY";
 // The store in which it is saved; empty, or not set: the site's.

@@ -130,13 +130,18 @@ Expected<Body> await(AgentLink &agent, std::chrono::seconds patience = kAgentPat
 // By CRIU's names of what they are instead of.
 using Streams = std::map<std::string, UniqueFd>;
 
-Expected<agent::WorkGo> await_go(AgentLink &agent, Streams &streams) {
+// network: one in which others are; it stays empty where there is none.
+Expected<agent::WorkGo> await_go(AgentLink &agent, Streams &streams, UniqueFd &network) {
     for (;;) {
         auto packet = agent.receive(Deadline::after(kAgentPatience));
         if (!packet)
             return propagate(packet);
         if (auto go = node::decode<agent::WorkGo>(packet->bytes))
             return std::move(*go);
+        if (node::decode<agent::WorkNetwork>(packet->bytes) && packet->descriptors.size() == 1) {
+            network = UniqueFd(packet->descriptors.take(0));
+            continue;
+        }
         const auto given = node::decode<agent::WorkGiven>(packet->bytes);
         if (!given || given->keys.size() != packet->descriptors.size())
             return other_words();
@@ -237,7 +242,8 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
     if (auto told = agent.tell(found); !told)
         return propagate(told);
     Streams streams;
-    auto go = await_go(agent, streams);
+    UniqueFd shared;
+    auto go = await_go(agent, streams, shared);
     if (!go)
         return propagate(go);
     auto &record = go->record;
@@ -280,7 +286,9 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
     const Patience patience{.for_others = kOthersPatience, .for_own = kLoadPatience};
     if (auto loaded = load_local(record.spec, staging->directory(), agent, patience, hear); !loaded)
         return propagate(loaded);
-    auto network = RestoredNetwork::make(record.spec);
+    auto network =
+        shared ? RestoredNetwork::join(record.spec, std::move(shared), *checkpoint, staging->directory())
+               : RestoredNetwork::make(record.spec);
     if (!network)
         return propagate(network);
     std::vector<host::OutsideDescriptor> descriptors;

@@ -4,6 +4,7 @@
 
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
+#include "criu-hooks/store/reader.hpp"
 #include "network/lost_connections.hpp"
 #include "node/record.hpp"
 
@@ -14,6 +15,9 @@ namespace singularity::worker {
 class RestoredNetwork {
   public:
     [[nodiscard]] static Expected<RestoredNetwork> make(const node::Spec &spec);
+    // One in which others are already. images: of the node, whose checkpoint this is.
+    [[nodiscard]] static Expected<RestoredNetwork> join(const node::Spec &spec, UniqueFd home,
+                                                        const store::Checkpoint &checkpoint, int images);
     [[nodiscard]] const UniqueFd &home() const { return home_; }
     // When the node's processes are there, and do not run yet.
     [[nodiscard]] Expected<void> end_lost_connections() const;

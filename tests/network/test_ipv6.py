@@ -4,7 +4,7 @@
 import pytest
 from test_network import ALICE, run
 from test_way_out import ASK, serve_on, why_not
-from wiring import AGENTS, EVERYTHING, PORT, RELEASE, inner6
+from wiring import AGENTS, EVERYTHING, PORT, inner6
 from virtualnode import PATIENCE  # after wiring, which says where it is
 
 SERVE = "import socket, sys; s = socket.create_server(('::', int(sys.argv[1])), family=socket.AF_INET6, dualstack_ipv6=True); print('up', flush=True)\n"
@@ -173,7 +173,7 @@ def test_others_hear_that_nodes_end(wiring, world):
     server = serve_on(outside, SERVE + "c, _ = s.accept()\ntry: print(c.recv(1))\nexcept OSError as error: print(error.errno)", "4000")
     caller = nodes[1].python(WAITS, outside.address6)
     assert caller.stdout.readline() == "connected\n"
-    networks[one].ask(RELEASE)
+    networks[one].release()
     assert server.communicate(timeout=PATIENCE)[0] == "104\n"  # ECONNRESET
     end(caller)
 

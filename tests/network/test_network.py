@@ -9,7 +9,7 @@ import struct
 import subprocess
 
 import pytest
-from wiring import CONNECT, CUT, OPEN, PORT, Network, Node, inner, run
+from wiring import CONNECT, PORT, Network, Node, inner, run
 from virtualnode import PATIENCE, Refused, wait_for  # after wiring, which says where it is
 
 ALICE = 1001
@@ -201,7 +201,7 @@ def test_a_connection_lives_through_a_cut(wiring, tmp_path, together):
         before = seen()
         wait_for(lambda b=before: seen() > b, "the stream to flow")
         for network in networks.values():
-            network.ask(CUT)
+            network.cut()
             assert network.status()[2]
         # What was on its way has arrived; TCP's repeated attempts do not.
         counts = [received(node) for node in nodes.values()]
@@ -211,7 +211,7 @@ def test_a_connection_lives_through_a_cut(wiring, tmp_path, together):
         assert sender.poll() is None and receiver.poll() is None
         stopped = seen()
         for network in networks.values():
-            network.ask(OPEN)
+            network.open()
         wait_for(lambda s=stopped: seen() > s, "the stream to flow again")
     end(sender)
     end(receiver)
@@ -221,13 +221,13 @@ def test_a_node_that_comes_while_it_is_cut(wiring):
     one = wiring.host(1)
     network = wiring.keep(Network(one, 3, wiring.directory))
     network.connect(network.prepare([]))
-    network.ask(CUT)
+    network.cut()
     nodes = {number: wiring.keep(Node(3, number)) for number in (1, 2)}
     for node in nodes.values():
         network.attach(node)
     server = serve(nodes[1], COUNT)
     assert not reaches(nodes[2], nodes[1].address)
-    network.ask(OPEN)
+    network.open()
     assert reaches(nodes[2], nodes[1].address, seconds=PATIENCE)
     server.wait(PATIENCE)
     end(server)
@@ -310,7 +310,7 @@ def test_requests_that_are_wrong(wiring):
             network.prepare([two], **arguments)
     network = wiring.keep(Network(one, 9, wiring.directory))
     with pytest.raises(Refused):
-        network.ask(CUT)
+        network.cut()
     with pytest.raises(Refused):
         network.prepare([two, two])
     network.prepare([two])

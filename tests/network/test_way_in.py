@@ -7,7 +7,7 @@ import signal
 import pytest
 from test_network import ALICE, COUNT, end, reaches, run, serve
 from test_way_out import ASK, WAITS, WHO, serve_on, why_not
-from wiring import AGENTS, EVERYTHING, PUBLISHED, RELEASE, inner, start
+from wiring import AGENTS, EVERYTHING, PUBLISHED, inner, start
 from virtualnode import PATIENCE, Refused, wait_for  # after wiring, which says where it is
 
 TAKES = "import socket, sys\nfor port in range(int(sys.argv[1]), int(sys.argv[2]) + 1):\n    s = socket.socket(); s.bind(('', port)); s.close()\n    print(port)"
@@ -179,7 +179,7 @@ def test_clients_hear_that_nodes_end(wiring, world, accepts):
                    pid=stranger.pid, stdout=-1)
     assert client.stdout.readline() == "connected\n" and server.stdout.readline() == "connected\n"
     server.send_signal(signal.SIGSTOP)
-    networks[one].ask(RELEASE)
+    networks[one].release()
     assert client.communicate(timeout=PATIENCE)[0] == "104\n"  # ECONNRESET
     assert "ConnectionRefused" in why_not(stranger, one.address, at)
     end(server)

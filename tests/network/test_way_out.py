@@ -4,7 +4,7 @@
 import signal
 
 from test_network import ALICE, CHECK, CONNECTS, COUNT, LISTEN, STREAM, end, reaches, run, serve
-from wiring import AGENTS, CUT, END, EVERYTHING, OPEN, PORT, RELEASE, inner, start
+from wiring import AGENTS, END, EVERYTHING, PORT, inner, start
 from virtualnode import PATIENCE, wait_for  # after wiring, which says where it is
 
 SERVE = "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); print('up', flush=True)\n"
@@ -156,10 +156,10 @@ def test_a_connection_lives_through_a_cut(wiring, world, tmp_path):
     sender = nodes[1].python(STREAM, outside.address)
     assert sender.stdout.readline() == "up\n"
     wait_for(progress.exists, "the stream to flow")
-    networks[one].ask(CUT)
+    networks[one].cut()
     assert not reaches(nodes[1], outside.address)
     before = progress.read_text()
-    networks[one].ask(OPEN)
+    networks[one].open()
     wait_for(lambda: progress.read_text() not in (before, ""), "the stream to flow again")
     assert sender.poll() is None and receiver.poll() is None
     end(sender)
@@ -177,8 +177,8 @@ def test_others_hear_that_nodes_end(wiring, world):
         assert process.stdout.readline() == "connected\n"
     for caller in callers:
         caller.send_signal(signal.SIGSTOP)
-    networks[one].ask(CUT)
-    networks[one].ask(RELEASE)
+    networks[one].cut()
+    networks[one].release()
     assert without.communicate(timeout=PATIENCE)[0] == "104\n"  # ECONNRESET
     for caller in callers:
         caller.kill()

@@ -13,7 +13,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "node"))
 from virtualnode import BUILD, PATIENCE, Fields, Refused  # noqa: E402
 
-PREPARE, CONNECT, ATTACH, CUT, OPEN, STATUS, PREPARED, DONE, STATE, FAILED, END, RELEASE, PUBLISH = range(128, 141)
+PREPARE, CONNECT, ATTACH, CUT, OPEN, STATUS, PREPARED, DONE, STATE, FAILED, END, RELEASE, PUBLISH, PUBLISHED_PORTS, PLACE = range(128, 143)
 PORT = 8475
 AGENTS = 8474
 EVERYTHING = "everything"
@@ -30,6 +30,10 @@ def run(*argv, pid=None, user=None, check=True, **options):
 def start(*argv, pid=None, **options):
     line = ["nsenter", f"--net=/proc/{pid}/ns/net", "--"] if pid else []
     return subprocess.Popen(line + list(argv), text=True, **options)
+
+
+def text(value):
+    return struct.pack("=I", len(value)) + value.encode()
 
 
 def inner(vni, node):
@@ -118,7 +122,7 @@ class Network:
         self.token += 1
         control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         self.socket.sendmsg([struct.pack("=HHI", 1, kind, self.token) + body], control)
-        raw = self.socket.recv(1 << 16)
+        raw, self.given, _, _ = socket.recv_fds(self.socket, 1 << 16, 1)
         if not raw:
             raise EOFError("it has hung up")
         _, kind, token = struct.unpack_from("=HHI", raw)
@@ -128,8 +132,17 @@ class Network:
             raise Refused(fields.text(), fields.text(), fields.text(), fields.take("i"))
         return kind, fields
 
-    def prepare(self, hosts, vni=None, port=PORT, local=None, outside=(), way_in=False):
-        """The MTU that it offers. outside: EVERYTHING or a list of (network, port). way_in: ports of nodes may be published."""
+    def cut(self, owner=""):
+        self.ask(CUT, text(owner))
+
+    def open(self, owner=""):
+        self.ask(OPEN, text(owner))
+
+    def release(self, owner=""):
+        self.ask(RELEASE, text(owner))
+
+    def prepare(self, hosts, vni=None, port=PORT, local=None, outside=(), way_in=False, shared=False):
+        """The MTU that it offers. outside: EVERYTHING or a list of (network, port). way_in: ports of nodes may be published. shared: by several owners."""
         addresses = [int(ipaddress.ip_address(host.address)) for host in hosts]
         body = struct.pack("=IHI", self.vni if vni is None else vni, port, int(ipaddress.ip_address(local or self.host.address)))
         body += struct.pack(f"=I{len(addresses)}I", len(addresses), *addresses)
@@ -139,7 +152,7 @@ class Network:
             address, ipv6 = int(network.network_address), network.version == 6
             body += struct.pack("=IIH?QQ", 0 if ipv6 else address, network.prefixlen, number, ipv6,
                                 *(divmod(address, 1 << 64) if ipv6 else (0, 0)))
-        _, fields = self.ask(PREPARE, body + struct.pack("=H?", AGENTS, way_in))
+        _, fields = self.ask(PREPARE, body + struct.pack("=H??", AGENTS, way_in, shared))
         return fields.take("I")
 
     def connect(self, mtu, remotes=()):
@@ -149,18 +162,24 @@ class Network:
             body += struct.pack("=II", node, int(ipaddress.ip_address(host.address)))
         self.ask(CONNECT, body)
 
-    def attach(self, node):
+    def place(self, number, address=None):
+        """A descriptor of the network namespace of the nodes of that number."""
+        self.ask(PLACE, struct.pack("=II", number, int(ipaddress.ip_address(address or inner(self.vni, number)))))
+        [out] = self.given
+        return out
+
+    def attach(self, node, owner=""):
         home = os.open(f"/proc/{node.pid}/ns/net", os.O_RDONLY)
         init = os.pidfd_open(node.pid)
         try:
-            self.ask(ATTACH, struct.pack("=I", node.number), [home, init])
+            self.ask(ATTACH, struct.pack("=I", node.number) + text(owner), [home, init])
         finally:
             os.close(home)
             os.close(init)
 
-    def publish(self, node, *ports, among=PUBLISHED):
+    def publish(self, node, *ports, among=PUBLISHED, owner=""):
         """{port: the host's}"""
-        _, fields = self.ask(PUBLISH, struct.pack(f"=II{len(ports)}HHH", node.number, len(ports), *ports, *among))
+        _, fields = self.ask(PUBLISH, struct.pack(f"=II{len(ports)}HHH", node.number, len(ports), *ports, *among) + text(owner))
         return dict(fields.list("HH"))
 
     def status(self):

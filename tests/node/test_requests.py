@@ -308,7 +308,7 @@ def join_again():
     return (struct.pack("=I", 1) + text("host") + struct.pack("=IIIII", 0, 1, 1, 0, 0) + text("") + struct.pack("=I", 0) + text("")
             + struct.pack("=I?", 0, False) + task(["true"], stdio=KEPT) + struct.pack("=?", True) + text("")
             + struct.pack("=I", 0) + text("") + text("") + struct.pack("=I", 0) + text("") + struct.pack("=II", 0, 0) + numbers([])
-            + struct.pack("=I?", 0, False))  # ports that are published; not until it begins an srun
+            + struct.pack("=I?I", 0, False, 0))  # ports that are published; not until it begins an srun; hosts of its job
 
 
 def answer_from(agent, directory, uid, ask=lambda connection: connection.ask(JOIN_STEP, join_again())):

@@ -76,7 +76,8 @@ void test_plans_that_are_none(void ** /*state*/) {
 }
 
 void test_ports_that_are_published(void ** /*state*/) {
-    const Publish good{.node = 1, .ports = {6006, 8888}, .range = {.first = 20000, .last = 20999}};
+    const Publish good{
+        .node = 1, .ports = {6006, 8888}, .range = {.first = 20000, .last = 20999}, .owner = {}};
     assert_true(check(good).has_value());
     const auto refused = [&](auto change) {
         auto plan = good;

@@ -43,7 +43,9 @@ JobKeeper::JobKeeper(const JobKeeperOptions &options, NodeKeeper &nodes)
                                   .agents = static_cast<std::uint16_t>(options.agents.port)},
                       .publish = parse_port_range(options.network.publish).value_or(PortRange{}),
                       .patience = options.agents.patience,
-                      .run_without_slurm = options.agents.run_without_slurm},
+                      .run_without_slurm = options.agents.run_without_slurm,
+                      .networks =
+                          std::make_shared<SharedNetworks>(options.place / "networks", options.libraries)},
       own_questions_(options.host) {}
 
 Expected<std::unique_ptr<JobKeeper>> JobKeeper::open(const JobKeeperOptions &options, NodeKeeper &nodes) {
@@ -112,6 +114,8 @@ std::vector<std::shared_ptr<Job>> JobKeeper::adopt_waiting() {
         members_.emplace(name, std::move(*member));
         return {};
     });
+    if (waiting_members_.empty())
+        member_setting_.networks->end_others();
     std::vector<std::shared_ptr<Job>> out;
     each(waiting_jobs_, job_setting_.jobs, [this, &out](const std::string &name) -> Expected<void> {
         if (waiting_members_.contains(name)) // it would hear that there is none of it here
@@ -200,6 +204,7 @@ Expected<std::shared_ptr<Job>> JobKeeper::run(JobRequest asked) {
     record.set_identity(asked.identity);
     record.set_of_script(asked.of_script);
     record.set_until_srun(asked.until_srun);
+    record.set_one_host(asked.one_host);
     record.set_elastic(asked.elastic);
     record.set_gpus(asked.gpus);
     record.set_store(asked.store);

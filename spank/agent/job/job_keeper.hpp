@@ -72,6 +72,7 @@ class JobKeeper : private HostAsker {
         std::string identity;
         bool of_script = false;
         bool until_srun = false; // as JoinStep has it
+        bool one_host = false;   // its job has, in Slurm
         std::string elastic;
         std::string gpus; // as JobRecord has it
         std::string store;

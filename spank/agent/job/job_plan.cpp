@@ -87,6 +87,10 @@ std::string without_hosts(const std::string &argument, const std::vector<std::st
 
 std::string job_name(std::uint32_t uid, std::uint32_t vni) { return fmt::format("u{}-j{:06x}", uid, vni); }
 
+std::string network_name_of_step(std::uint32_t uid, std::string_view step) {
+    return fmt::format("u{}-s{}", uid, step.substr(0, step.find('.')));
+}
+
 std::string job_name_of_step(std::uint32_t uid, std::string_view step) {
     std::string out = fmt::format("u{}-s{}", uid, step);
     std::ranges::replace(out, '.', '-');

@@ -26,6 +26,8 @@ inline constexpr std::uint16_t kMasterPort = 29500;
 [[nodiscard]] std::string job_name(std::uint32_t uid, std::uint32_t vni);
 // "u1000-s4711-0": of a step of Slurm's, the same whenever it runs. step: "4711.0".
 [[nodiscard]] std::string job_name_of_step(std::uint32_t uid, std::string_view step);
+// "u1000-s4711": of the network that the script of a job of Slurm's and its steps share. step: "4711.0".
+[[nodiscard]] std::string network_name_of_step(std::uint32_t uid, std::string_view step);
 [[nodiscard]] Expected<void> check_job_name(std::string_view name, std::uint32_t uid);
 
 // Nodes 1, 2, ... on these hosts, in this order; a host may be there several times. Their hosts' addresses

@@ -172,6 +172,7 @@ Expected<JobKeeper::Restoring> JobKeeper::prepare_restore(const JobRequest &step
     if (auto room = room_for_ranks(record); !room)
         return propagate(room);
     record.set_step(step.step); // by which Slurm knows it now
+    record.set_one_host(step.one_host);
     record.clear_hosts();
     for (const auto &host : step.request.hosts)
         record.add_hosts(peers::short_name(host));

@@ -110,6 +110,8 @@ void Job::prepare() {
             if (host == hosts_->own_host())
                 prepare.set_cgroups(record_.cgroups());
             prepare.set_step(record_.step());
+            if (record_.one_host() && where_.size() == 1 && host == hosts_->own_host())
+                prepare.set_network(network_name_of_step(record_.user().uid(), record_.step()));
             prepare.set_of_script(record_.of_script());
             prepare.set_restarts(record_.restarts());
             *prepare.mutable_publish() = record_.publish();

@@ -123,7 +123,7 @@ Expected<std::shared_ptr<Member>> Member::prepare(NodeKeeper &nodes, const Membe
     const auto directory = setting.members / request.job();
     if (auto made = make_job_directory(directory); !made)
         return propagate(made);
-    auto network = NetworkClient::start(setting.libraries, directory);
+    auto network = take_network(setting, request);
     if (!network) {
         if (auto removed = remove_job_directory(directory); !removed)
             kLog.error("{}", removed.error().message());
@@ -132,48 +132,29 @@ Expected<std::shared_ptr<Member>> Member::prepare(NodeKeeper &nodes, const Membe
     std::shared_ptr<Member> out(new Member(nodes, setting, std::move(*network)));
     out->record_.set_coordinator(coordinator);
     *out->record_.mutable_prepare() = request;
+    out->record_.set_network(out->network_directory_);
     if (*step)
         out->record_.mutable_prepare()->set_cgroups((*step)->cgroups());
     out->step_ = std::move(*step);
     if (auto written = out->write(); !written) {
-        out->network_.end();
+        out->give_up_network();
         return propagate(written);
     }
     std::uint16_t port = 0;
     if (request.rendezvous()) {
         auto point = make_meeting_point(request.local());
         if (!point) {
-            out->network_.end();
+            out->give_up_network();
             return propagate(point);
         }
         port = point->port;
         out->rendezvous_ = std::make_shared<UniqueFd>(std::move(point->socket));
     }
     if (auto became = become(out->step_.get(), request); !became) {
-        out->network_.end();
+        out->give_up_network();
         return propagate(became);
     }
-    network::Prepare plan{.vni = request.vni(),
-                          .port = setting.vxlan_port,
-                          .local = request.local(),
-                          .hosts = {request.hosts().begin(), request.hosts().end()},
-                          .way_out = setting.way_out,
-                          .way_in = out->publishes()};
-    out->network_.ask<network::Prepared>(
-        network::PrepareRequest{.plan = std::move(plan)},
-        [answer = std::move(answer), port, step = out->step_](const Expected<network::Prepared> &prepared) {
-            if (!prepared)
-                return answer(fault(prepared.error()));
-            wire::Envelope reply;
-            if (step) {
-                for (const auto task : step->tasks())
-                    reply.mutable_prepared_job()->add_ranks(task);
-                reply.mutable_prepared_job()->set_devices(step->plan().devices);
-            }
-            reply.mutable_prepared_job()->set_mtu(prepared->mtu);
-            reply.mutable_prepared_job()->set_meeting_port(port);
-            answer(std::move(reply));
-        });
+    out->prepare_network(port, std::move(answer));
     return out;
 }
 
@@ -187,12 +168,10 @@ Expected<std::shared_ptr<Member>> Member::adopt(NodeKeeper &nodes, const MemberS
     for (const auto &one : record.connect().nodes())
         if (nodes.node_waits(one.name()))
             return failure("find", quote(job), "its virtual nodes could not be looked at yet", EAGAIN);
-    auto network = NetworkClient::adopt(setting.members / job);
-    if (!network && is_shortage(network.error().code))
+    auto network = adopt_network(setting, record);
+    if (!network)
         return propagate(network);
-    // Without it the nodes are without a network, or gone: the coordinator hears of that.
-    std::shared_ptr<Member> out(
-        new Member(nodes, setting, network ? std::move(*network) : NetworkClient::none()));
+    std::shared_ptr<Member> out(new Member(nodes, setting, std::move(*network)));
     out->record_ = std::move(record);
     const auto &prepare = out->record_.prepare();
     out->memory_ = ProgramMemory::count(prepare.user().uid(), memory_of(out->record_.start().program()));
@@ -328,16 +307,18 @@ void Member::connect(const wire::ConnectJob &request, const Answer &answer) {
     for (const auto &one : request.nodes())
         if (one.host() != setting_->host)
             plan.remotes.push_back({.node = place_of(one), .host = one.host_address()});
-    network_.ask<network::Done>(
+    network_->ask<network::Done>(
         network::ConnectRequest{.plan = std::move(plan)},
         [self = shared_from_this(), answer](const Expected<network::Done> &connected) {
             if (!connected)
                 return answer(fault(connected.error()));
-            self->make_nodes(answer);
+            self->find_homes([self, answer](const Expected<Homes> &homes) {
+                return homes ? self->make_nodes(answer, *homes) : answer(fault(homes.error()));
+            });
         });
 }
 
-void Member::make_nodes(const Answer &answer) {
+void Member::make_nodes(const Answer &answer, const Homes &homes) {
     if (ending_)
         return answer(fault({"make the nodes of", job(), "it is ending", ECHILD}));
     const auto own = own_nodes();
@@ -352,9 +333,11 @@ void Member::make_nodes(const Answer &answer) {
         self->connected(answer, outcome);
     });
     for (const auto *const one : own) {
+        const auto found = homes.find(one->name());
+        const auto home = found == homes.end() ? nullptr : found->second;
         if (record_.connect().checkpoint().empty())
             nodes_->make_node(
-                spec_of(*one), record_.prepare().cgroups(), share_of(*one), rendezvous_of(*one),
+                spec_of(*one), record_.prepare().cgroups(), share_of(*one), rendezvous_of(*one), home,
                 responder_for<Created>([self = shared_from_this(), one, all](Expected<Created> created) {
                     if (!created)
                         return all(propagate(created));
@@ -367,7 +350,7 @@ void Member::make_nodes(const Answer &answer) {
                     self->attach(*one, *ends, all);
                 }));
         else
-            restore(*one, all);
+            restore(*one, home, all);
     }
     rendezvous_.reset(); // its proxies have it
     neighbours_.reset();
@@ -376,8 +359,8 @@ void Member::make_nodes(const Answer &answer) {
 void Member::attach(const wire::JobNode &one, const LiveNode::Ends &ends,
                     std::function<void(Expected<void>)> then) {
     const std::array descriptors{ends.network.get(), ends.init.get()};
-    network_.ask<network::Done>(
-        network::AttachRequest{.node = place_of(one)},
+    network_->ask<network::Done>(
+        network::AttachRequest{.node = place_of(one), .owner = job()},
         [self = shared_from_this(), &one, then = std::move(then)](Expected<network::Done> attached) {
             if (!attached)
                 return then(propagate(attached));
@@ -516,9 +499,9 @@ void Member::set_cut(bool cut, std::function<void(Expected<void>)> done) {
         done(set ? Expected<void>() : propagate(set));
     };
     if (cut)
-        network_.ask<network::Done>(network::CutRequest{}, then);
+        network_->ask<network::Done>(network::CutRequest{.owner = job()}, then);
     else
-        network_.ask<network::Done>(network::OpenRequest{}, then);
+        network_->ask<network::Done>(network::OpenRequest{.owner = job()}, then);
 }
 
 wire::NewsOfJob Member::news(const wire::FollowJob &request) {
@@ -574,7 +557,7 @@ void Member::look_at_following() {
         const LiveNode *const node = nodes_->look_at_node(rank.second.node);
         return !rank.second.status && node != nullptr && node->lives();
     });
-    if (network_.lost() && runs) // whatever its ranks wait for does not come
+    if (network_->lost() && runs) // whatever its ranks wait for does not come
         return std::exchange(following_, std::nullopt)
             ->answer(fault(trouble_.empty() ? Error{"use", "the network of " + job(),
                                                     "the process that holds it has ended", EPIPE}
@@ -608,14 +591,16 @@ void Member::end(const std::string &trouble, Answer answer, const StepFinish &ho
         std::exchange(following_, std::nullopt)->answer(fault({"follow", job(), "it ends", ECHILD}));
     // While the nodes are there, which Slurm ends with the tasks of their step: nobody outside waits for what
     // has gone to another host. Without an answer they end all the same.
-    network_.ask<network::Done>(network::ReleaseRequest{}, [self = shared_from_this(), trouble,
-                                                            how](const Expected<network::Done> &released) {
-        if (!released && !self->network_.lost())
-            kLog.error("{}", released.error().message());
-        if (self->step_)
-            self->step_->finish(trouble, how);
-        self->destroy_nodes();
-    });
+    leave_network();
+    network_->ask<network::Done>(
+        network::ReleaseRequest{.owner = job()},
+        [self = shared_from_this(), trouble, how](const Expected<network::Done> &released) {
+            if (!released && !self->network_->lost())
+                kLog.error("{}", released.error().message());
+            if (self->step_)
+                self->step_->finish(trouble, how);
+            self->destroy_nodes();
+        });
 }
 
 void Member::destroy_nodes() {
@@ -638,13 +623,7 @@ void Member::destroy_nodes() {
 void Member::look_at_end() {
     if (!ending_ || ending_nodes_ != 0 || std::exchange(ends_network_, true))
         return;
-    // Whoever takes its place here makes one of the same name.
-    network_.ask<network::Done>(network::EndRequest{},
-                                [self = shared_from_this()](const Expected<network::Done> &ended) {
-                                    if (!ended && !self->network_.lost())
-                                        kLog.error("{}", ended.error().message());
-                                    self->has_ended();
-                                });
+    end_network();
 }
 
 void Member::has_ended() {
@@ -657,7 +636,7 @@ void Member::has_ended() {
 }
 
 std::optional<Deadline> Member::next_deadline() const {
-    auto out = network_.next_deadline();
+    auto out = network_->next_deadline();
     const auto consider = [&](const Deadline &other) {
         if (!out || other.when() < out->when())
             out = other;
@@ -672,7 +651,7 @@ std::optional<Deadline> Member::next_deadline() const {
 }
 
 void Member::handle() {
-    network_.handle();
+    network_->handle();
     look_at_saving();
     look_at_following();
     if (ending_ || !heard_.expired())

@@ -12,6 +12,7 @@
 #include "common/error.hpp"
 #include "network_client.hpp"
 #include "peers/peers.hpp"
+#include "shared_networks.hpp"
 
 #include <chrono>
 #include <filesystem>
@@ -29,9 +30,11 @@ namespace singularity::agent {
 class NodeKeeper {
   public:
     virtual ~NodeKeeper() = default;
+    // A network namespace that others are in as well; null: none, it gets one of its own.
+    using Home = std::shared_ptr<const UniqueFd>;
     // An empty list of cgroups: the agent's own. share.count 0: a proxy for each of its devices.
     virtual void make_node(node::Spec spec, std::string cgroups, ProxyShare share,
-                           std::optional<Rendezvous> rendezvous, const Responder &responder) = 0;
+                           std::optional<Rendezvous> rendezvous, Home home, const Responder &responder) = 0;
     // From a checkpoint of the node's job. on_found: hears what its job had kept with it, before it lives,
     // and has the streams that its tasks get; an error ends the attempt. The answer: Imaged.
     struct Restoring {
@@ -44,6 +47,7 @@ class NodeKeeper {
         std::function<Expected<GivenTasks>(const std::vector<char> &)> on_found;
         // Before the responder hears that it runs: it waits for LiveNode::go_on().
         LiveNode::OnHeld on_held;
+        Home home;
     };
     virtual void restore_node(Restoring restoring, const Responder &responder) = 0;
     // Whether nothing of the batch script of this step's job can run on. stop: it is to be stopped for that.
@@ -73,6 +77,7 @@ struct MemberSetting {
     PortRange publish; // of this host, for ports of nodes
     std::chrono::milliseconds patience{};
     bool run_without_slurm = false; // of users
+    std::shared_ptr<SharedNetworks> networks;
 };
 
 class Member : public std::enable_shared_from_this<Member> {
@@ -95,7 +100,7 @@ class Member : public std::enable_shared_from_this<Member> {
     // Nothing is left of it.
     [[nodiscard]] bool gone() const { return gone_; }
 
-    void watch(std::vector<pollfd> &fds) const { network_.watch(fds); }
+    void watch(std::vector<pollfd> &fds) const { network_->watch(fds); }
     [[nodiscard]] std::optional<Deadline> next_deadline() const;
     void handle();
 
@@ -111,19 +116,32 @@ class Member : public std::enable_shared_from_this<Member> {
         Deadline until;
         bool knows = false; // that tasks here have been told to end
     };
-    Member(NodeKeeper &nodes, const MemberSetting &setting, NetworkClient network)
-        : nodes_(&nodes), setting_(&setting), network_(std::move(network)),
-          heard_(Deadline::after(setting.patience)) {}
+    Member(NodeKeeper &nodes, const MemberSetting &setting, SharedNetworks::Share network)
+        : nodes_(&nodes), setting_(&setting), network_(std::move(network.network)),
+          network_directory_(std::move(network.directory)), heard_(Deadline::after(setting.patience)) {}
 
     [[nodiscard]] std::filesystem::path directory() const { return setting_->members / job(); }
     [[nodiscard]] Expected<void> write() const;
     [[nodiscard]] std::vector<const peers::wire::JobNode *> own_nodes() const;
     [[nodiscard]] node::Spec spec_of(const peers::wire::JobNode &one) const;
+    using Homes = std::map<std::string, NodeKeeper::Home>; // by names of nodes
     void connect(const peers::wire::ConnectJob &request, const Answer &answer);
     [[nodiscard]] Expected<void> check_store(const std::string &store) const;
-    void make_nodes(const Answer &answer);
+    void make_nodes(const Answer &answer, const Homes &homes);
     // Of the proxies of one of its nodes with all others of the job.
     [[nodiscard]] std::optional<Rendezvous> rendezvous_of(const peers::wire::JobNode &one) const;
+    // member_network.cpp. What it has of a network; nothing is left where there is an error.
+    [[nodiscard]] static Expected<SharedNetworks::Share> take_network(const MemberSetting &setting,
+                                                                      const peers::wire::PrepareJob &request);
+    [[nodiscard]] static Expected<SharedNetworks::Share>
+    adopt_network(const MemberSetting &setting, const peers::wire::MemberRecord &record);
+    void prepare_network(std::uint16_t meeting_port, Answer answer);
+    // Where nodes are to be in a network that is shared; none in one of its own.
+    void find_homes(std::function<void(Expected<Homes>)> then);
+    // Nothing has come of it.
+    void give_up_network();
+    void leave_network();
+    void end_network();
     // To the job's network.
     void attach(const peers::wire::JobNode &one, const LiveNode::Ends &ends,
                 std::function<void(Expected<void>)> done);
@@ -154,7 +172,8 @@ class Member : public std::enable_shared_from_this<Member> {
     void tell_failed();
     // member_restore.cpp
     // Restored nodes are held until those of all hosts are there.
-    void restore(const peers::wire::JobNode &one, std::function<void(Expected<void>)> then);
+    void restore(const peers::wire::JobNode &one, NodeKeeper::Home home,
+                 std::function<void(Expected<void>)> then);
     void go_on(const Answer &answer);
     // How far a node of these has come.
     void tell(const std::string &node, const Expected<void> &outcome);
@@ -182,7 +201,8 @@ class Member : public std::enable_shared_from_this<Member> {
 
     NodeKeeper *nodes_;
     const MemberSetting *setting_;
-    NetworkClient network_;
+    std::shared_ptr<NetworkClient> network_;
+    std::string network_directory_;              // of one that is shared
     std::shared_ptr<Step> step_;                 // of Slurm's, if it is one
     std::shared_ptr<UniqueFd> rendezvous_;       // where the job's device proxies meet, if it is here
     std::shared_ptr<const UniqueFd> neighbours_; // of proxies that are started, if there are several nodes

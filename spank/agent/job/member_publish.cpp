@@ -4,6 +4,7 @@
 #include "agent/limits/share.hpp"
 #include "agent/log.hpp"
 #include "common/port_range.hpp"
+#include "job_plan.hpp"
 #include "member.hpp"
 
 #include <algorithm>
@@ -61,8 +62,9 @@ void Member::publish(const wire::JobNode &one, std::function<void(Expected<void>
     }
     // Given back where nothing is published.
     auto held = std::make_shared<Share>(Budget::ports, uid, ports.size());
-    network_.ask<network::PublishedPorts>(
-        network::PublishRequest{.plan = {.node = place_of(one), .ports = ports, .range = setting_->publish}},
+    network_->ask<network::PublishedPorts>(
+        network::PublishRequest{
+            .plan = {.node = place_of(one), .ports = ports, .range = setting_->publish, .owner = job()}},
         [self = shared_from_this(), &one, tell, held = std::move(held),
          then = std::move(then)](const Expected<network::PublishedPorts> &published) {
             if (!published) {

@@ -17,7 +17,8 @@ namespace wire = peers::wire;
 
 // It is connected when it has all of its sockets, so nothing that its peers send is refused, and before it
 // runs, so nothing that it sends is lost.
-void Member::restore(const wire::JobNode &one, std::function<void(Expected<void>)> then) {
+void Member::restore(const wire::JobNode &one, NodeKeeper::Home home,
+                     std::function<void(Expected<void>)> then) {
     const auto &connect = record_.connect();
     coming_[one.name()].then = std::move(then);
     if (step_)
@@ -36,7 +37,8 @@ void Member::restore(const wire::JobNode &one, std::function<void(Expected<void>
                  self->attach(one, ends, [self, &one](const Expected<void> &attached) {
                      self->tell(one.name(), attached);
                  });
-             }},
+             },
+         .home = std::move(home)},
         responder_for<Imaged>([self = shared_from_this(), &one](Expected<Imaged> imaged) {
             if (!imaged)
                 return self->tell(one.name(), propagate(imaged));

@@ -47,6 +47,20 @@ class NetworkClient {
                  on_reply(why(*packet));
              });
     }
+    // The reply is Done, and comes with one descriptor.
+    template <class Request>
+    void ask_for_descriptor(const Request &request, std::function<void(Expected<UniqueFd>)> on_reply) {
+        const auto token = ++last_token_;
+        send(token, node::encode(request, token), {},
+             [on_reply = std::move(on_reply)](Expected<node::Packet> packet) {
+                 if (!packet)
+                     on_reply(propagate(packet));
+                 else if (node::decode<network::Done>(packet->bytes) && packet->descriptors.size() == 1)
+                     on_reply(UniqueFd(packet->descriptors.take(0)));
+                 else
+                     on_reply(why(*packet));
+             });
+    }
     // It ends, and the kernel takes the network away. Without this it ends with the last node.
     void end();
 

@@ -86,7 +86,8 @@ class LiveNode {
         std::optional<Rendezvous> rendezvous; // of its proxies with those of other nodes
         Worker worker;
         GivenTasks given;
-        OnHeld on_held; // it stands still from now on, until go_on()
+        OnHeld on_held;                                    // it stands still from now on, until go_on()
+        std::shared_ptr<const UniqueFd> network = nullptr; // as of node::MakePlan
     };
     [[nodiscard]] static Expected<LiveNode> restore(RestorePlan plan, const Paths &paths,
                                                     Responder responder);
@@ -297,6 +298,7 @@ class LiveNode {
     std::optional<bool> part_;                        // the worker is at one; whether the node goes on
     GivenTasks given_;                                // for a restore
     OnHeld on_held_;                                  // of a restore
+    std::shared_ptr<const UniqueFd> network_;         // likewise, until its worker has it
     std::map<std::uint32_t, std::vector<char>> cpus_; // of tasks that are still to be bound to theirs
     std::optional<node::Making> making_;
     std::optional<Responder> maker_;   // hears how the making went

@@ -4,6 +4,7 @@
 #include "live_node.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <ctime>
@@ -139,6 +140,7 @@ Expected<LiveNode> LiveNode::restore(RestorePlan plan, const Paths &paths, Respo
     out.worker_ = std::make_unique<Worker>(std::move(plan.worker));
     out.given_ = std::move(plan.given);
     out.on_held_ = std::move(plan.on_held);
+    out.network_ = std::move(plan.network);
     if (plan.share.count != 0) {
         if (auto started = out.start_proxies(plan.cgroups, plan.share, std::move(plan.rendezvous)); !started)
             return propagate(started);
@@ -184,6 +186,9 @@ Expected<void> LiveNode::begin_restoring() {
         message.keys.clear();
         streams.clear();
     }
+    if (const auto network = std::exchange(network_, nullptr))
+        if (auto told = worker_->tell(WorkNetwork{}, std::array{network->get()}); !told)
+            return told;
     WorkGo go{.place = workplace(), .record = record_, .tasks = {}};
     for (const auto &[task, given] : given_)
         if (!given.cgroups.empty())

@@ -355,10 +355,12 @@ struct JoinStep {
     std::vector<std::uint32_t> places;
     std::vector<std::uint16_t> publish; // TCP ports of its nodes that are to be reached from outside
     bool until_srun = false;            // a batch script that is saved until it begins a step
+    std::uint32_t job_hosts = 0;        // how many hosts its job has; 0: that is not known
     static void fields(auto &self, auto &visit) {
         visit(self.hosts, self.node, self.ranks, self.ranks_here, self.rank, self.devices, self.cluster,
               self.restarts, self.identity, self.every, self.of_script, self.program, self.again, self.store,
-              self.number, self.checkpoint, self.image, self.places, self.publish, self.until_srun);
+              self.number, self.checkpoint, self.image, self.places, self.publish, self.until_srun,
+              self.job_hosts);
     }
 };
 struct Joined {

@@ -160,7 +160,7 @@ class Server : private NodeKeeper {
     [[nodiscard]] Expected<void> choose_shown(node::Spec &spec) const;
     // A node of which is known that it may be made.
     void make_checked(node::Spec spec, std::string cgroups, ProxyShare share,
-                      std::optional<Rendezvous> rendezvous, const std::shared_ptr<Client> &owner,
+                      std::optional<Rendezvous> rendezvous, const std::shared_ptr<Client> &owner, Home home,
                       const Responder &responder);
     void list(const std::shared_ptr<Client> &client, const Responder &responder) const;
     void checkpoint(const Client &client, const Checkpoint &request, const Responder &responder);
@@ -170,7 +170,7 @@ class Server : private NodeKeeper {
     // server_jobs.cpp
     [[nodiscard]] Expected<void> open_jobs();
     void make_node(node::Spec spec, std::string cgroups, ProxyShare share,
-                   std::optional<Rendezvous> rendezvous, const Responder &responder) override;
+                   std::optional<Rendezvous> rendezvous, Home home, const Responder &responder) override;
     void restore_node(Restoring restoring, const Responder &responder) override;
     [[nodiscard]] LiveNode *find_node(const std::string &name) override;
     [[nodiscard]] LiveNode *look_at_node(const std::string &name) override;

@@ -43,7 +43,7 @@ Expected<void> Server::open_jobs() {
 }
 
 void Server::make_node(node::Spec spec, std::string cgroups, ProxyShare share,
-                       std::optional<Rendezvous> rendezvous, const Responder &responder) {
+                       std::optional<Rendezvous> rendezvous, Home home, const Responder &responder) {
     if (cgroups.empty()) {
         auto own = proc::read("/proc/self/cgroup");
         if (!own)
@@ -52,7 +52,8 @@ void Server::make_node(node::Spec spec, std::string cgroups, ProxyShare share,
     }
     if (auto room = room_for_one_more(spec.uid == 0, spec); !room)
         return responder.refuse(room.error());
-    make_checked(std::move(spec), std::move(cgroups), share, std::move(rendezvous), {}, responder);
+    make_checked(std::move(spec), std::move(cgroups), share, std::move(rendezvous), {}, std::move(home),
+                 responder);
 }
 
 LiveNode *Server::look_at_node(const std::string &name) {
@@ -100,7 +101,8 @@ void Server::run_job(const std::shared_ptr<Client> &client, RunJob request, cons
     if (!request.publish.empty())
         if (auto checked = network::check({.node = 1,
                                            .ports = request.publish,
-                                           .range = {.first = kLeastPublished, .last = UINT16_MAX}});
+                                           .range = {.first = kLeastPublished, .last = UINT16_MAX},
+                                           .owner = {}});
             !checked)
             return responder.refuse(checked.error());
     const bool tied = request.tied;

@@ -172,7 +172,7 @@ void Server::create(const std::shared_ptr<Client> &client, Create request, const
         return responder.refuse(cgroups.error());
     if (auto may = client->credentials.may_run_here(options_.agents.run_without_slurm, *cgroups); !may)
         return responder.refuse(may.error());
-    make_checked(std::move(spec), std::move(*cgroups), {}, {}, client, responder);
+    make_checked(std::move(spec), std::move(*cgroups), {}, {}, client, nullptr, responder);
 }
 
 // What an image has of the host: our own programs, what the kernel shows of the machine, and what the site
@@ -197,7 +197,7 @@ Expected<void> Server::choose_shown(node::Spec &spec) const {
 
 void Server::make_checked(node::Spec spec, std::string cgroups, ProxyShare share,
                           std::optional<Rendezvous> rendezvous, const std::shared_ptr<Client> &owner,
-                          const Responder &responder) {
+                          Home home, const Responder &responder) {
     if (auto chosen = choose_shown(spec); !chosen)
         return responder.refuse(chosen.error());
     if (auto checked = node::check_spec(spec); !checked)
@@ -220,7 +220,8 @@ void Server::make_checked(node::Spec spec, std::string cgroups, ProxyShare share
                               .init = options_.places.libraries.init(),
                               .cgroups = std::move(cgroups),
                               .hide_unsavable = options_.elastic.hide_unsavable,
-                              .make_sources = LocalTrees::maker(spec)};
+                              .make_sources = LocalTrees::maker(spec),
+                              .network = std::move(home)};
     auto prepared = plan.room.prepare(spec);
     auto made = prepared ? LiveNode::make(plan, share, std::move(rendezvous), options_.places, responder)
                          : Expected<LiveNode>(std::unexpected(prepared.error()));

@@ -286,7 +286,8 @@ Expected<void> Server::restore_found(Finding &finding, WorkFound &&found) {
                         .rendezvous = finding.of_job ? std::move(finding.of_job->rendezvous) : std::nullopt,
                         .worker = std::move(finding.worker),
                         .given = std::move(given),
-                        .on_held = finding.of_job ? std::move(finding.of_job->on_held) : LiveNode::OnHeld()},
+                        .on_held = finding.of_job ? std::move(finding.of_job->on_held) : LiveNode::OnHeld(),
+                        .network = finding.of_job ? std::move(finding.of_job->home) : nullptr},
                        options_.places, finding.responder)
                  : Expected<LiveNode>(std::unexpected(prepared.error()));
     if (!restored) {

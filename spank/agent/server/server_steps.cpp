@@ -52,8 +52,10 @@ Expected<void> check_plan(const JoinStep &plan, const std::string &own_host) {
                                   "NodeName in slurm.conf, or singularityd be told with --host",
                                   plan.node, quote(plan.hosts[plan.node]), own_host));
     if (!plan.publish.empty())
-        if (auto checked = network::check(
-                {.node = 1, .ports = plan.publish, .range = {.first = kLeastPublished, .last = UINT16_MAX}});
+        if (auto checked = network::check({.node = 1,
+                                           .ports = plan.publish,
+                                           .range = {.first = kLeastPublished, .last = UINT16_MAX},
+                                           .owner = {}});
             !checked)
             return checked;
     if (plan.image.any() || !plan.image.mounts.empty() || !plan.image.account.empty() ||
@@ -212,6 +214,7 @@ JobKeeper::JobRequest request_of_step(const Step &step) {
             .identity = plan.identity,
             .of_script = plan.of_script,
             .until_srun = plan.until_srun,
+            .one_host = plan.job_hosts == 1,
             .elastic = step.elastic(),
             .gpus = step.gpus(),
             .store = plan.store,

@@ -47,7 +47,8 @@ enum class WorkMessage : std::uint16_t { // NOLINT(performance-enum-size): as on
     forget,   // -> finished or failed
     check,    // -> checked or failed; of a node that runs, and runs on as if nobody had looked
     checked,
-    held, // of a node of a job that is restored: with its network namespace and a pidfd of its init
+    held,    // of a node of a job that is restored: with its network namespace and a pidfd of its init
+    network, // with the network namespace of a node that is not the only one in it; before `go`
 };
 
 // Where a job's node is, and where its images lie while they are made.
@@ -157,6 +158,10 @@ struct WorkChecked {
     static void fields(auto &self, auto &visit) { visit(self.obstacle); }
 };
 
+struct WorkNetwork {
+    static constexpr auto kType = WorkMessage::network;
+    static void fields(auto & /*self*/, auto & /*visit*/) {}
+};
 struct WorkStepped {
     static constexpr auto kType = WorkMessage::stepped;
     static void fields(auto & /*self*/, auto & /*visit*/) {}

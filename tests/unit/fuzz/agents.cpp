@@ -486,15 +486,16 @@ std::vector<Parser> parsers() {
                     Joined, WaitRank, RankEnded, SignalRank, BeginScript, HoldScript, ScriptFate, OpenDoor,
                     Door, WatchSaves, SaveBegins, CommandsRest, FindSteps, FoundSteps, StepRuns, InputRead,
                     WatchStandstill, StandsStill, SaveSteps, SavedSteps, BeginApart>(all, "agent");
-        add_packets<WorkSave, WorkRestore, WorkRecover, WorkGiven, WorkGo, WorkKeep, WorkFound, WorkBorn,
-                    WorkRunning, WorkFinished, WorkFailed, WorkStepped, WorkHeld, WorkRound, WorkReports,
-                    WorkStep, WorkPart, WorkSaveJob, WorkBegun, WorkParts, WorkSettleJob, WorkKeepEnd,
-                    WorkForget, WorkFoundJob, WorkOutputs, WorkCheck, WorkChecked>(all, "worker");
+        add_packets<WorkSave, WorkRestore, WorkRecover, WorkGiven, WorkGo, WorkKeep, WorkNetwork, WorkFound,
+                    WorkBorn, WorkRunning, WorkFinished, WorkFailed, WorkStepped, WorkHeld, WorkRound,
+                    WorkReports, WorkStep, WorkPart, WorkSaveJob, WorkBegun, WorkParts, WorkSettleJob,
+                    WorkKeepEnd, WorkForget, WorkFoundJob, WorkOutputs, WorkCheck, WorkChecked>(all,
+                                                                                                "worker");
     }
     {
         using namespace network;
-        add_packets<PrepareRequest, ConnectRequest, AttachRequest, CutRequest, OpenRequest, StatusRequest,
-                    ReleaseRequest, PublishRequest, EndRequest, Prepared, network::Done, State,
+        add_packets<PrepareRequest, ConnectRequest, AttachRequest, PlaceRequest, CutRequest, OpenRequest,
+                    StatusRequest, ReleaseRequest, PublishRequest, EndRequest, Prepared, network::Done, State,
                     PublishedPorts, network::Failed>(all, "network");
     }
     {
