@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -20,9 +21,11 @@ Expected<Identity> identify(const std::filesystem::path &socket, const Deadline 
     auto packet = link->receive(deadline);
     if (!packet)
         return propagate(packet);
+    if (const auto refusal = struct_of<Refusal>(*packet); refusal && packet->type == PacketType::refusal)
+        return failure("identify the device of", socket.native(), refusal->text.data(), EPROTO);
     if (packet->type != PacketType::identity)
         return failure("identify the device of", socket.native(),
-                       "the proxy refused: it serves its own user and root", EPROTO);
+                       fmt::format("packet {} is no answer", std::to_underlying(packet->type)), EPROTO);
     return struct_of<Identity>(*packet);
 }
 

@@ -45,7 +45,7 @@ std::string_view trimmed(std::string_view text) {
 }
 
 std::array<std::uint8_t, 16> uuid_at(const std::string &socket) {
-    constexpr std::chrono::seconds kPatience{10};
+    constexpr std::chrono::seconds kPatience{60}; // it may have to open the device first
     const auto identity = channel::identify(socket, Deadline::after(kPatience));
     return identity ? identity->device.uuid : std::array<std::uint8_t, 16>{};
 }

@@ -25,7 +25,9 @@ namespace singularity::client {
 
 namespace {
 
-constexpr std::chrono::seconds kFirstHandshake{10};
+// A device proxy opens its driver when somebody connects: on a host with many GPUs that nobody uses it takes
+// tens of seconds.
+constexpr std::chrono::seconds kFirstHandshake{60};
 constexpr int kWindowTries = 64;
 constexpr int kOwnWindowTries = 48; // of them; then any window will do
 
@@ -73,12 +75,21 @@ bool is_away(const Error &error, const std::string &socket, Opened &opened) {
     return true;
 }
 
+// They are greeted one after the other, but those that open their devices with their first client are to do
+// so all at once. What does not listen is found when it is greeted.
+void wake_all(const std::vector<VisibleDevice> &visible) {
+    if (visible.size() > 1)
+        for (const auto &one : visible)
+            static_cast<void>(channel::Link::connect(one.socket, Deadline::after(kFirstHandshake)));
+}
+
 // One attempt to open all sessions with one window. `wish`: 0 lets the first daemon choose; on other_window
 // the address of another one to try; on away it says why in `opened`.
 Try open_all(const std::vector<VisibleDevice> &visible, const channel::NodeDevice &whose, std::uint64_t &wish,
              Opened &opened) {
     opened = {};
     channel::DeviceList devices;
+    wake_all(visible);
     for (std::size_t ordinal = 0; ordinal < visible.size(); ++ordinal) {
         const auto &socket = visible[ordinal].socket;
         auto link = channel::Link::connect(socket, Deadline::after(kFirstHandshake));

@@ -24,6 +24,7 @@ namespace {
 
 constexpr std::chrono::seconds kToSayHello{10};
 constexpr std::chrono::milliseconds kToTellClient{200};
+constexpr std::chrono::seconds kToHearOfFailure{5}; // for all who come meanwhile
 constexpr std::chrono::milliseconds kToGiveBack{1000};
 constexpr std::chrono::milliseconds kToEnd{3000};
 constexpr int kClockMilliseconds = 100; // between looks, while there is a clock to look at
@@ -46,13 +47,10 @@ bool has_ended(int processes, std::int32_t pid) {
 
 } // namespace
 
-Daemon::Daemon(const Options &options, const BackEnd &back_end, DeviceOutput *output, Listener listener,
-               WindowArea windows, CollectiveParts collectives)
-    : options_(options), back_end_(back_end), collectives_(std::move(collectives)),
-      residency_(std::make_shared<Residency>(
-          Residency::Rules{.device_bytes = back_end.identity().total_memory, .quantum = options.turn})),
-      contents_(std::make_shared<Contents>(back_end, options.share_content)), output_(output),
-      listener_(std::move(listener)), windows_(std::move(windows)), epoll_(epoll_create1(EPOLL_CLOEXEC)),
+Daemon::Daemon(const Options &options, LateDevice &device, DeviceOutput *output, Listener listener,
+               WindowArea windows)
+    : options_(options), device_(device), output_(output), listener_(std::move(listener)),
+      windows_(std::move(windows)), epoll_(epoll_create1(EPOLL_CLOEXEC)),
       closed_(std::make_shared<UniqueFd>(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
       last_client_(std::chrono::steady_clock::now()) {
     sigset_t ends{};
@@ -79,7 +77,8 @@ Expected<void> Daemon::serve() {
             return watched;
     for (;;) {
         std::array<epoll_event, 64> events{};
-        const bool clocks = !ending_.empty() || !guests_.empty() || options_.idle_exit.count() != 0;
+        const bool clocks =
+            !ending_.empty() || !guests_.empty() || failed_until_ || options_.idle_exit.count() != 0;
         const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                                      clocks ? kClockMilliseconds : -1);
         if (count < 0 && errno != EINTR)
@@ -103,6 +102,13 @@ Expected<void> Daemon::serve() {
             }
         }
         look_at_clocks();
+        if (const auto error = device_.get() == nullptr ? device_.failed() : std::nullopt) {
+            if (!failed_until_)
+                failed_until_ = Deadline::after(kToHearOfFailure);
+            // Also those that have only woken it, and come again to be greeted.
+            if (failed_until_->expired())
+                return std::unexpected(*error);
+        }
         if (options_.idle_exit.count() != 0 && sessions_.empty() && ending_.empty() && guests_.empty() &&
             std::chrono::steady_clock::now() - last_client_ > options_.idle_exit) {
             kLog.info("ending: no client for {} seconds", options_.idle_exit.count());
@@ -137,6 +143,8 @@ void Daemon::accept_all() {
                 kLog.debug("{}", sent.error().message());
             continue;
         }
+        // Also for those that only connect, to have it when they come to it.
+        need_device();
         // Connections that say nothing hold a descriptor each.
         if (guests_.size() >= kMostGuests) {
             kLog.warning("pid {} is not served: {} connections wait for their hello", peer.pid,
@@ -161,13 +169,26 @@ std::optional<channel::Refusal> Daemon::refuse(channel::RefusalReason reason, st
     return refusal;
 }
 
+std::optional<channel::Refusal> Daemon::refuse_without_device() const {
+    const auto error = device_.failed();
+    return refuse(channel::RefusalReason::failed,
+                  error ? "it has no device: " + error->message() : "it is being moved");
+}
+
+void Daemon::tell_refusal(Guest &guest, const channel::Refusal &refusal) {
+    if (auto sent =
+            guest.link.send_struct(channel::PacketType::refusal, 0, refusal, Deadline::after(kToTellClient));
+        !sent)
+        kLog.debug("{}", sent.error().message());
+}
+
 void Daemon::hear_guest(int fd) {
     const std::scoped_lock hearing(hearing_);
     auto &guest = guests_.at(fd);
     {
         const std::scoped_lock lock(lock_);
-        if (holds_ != 0) {
-            // Not read and not watched until release().
+        if (guests_wait()) {
+            // Not read and not watched until hear_held().
             guest.held = epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr) == 0;
             return;
         }
@@ -198,10 +219,7 @@ void Daemon::answer(Guest &guest, const channel::Packet &packet, bool &leaves) {
             return;
         }
         if (const auto refusal = attach(guest, *back))
-            if (auto sent = guest.link.send_struct(channel::PacketType::refusal, 0, *refusal,
-                                                   Deadline::after(kToTellClient));
-                !sent)
-                kLog.debug("{}", sent.error().message());
+            tell_refusal(guest, *refusal);
         return;
     }
     const auto hello = channel::struct_of<channel::Hello>(packet);
@@ -238,6 +256,9 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
     const std::scoped_lock lock(lock_);
     if (moved_)
         return refuse(RefusalReason::moved, "its clients have been saved for another device proxy");
+    const auto *const device = device_.get();
+    if (device == nullptr)
+        return refuse_without_device();
     if (!has_slice(windows_.area().window_size, hello.devices, hello.client.ordinal))
         return refuse(RefusalReason::failed,
                       fmt::format("a window of {} GiB has no slice for device {} of {} (--window-size)",
@@ -267,7 +288,7 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
     welcome.geometry = options_.geometry;
     welcome.window = *window;
     welcome.area = windows_.area();
-    welcome.device = back_end_.identity();
+    welcome.device = device->back_end->identity();
     const int segment = (*end)->segment_fd();
     if (auto sent = guest.link.send(channel::PacketType::welcome, 0, channel::body_of(welcome), {&segment, 1},
                                     Deadline::after(kToTellClient));
@@ -278,9 +299,9 @@ std::optional<channel::Refusal> Daemon::open_session(Guest &guest, const channel
         place_for(
             welcome.session, guest.peer,
             {.client = hello.client, .devices = hello.devices, .device = hello.device, .window = *window}),
-        back_end_, output_, std::move(*end), std::move(guest.link), tell_closed());
-    session->communicators().use(collectives_);
-    session->take_turns(residency_, contents_);
+        *device->back_end, output_, std::move(*end), std::move(guest.link), tell_closed());
+    session->communicators().use(device->collectives);
+    session->take_turns(device->residency, device->contents);
     session->start();
     sessions_.emplace(fd, std::move(session));
     return std::nullopt;
@@ -331,7 +352,7 @@ std::optional<channel::Refusal> Daemon::attach(Guest &guest, const channel::Atta
     welcome.geometry = session->channel().geometry();
     welcome.window = session->place().window;
     welcome.area = windows_.area();
-    welcome.device = back_end_.identity();
+    welcome.device = session->back_end().identity();
     const int segment = session->channel().segment_fd();
     guest.link.count_from(attach.packets);
     if (auto sent = guest.link.send(channel::PacketType::welcome, 0, channel::body_of(welcome), {&segment, 1},
@@ -380,10 +401,28 @@ void Daemon::set_moved(bool moved) {
     moved_ = moved;
 }
 
-void Daemon::hear_held() {
+// Where its clients are another proxy's they hear that at once, or they would be saved with a socket.
+bool Daemon::guests_wait() const {
+    return holds_ != 0 || (!moved_ && device_.get() == nullptr && !device_.failed());
+}
+
+void Daemon::need_device() {
+    if (device_.get() != nullptr)
+        return;
     {
         const std::scoped_lock lock(lock_);
-        if (holds_ != 0)
+        if (moved_)
+            return;
+    }
+    device_.open_beside(tell_closed()); // wakes the main thread
+}
+
+void Daemon::hear_held() {
+    if (std::ranges::any_of(guests_, [](const auto &entry) { return entry.second.held; }))
+        need_device();
+    {
+        const std::scoped_lock lock(lock_);
+        if (guests_wait())
             return;
     }
     for (auto &[fd, guest] : guests_)
@@ -396,6 +435,9 @@ void Daemon::hear_held() {
 
 Expected<std::shared_ptr<Session>> Daemon::make(const ClientPlace &place, const channel::Geometry &geometry) {
     const auto &client = place.client;
+    auto device = device_.open();
+    if (!device)
+        return propagate(device);
     auto end = channel::ServerEnd::create(geometry);
     if (!end)
         return propagate(end);
@@ -423,10 +465,10 @@ Expected<std::shared_ptr<Session>> Daemon::make(const ClientPlace &place, const 
             "restore", "a session",
             fmt::format("its window {:#x} is another client's or none of this device proxy (--window-area)",
                         place.window));
-    auto session = std::make_shared<Session>(place_for(next_number_++, {}, place), back_end_, output_,
-                                             std::move(*end), std::move(*link), tell_closed());
-    session->communicators().use(collectives_);
-    session->take_turns(residency_, contents_);
+    auto session = std::make_shared<Session>(place_for(next_number_++, {}, place), *(*device)->back_end,
+                                             output_, std::move(*end), std::move(*link), tell_closed());
+    session->communicators().use((*device)->collectives);
+    session->take_turns((*device)->residency, (*device)->contents);
     return session;
 }
 
@@ -463,10 +505,13 @@ std::size_t Daemon::expected(int processes) {
 }
 
 void Daemon::identify(Guest &guest) {
+    const auto *const device = device_.get();
+    if (device == nullptr)
+        return tell_refusal(guest, *refuse_without_device());
     channel::Identity identity;
-    identity.device = back_end_.identity();
+    identity.device = device->back_end->identity();
     // The driver tells free memory to a context only; what sessions have on the device is known here.
-    const auto used = residency_->taken();
+    const auto used = device->residency->taken();
     identity.free_memory = identity.device.total_memory - std::min(used, identity.device.total_memory);
     if (auto sent = guest.link.send_struct(channel::PacketType::identity, 0, identity,
                                            Deadline::after(kToTellClient));

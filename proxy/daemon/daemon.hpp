@@ -3,14 +3,13 @@
 // which may take its time.
 #pragma once
 
-#include "back_end.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
 #include "device_output.hpp"
 #include "image_service.hpp"
+#include "late_device.hpp"
 #include "listener.hpp"
 #include "options.hpp"
-#include "proxy/collectives/engine.hpp"
 #include "session.hpp"
 #include "window_area.hpp"
 
@@ -28,20 +27,16 @@ namespace singularity::proxyd {
 
 class Daemon final : public SessionKeeper {
   public:
-    Daemon(const Options &options, const BackEnd &back_end, DeviceOutput *output, Listener listener,
-           WindowArea windows, CollectiveParts collectives);
+    Daemon(const Options &options, LateDevice &device, DeviceOutput *output, Listener listener,
+           WindowArea windows);
     Daemon(const Daemon &) = delete;
     Daemon &operator=(const Daemon &) = delete;
     Daemon(Daemon &&) = delete;
     Daemon &operator=(Daemon &&) = delete;
     ~Daemon() override = default;
-    // Before it serves, and before anything is restored.
-    void use_neighbours(std::unique_ptr<Neighbours> neighbours) {
-        residency_->use_neighbours(std::move(neighbours));
-    }
 
     // Until SIGTERM or SIGINT (which must be blocked in all threads), or nobody has been there for
-    // --idle-exit.
+    // --idle-exit. An error: the device cannot be opened, which whoever has connected has been told.
     [[nodiscard]] Expected<void> serve();
     // Ends all sessions and waits for them. false: the driver has not given everything back in time.
     [[nodiscard]] bool end_sessions();
@@ -63,7 +58,7 @@ class Daemon final : public SessionKeeper {
         channel::Link link;
         Peer peer;
         Deadline until;
-        bool held = false; // is heard when the images are saved
+        bool held = false; // is heard when the images are saved, and the device is open
     };
 
     [[nodiscard]] Expected<void> watch(int fd);
@@ -77,7 +72,13 @@ class Daemon final : public SessionKeeper {
     void identify(Guest &guest);
     // The session of a client that is back, or why there is none.
     [[nodiscard]] std::optional<channel::Refusal> attach(Guest &guest, const channel::Attach &attach);
+    [[nodiscard]] std::optional<channel::Refusal> refuse_without_device() const;
+    static void tell_refusal(Guest &guest, const channel::Refusal &refusal);
     [[nodiscard]] std::function<void()> tell_closed() const;
+    // Whether guests are not to be heard now. lock_ is held.
+    [[nodiscard]] bool guests_wait() const;
+    // Opens the device, unless that has begun.
+    void need_device();
     void hear_held();
     [[nodiscard]] SessionPlace place_for(unsigned number, const Peer &peer, const ClientPlace &client) const;
     void hear_session(int fd);
@@ -86,10 +87,8 @@ class Daemon final : public SessionKeeper {
     void look_at_clocks();
 
     const Options &options_;
-    const BackEnd &back_end_;
-    CollectiveParts collectives_;
-    std::shared_ptr<Residency> residency_; // sessions may outlive the daemon
-    std::shared_ptr<Contents> contents_;   // as well
+    LateDevice &device_;
+    std::optional<Deadline> failed_until_; // for guests to hear that there is no device
     DeviceOutput *output_;
     Listener listener_;
     // While a guest is heard no hold() begins: what becomes of the guest is one of its sessions, or comes

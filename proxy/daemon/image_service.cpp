@@ -68,9 +68,9 @@ class Holding {
 
 } // namespace
 
-ImageService::ImageService(Listener listener, SessionKeeper &keeper, const BackEnd &back_end,
+ImageService::ImageService(Listener listener, SessionKeeper &keeper, LateDevice &device,
                            std::uint64_t window_size)
-    : listener_(std::move(listener)), keeper_(keeper), back_end_(back_end), window_size_(window_size),
+    : listener_(std::move(listener)), keeper_(keeper), device_(device), window_size_(window_size),
       barriers_(keeper), stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     thread_ = std::thread([this] { run(); });
 }
@@ -291,7 +291,8 @@ Expected<void> ImageService::write(Job &job, std::vector<Held> &held, Answer &an
         return done;
     answer.clients = held.size();
     answer.bytes = writer.bytes();
-    answer.device_bytes = back_end_.identity().total_memory;
+    if (const auto *const device = device_.get())
+        answer.device_bytes = device->back_end->identity().total_memory;
     return {};
 }
 
@@ -320,15 +321,17 @@ Expected<void> ImageService::open_file_of(Job &job) {
     if (job.file && job.file->is(job.descriptor))
         return {};
     job.file.reset();
-    if (!image::MappedFile::fits(job.descriptor.get()))
+    const auto *const device = device_.get();
+    if (device == nullptr || !image::MappedFile::fits(job.descriptor.get()))
         return {};
     // Addresses only: all that a device can hold, and what else an image has.
     constexpr std::uint64_t kBesides = std::uint64_t{64} << 30;
     UniqueFd file(fcntl(job.descriptor.get(), F_DUPFD_CLOEXEC, 0));
     if (!file)
         return std::unexpected(errno_error("use", "the device image's file"));
+    const auto &back_end = *device->back_end;
     auto made =
-        PinnedFile::make(std::move(file), back_end_.driver(), back_end_.identity().total_memory + kBesides);
+        PinnedFile::make(std::move(file), back_end.driver(), back_end.identity().total_memory + kBesides);
     if (!made)
         return propagate(made);
     job.file = std::move(*made);
@@ -336,6 +339,8 @@ Expected<void> ImageService::open_file_of(Job &job) {
 }
 
 Expected<Answer> ImageService::prepare(Job &job) {
+    if (device_.get() == nullptr)
+        return Answer{};
     if (auto opened = open_file_of(job); !opened)
         return propagate(opened);
     if (!job.file)
@@ -400,9 +405,13 @@ Expected<Answer> ImageService::restore(Job &job) {
     const auto make = [this](const ClientPlace &client, const channel::Geometry &geometry) {
         return keeper_.make(client, geometry);
     };
+    const auto device = [this]() -> Expected<const BackEnd *> {
+        auto opened = device_.open();
+        return opened ? Expected<const BackEnd *>((*opened)->back_end.get()) : propagate(opened);
+    };
     auto done = [&]() -> Expected<void> {
         try {
-            return restore_sessions(reader, back_end_, window_size_, make, restored);
+            return restore_sessions(reader, device, window_size_, make, restored);
         } catch (const std::exception &error) { // memory that is not there
             return failure("restore", "device images", error.what(), ENOMEM);
         }

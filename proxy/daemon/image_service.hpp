@@ -6,6 +6,7 @@
 #include "common/deadline.hpp"
 #include "common/error.hpp"
 #include "common/unique_fd.hpp"
+#include "late_device.hpp"
 #include "listener.hpp"
 #include "pinned_file.hpp"
 #include "proxy/control/messages.hpp"
@@ -24,8 +25,7 @@ namespace singularity::proxyd {
 
 class ImageService {
   public:
-    ImageService(Listener listener, SessionKeeper &keeper, const BackEnd &back_end,
-                 std::uint64_t window_size);
+    ImageService(Listener listener, SessionKeeper &keeper, LateDevice &device, std::uint64_t window_size);
     ImageService(const ImageService &) = delete;
     ImageService &operator=(const ImageService &) = delete;
     ImageService(ImageService &&) = delete;
@@ -69,7 +69,7 @@ class ImageService {
 
     Listener listener_;
     SessionKeeper &keeper_;
-    const BackEnd &back_end_;
+    LateDevice &device_; // that is not open has no clients
     std::uint64_t window_size_;
     std::unique_ptr<PinnedFile> prepared_; // for the next save
     BarrierService barriers_;

@@ -5,6 +5,7 @@
 #include "device_memory.hpp"
 #include "device_output.hpp"
 #include "image_service.hpp"
+#include "late_device.hpp"
 #include "listener.hpp"
 #include "log.hpp"
 #include "log_file.hpp"
@@ -54,48 +55,91 @@ bool say_ready(int fd, const std::filesystem::path &socket) {
     return std::cmp_equal(write(fd, line.data(), line.size()), line.size());
 }
 
-// Communicators, and the rendezvous if it is here.
-struct Collectives {
-    std::unique_ptr<collectives::Rendezvous> rendezvous;
-    CollectiveParts parts;
+// What proxies of a job need to meet, whether this one's device is used or not.
+struct Meeting {
+    std::optional<collectives::JobKey> key;
+    std::unique_ptr<collectives::Rendezvous> rendezvous; // if it is here
 };
 
-Expected<Collectives> start_collectives(const Options &options, const BackEnd &back_end) {
-    Collectives out;
-    const bool stages = options.reductions == Reductions::device ||
-                        (options.reductions == Reductions::automatic && !back_end.is_software());
-    if (stages)
-        out.parts.device = std::make_shared<StagingDevice>(back_end, options.area.end);
-    if (stages && !options.nccl.empty()) {
-        auto library = NcclLibrary::open(options.nccl);
-        if (!library)
-            return propagate(library);
-        kLog.info("NCCL {} links this device to others", (*library)->version);
-        out.parts.nccl = std::move(*library);
-    }
-    collectives::EngineOptions about{.rendezvous = options.rendezvous,
-                                     .host = options.host_name,
-                                     .address = options.address,
-                                     .key = {},
-                                     .links = out.parts.nccl != nullptr};
+Expected<Meeting> prepare_meeting(const Options &options) {
+    Meeting out;
     if (options.job_key_fd) {
         const UniqueFd descriptor(*options.job_key_fd);
         auto key = collectives::read_job_key(descriptor.get());
         if (!key)
             return propagate(key);
-        about.key = *key;
+        out.key = *key;
     }
     if (options.rendezvous_fd) {
-        auto rendezvous = collectives::Rendezvous::start(UniqueFd(*options.rendezvous_fd), about.key);
+        auto rendezvous = collectives::Rendezvous::start(UniqueFd(*options.rendezvous_fd),
+                                                         out.key.value_or(collectives::JobKey{}));
         if (!rendezvous)
             return propagate(rendezvous);
         out.rendezvous = std::move(*rendezvous);
     }
+    return out;
+}
+
+Expected<CollectiveParts> start_collectives(const Options &options, const Meeting &meeting,
+                                            const BackEnd &back_end) {
+    CollectiveParts out;
+    const bool stages = options.reductions == Reductions::device ||
+                        (options.reductions == Reductions::automatic && !back_end.is_software());
+    if (stages)
+        out.device = std::make_shared<StagingDevice>(back_end, options.area.end);
+    if (stages && !options.nccl.empty()) {
+        auto library = NcclLibrary::open(options.nccl);
+        if (!library)
+            return propagate(library);
+        kLog.info("NCCL {} links this device to others", (*library)->version);
+        out.nccl = std::move(*library);
+    }
+    collectives::EngineOptions about{.rendezvous = options.rendezvous,
+                                     .host = options.host_name,
+                                     .address = options.address,
+                                     .key = {},
+                                     .links = out.nccl != nullptr};
+    if (meeting.key)
+        about.key = *meeting.key;
     auto engine = collectives::Engine::start(about);
     if (!engine)
         return propagate(engine);
-    out.parts.engine = std::move(*engine);
+    out.engine = std::move(*engine);
     return out;
+}
+
+Expected<ServedDevice> open_device(const Options &options, const Meeting &meeting,
+                                   const UniqueFd &neighbours_file) {
+    ServedDevice out;
+    auto back_end = BackEnd::open(options.driver, options.device);
+    if (!back_end)
+        return propagate(back_end);
+    out.back_end = std::move(*back_end);
+    const auto &identity = out.back_end->identity();
+    kLog.info("serving {} ({} MiB, compute capability {}.{}) on {}", identity.name.data(),
+              identity.total_memory >> 20, identity.compute_major, identity.compute_minor,
+              options.socket.native());
+    auto collectives = start_collectives(options, meeting, *out.back_end);
+    if (!collectives)
+        return propagate(collectives);
+    out.collectives = std::move(*collectives);
+    out.residency = std::make_shared<Residency>(
+        Residency::Rules{.device_bytes = identity.total_memory, .quantum = options.turn});
+    if (neighbours_file) {
+        auto neighbours = Neighbours::open(neighbours_file.get(), identity.uuid);
+        if (!neighbours)
+            return propagate(neighbours);
+        out.residency->use_neighbours(std::move(*neighbours));
+    }
+    out.contents = std::make_shared<Contents>(*out.back_end, options.share_content);
+    return out;
+}
+
+// Destructors would wait for threads that are in the driver.
+[[noreturn]] void leave_at_once(const Options &options) {
+    if (!options.socket_fd)
+        static_cast<void>(unlink(options.socket.c_str()));
+    _exit(EXIT_FAILURE);
 }
 
 int run(int argc, char **argv) {
@@ -147,39 +191,30 @@ int run(int argc, char **argv) {
     auto output = DeviceOutput::capture();
     if (!output)
         return give_up(output.error());
-    auto back_end = BackEnd::open(options->driver, options->device);
-    if (!back_end)
-        return give_up(back_end.error());
-    const auto &identity = (*back_end)->identity();
-    kLog.info("serving {} ({} MiB, compute capability {}.{}) on {}", identity.name.data(),
-              identity.total_memory >> 20, identity.compute_major, identity.compute_minor,
-              options->socket.native());
-    auto ranks = start_collectives(*options, **back_end);
-    if (!ranks)
-        return give_up(ranks.error());
-    Daemon daemon(*options, **back_end, output->get(), std::move(*listener), std::move(*windows),
-                  std::move(ranks->parts));
-    if (options->neighbours_fd) {
-        const UniqueFd file(*options->neighbours_fd);
-        auto neighbours = Neighbours::open(file.get(), identity.uuid);
-        if (!neighbours)
-            return give_up(neighbours.error());
-        daemon.use_neighbours(std::move(*neighbours));
-    }
+    auto meeting = prepare_meeting(*options);
+    if (!meeting)
+        return give_up(meeting.error());
+    const UniqueFd neighbours_file(options->neighbours_fd.value_or(-1));
+    LateDevice device([&] { return open_device(*options, *meeting, neighbours_file); });
+    if (!options->with_first_client)
+        if (auto opened = device.open(); !opened)
+            return give_up(opened.error());
+    Daemon daemon(*options, device, output->get(), std::move(*listener), std::move(*windows));
     std::optional<ImageService> images;
     if (control)
-        images.emplace(std::move(*control), daemon, **back_end, options->area.window_size);
+        images.emplace(std::move(*control), daemon, device, options->area.window_size);
     if (ready && !say_ready(ready.get(), options->socket))
         kLog.warning("{}", errno_error("write to", "--ready-fd").message());
     ready.reset();
     const auto served = daemon.serve();
+    if (device.is_opening()) {
+        kLog.warning("the driver is still starting: ending without waiting for it");
+        leave_at_once(*options);
+    }
     images.reset();
     if (!daemon.end_sessions()) {
         kLog.error("the driver keeps what some sessions had: ending without waiting for it");
-        // Destructors would wait for threads that are in the driver.
-        if (!options->socket_fd)
-            static_cast<void>(unlink(options->socket.c_str()));
-        _exit(EXIT_FAILURE);
+        leave_at_once(*options);
     }
     return served ? EXIT_SUCCESS : give_up(served.error());
 }

@@ -154,6 +154,9 @@ std::expected<Options, EarlyExit> parse_options(int argc, char **argv) {
         ->capture_default_str();
     app.add_option("--ready-fd", ready_fd, "descriptor that gets one line when clients are served")
         ->check(CLI::NonNegativeNumber);
+    app.add_flag("--with-first-client", options.with_first_client,
+                 "open the driver and its device when the first client connects, or is restored; until then "
+                 "this is a process that listens");
     app.add_option("--rendezvous", options.rendezvous,
                    "unix:PATH or tcp:HOST:PORT of the job's rendezvous: ranks of one communicator may use "
                    "several proxies");

@@ -39,6 +39,7 @@ struct Options {
     channel::Geometry geometry;
     uid_t user = 0; // served besides root
     std::optional<int> ready_fd;
+    bool with_first_client = false; // the device is opened when somebody connects
     // Communicators with ranks elsewhere; see collectives/engine.hpp.
     std::string rendezvous;
     std::string host_name;

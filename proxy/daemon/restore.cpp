@@ -629,7 +629,7 @@ Expected<Restored> begin_client(const Record &record, const BackEnd &back_end, s
 
 } // namespace
 
-Expected<void> restore_sessions(image::Reader &reader, const BackEnd &back_end, std::uint64_t window_size,
+Expected<void> restore_sessions(image::Reader &reader, const OpenDevice &device, std::uint64_t window_size,
                                 const MakeSession &make, std::vector<Restored> &restored) {
     auto first = reader.next(RecordType::stream);
     if (!first)
@@ -648,6 +648,10 @@ Expected<void> restore_sessions(image::Reader &reader, const BackEnd &back_end, 
         auto record = reader.next(RecordType::client);
         if (!record)
             return propagate(record);
+        auto opened = device();
+        if (!opened)
+            return propagate(opened);
+        const BackEnd &back_end = **opened;
         auto begun = begin_client(*record, back_end, window_size, make, restored);
         if (!begun)
             return propagate(begun);

@@ -26,8 +26,11 @@ struct Restored {
 using MakeSession = std::function<Expected<std::shared_ptr<Session>>(const ClientPlace &client,
                                                                      const channel::Geometry &geometry)>;
 
+// Asked when there is something to restore.
+using OpenDevice = std::function<Expected<const BackEnd *>()>;
+
 // All sessions of a stream, or an error; then those that were made already are in `restored`, to be ended.
-[[nodiscard]] Expected<void> restore_sessions(image::Reader &reader, const BackEnd &back_end,
+[[nodiscard]] Expected<void> restore_sessions(image::Reader &reader, const OpenDevice &device,
                                               std::uint64_t window_size, const MakeSession &make,
                                               std::vector<Restored> &restored);
 

@@ -14,7 +14,7 @@ namespace singularity::nvml {
 
 namespace {
 
-constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kPatience{60}; // it may have to open the device first
 
 // Numbers of CUdevice_attribute.
 constexpr unsigned kPciBus = 33;

@@ -198,11 +198,12 @@ Expected<Devices::Saved> Devices::save(int into, AgentLink &agent, const Deadlin
     });
     if (!saved)
         return propagate(saved);
-    Saved out{.bytes = 0, .memory = 0, .device = answers.front().device_bytes};
+    Saved out;
     for (const auto &answer : answers) {
         out.bytes += answer.bytes;
         out.memory += answer.memory_bytes;
-        out.device = std::min(out.device, answer.device_bytes);
+        if (answer.device_bytes != 0) // else nothing has used it yet, and it is not open
+            out.device = out.device == 0 ? answer.device_bytes : std::min(out.device, answer.device_bytes);
     }
     return out;
 }

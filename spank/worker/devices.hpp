@@ -48,7 +48,7 @@ class Devices {
     struct Saved {
         std::uint64_t bytes = 0;  // of images
         std::uint64_t memory = 0; // bytes of device memory in use
-        std::uint64_t device = 0; // bytes that the smallest of the devices has
+        std::uint64_t device = 0; // bytes that the smallest of the devices has; 0: none was used
     };
     [[nodiscard]] Expected<Saved> save(int into, AgentLink &agent, const Deadline &deadline) const;
     // Clients that have let go may come back to what they had.

@@ -18,9 +18,9 @@ target_include_directories(proxy_daemon_testing PUBLIC ${PROJECT_SOURCE_DIR}/tes
 target_compile_definitions(proxy_daemon_testing PUBLIC
     SINGULARITY_PROXYD="$<TARGET_FILE:singularity-proxyd>"
     SINGULARITY_FAKE_DRIVER="$<TARGET_FILE:proxyd_fake_driver>")
-set(sources sessions failures command_line collectives)
+set(sources sessions failures command_line collectives late_device)
 list(TRANSFORM sources REPLACE ".+" "${proxyd_tests}/\\0.cpp")
-singularity_unit_tests(proxy_daemon SOURCES ${sources} USES proxy_daemon_testing)
+singularity_unit_tests(proxy_daemon SOURCES ${sources} USES proxy_daemon_testing singularity_proxy_control)
 add_dependencies(proxy_daemon_tests singularity-proxyd proxyd_fake_driver)
 
 singularity_unit_test(proxy_daemon_residency SOURCES ${proxyd_tests}/residency.cpp

@@ -24,7 +24,7 @@ void help_and_version(void **) {
     for (const auto *option :
          {"--driver", "--device", "--socket", "--socket-fd", "--window-area", "--window-size",
           "--node-devices", "--max-clients", "--ring-size", "--user", "--ready-fd", "--idle-exit",
-          "--die-with-parent", "--log-file", "--reductions", "--nccl"})
+          "--die-with-parent", "--with-first-client", "--log-file", "--reductions", "--nccl"})
         expect_contains(help.said, option);
     assert_int_equal(run_proxyd(scratch.path(), {"--version"}).status, 0);
 }

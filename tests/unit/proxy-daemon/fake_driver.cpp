@@ -226,7 +226,13 @@ CUresult synchronize(Stream &stream) {
 
 extern "C" {
 
-CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+// It takes as long as there is a file of the name in FAKE_DRIVER_HOLD.
+CUresult cuInit(unsigned) {
+    const char *const hold = std::getenv("FAKE_DRIVER_HOLD");
+    while (hold != nullptr && access(hold, F_OK) == 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return CUDA_SUCCESS;
+}
 CUresult cuDriverGetVersion(int *version) {
     *version = 13000;
     return CUDA_SUCCESS;

@@ -363,7 +363,9 @@ void run_input(std::span<const std::uint8_t> input) {
             return failure("restore", "a session", "there are too many");
         return make_session(*back_end, client, geometry);
     };
-    const auto done = restore_sessions(reader, *back_end, kFuzzWindowSize, make, restored);
+    const auto done = restore_sessions(
+        reader, []() -> Expected<const proxyd::BackEnd *> { return back_end.get(); }, kFuzzWindowSize, make,
+        restored);
     for (std::uint64_t at = 0; at < reader.records() && at < parts.size(); ++at)
         if (done || at + 1 < reader.records())
             reached().records.insert(static_cast<RecordType>(parts[at].slot));
