@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Which of a step's tasks on this host stand for which ranks, where these ranks' device proxies belong, and
 // where they meet.
+#include "agent/slurm/slurm_cgroup.hpp"
 #include "member.hpp"
 
 #include <algorithm>
@@ -33,6 +34,8 @@ void Member::bind_tasks() {
 // order, as many for each.
 ProxyShare Member::share_of(const wire::JobNode &one) const {
     ProxyShare out{.count = one.proxies(), .first = one.first_device(), .neighbours = neighbours_};
+    // Most scripts leave the devices to their steps.
+    out.with_first_client = is_script(record_.prepare().step());
     if (!step_ || one.ranks().empty() || one.devices() == 0)
         return out;
     const auto ranks = static_cast<std::uint64_t>(one.ranks_size());

@@ -4,6 +4,7 @@
 #include "adoption.hpp"
 #include "agent/limits/metrics.hpp"
 #include "agent/log.hpp"
+#include "common/text.hpp"
 #include "node/image_server.hpp"
 #include "task_error.hpp"
 
@@ -236,8 +237,10 @@ void LiveNode::step_proxies() {
     for (const auto number : proxies_->newly_ended())
         if (state_ != State::ending) {
             ++counters().devices_lost;
-            kLog.error("{}: the proxy of device {} has ended; what uses the device fails from now on",
-                       record_.spec.name, number);
+            kLog.error(
+                "{}: the proxy of device {} has ended; what uses the device fails from now on; its log "
+                "ends with {}",
+                record_.spec.name, number, quote(proxies_->last_words(number)));
             lost_device_ = fmt::format("the proxy of device {} of {} has ended", number, record_.spec.name);
             if (trouble_.empty())
                 trouble_ = lost_device_;

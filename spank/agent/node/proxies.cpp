@@ -176,6 +176,8 @@ Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const D
                                        std::to_string(plan.spec.devices)};
     if (plan.turn != std::chrono::milliseconds::zero())
         arguments.insert(arguments.end(), {"--turn", std::to_string(plan.turn.count())});
+    if (plan.share.with_first_client)
+        arguments.emplace_back("--with-first-client");
     if (!plan.libraries.nccl.empty())
         arguments.insert(arguments.end(), {"--nccl", plan.libraries.nccl});
     if (number == 0 && rendezvous.socket)
@@ -383,13 +385,21 @@ Expected<bool> Proxies::step() {
         one.ready.reset();
         if (got > 0 && line[0] != kTrouble)
             continue;
-        take_output(); // it has ended, and has said why
         return failure("start", fmt::format("the device proxy {}", number),
                        got > 0 ? std::string(line.data() + 1, static_cast<std::size_t>(got) - 1)
-                               : last_line(room_.proxy_log(number)),
+                               : last_words(number), // it has ended, and has said why
                        ECHILD);
     }
     return all;
+}
+
+std::string Proxies::last_words(std::uint32_t number) {
+    constexpr std::string_view kChannel = "proxyd: "; // behind the time, which the reader's log has itself
+    take_output();
+    auto line = last_line(room_.proxy_log(number));
+    if (const auto at = line.find(kChannel); at != std::string::npos)
+        line.erase(0, at + kChannel.size());
+    return line;
 }
 
 std::vector<std::uint32_t> Proxies::newly_ended() {

@@ -35,6 +35,9 @@ struct ProxyShare {
     std::vector<std::string> cgroups{}; // NOLINT(readability-redundant-member-init): GCC warns without
     // As of neighbour_file.hpp; null: no other node's proxies can have the same devices.
     std::shared_ptr<const UniqueFd> neighbours{}; // NOLINT(readability-redundant-member-init)
+    // They open their devices when a program first uses them, and never if none does; else before their node
+    // is made.
+    bool with_first_client = false;
 };
 
 struct ProxyPlan {
@@ -65,6 +68,8 @@ class Proxies {
     [[nodiscard]] std::optional<Deadline> next_deadline() const { return kill_at_; }
     // True once all serve; an error says which does not, and why.
     [[nodiscard]] Expected<bool> step();
+    // What one has said last, which is its user's.
+    [[nodiscard]] std::string last_words(std::uint32_t number);
     // The numbers of those that have ended since the last call.
     [[nodiscard]] std::vector<std::uint32_t> newly_ended();
 
