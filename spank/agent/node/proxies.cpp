@@ -23,6 +23,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/personality.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -186,6 +187,11 @@ Expected<void> become_proxy(const ProxyPlan &plan, std::uint32_t number, const D
         arguments.insert(arguments.end(), {"--neighbours-fd", std::to_string(kNeighbours)});
     if (!rendezvous.host.empty())
         arguments.insert(arguments.end(), {"--host-name", rendezvous.host, "--address", rendezvous.address});
+    // As it wants to have it (proxy/daemon/same_addresses): else it would do so itself, and start a second
+    // time.
+    constexpr unsigned long kAsk = 0xffffffff;
+    if (const int now = personality(kAsk); now >= 0)
+        static_cast<void>(personality(static_cast<unsigned long>(now) | ADDR_NO_RANDOMIZE));
     auto environment = environment_of(plan, number);
     const auto argument_list = exec_list(arguments);
     const auto environment_list = exec_list(environment);
