@@ -3,6 +3,7 @@
 
 #include "common/proc.hpp"
 #include "log.hpp"
+#include "proxy/control/connection.hpp"
 
 #include <algorithm>
 #include <array>
@@ -92,7 +93,7 @@ Expected<void> Daemon::serve() {
                     return {};
                 }
             } else if (fd == listener_.fd()) {
-                accept_all();
+                accept_some();
             } else if (fd == closed_->get()) {
                 reap();
             } else if (guests_.contains(fd)) {
@@ -117,8 +118,10 @@ Expected<void> Daemon::serve() {
     }
 }
 
-void Daemon::accept_all() {
-    for (;;) {
+void Daemon::accept_some() {
+    // Those that have hung up meanwhile make room.
+    constexpr int kAtATime = 64;
+    for (int count = 0; count < kAtATime; ++count) {
         auto connection = listener_.accept();
         if (!connection) {
             kLog.error("{}", connection.error().message());
@@ -170,9 +173,11 @@ std::optional<channel::Refusal> Daemon::refuse(channel::RefusalReason reason, st
 }
 
 std::optional<channel::Refusal> Daemon::refuse_without_device() const {
-    const auto error = device_.failed();
-    return refuse(channel::RefusalReason::failed,
-                  error ? "it has no device: " + error->message() : "it is being moved");
+    using channel::RefusalReason;
+    if (const auto error = device_.failed())
+        return refuse(RefusalReason::failed, "it has no device: " + error->message());
+    // They were about to be moved when they were heard, and may come again.
+    return refuse(RefusalReason::moved, "its clients were to be moved");
 }
 
 void Daemon::tell_refusal(Guest &guest, const channel::Refusal &refusal) {
@@ -188,6 +193,10 @@ void Daemon::hear_guest(int fd) {
     {
         const std::scoped_lock lock(lock_);
         if (guests_wait()) {
+            if (proxy_control::has_hung_up(fd)) { // it wanted to wake us, or has given up
+                guests_.erase(fd);
+                return;
+            }
             // Not read and not watched until hear_held().
             guest.held = epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr) == 0;
             return;

@@ -62,7 +62,7 @@ class Daemon final : public SessionKeeper {
     };
 
     [[nodiscard]] Expected<void> watch(int fd);
-    void accept_all();
+    void accept_some();
     void hear_guest(int fd);
     void answer(Guest &guest, const channel::Packet &packet, bool &leaves);
     [[nodiscard]] std::optional<channel::Refusal> refuse(channel::RefusalReason reason,

@@ -106,6 +106,20 @@ void several_wait_for_it(void **) {
         assert_true(one.get().welcome.has_value());
 }
 
+// Of a node with many devices every process wakes all of them.
+void more_wake_it_than_can_wait(void **) {
+    const Scratch scratch;
+    const Hold hold(scratch);
+    const ProxyProcess proxy(scratch.path(), late(scratch));
+    for (int number = 0; number < 1000; ++number)
+        need(channel::Link::connect(proxy.socket(), soon()));
+    auto waits = std::async(std::launch::async, [&] { return greet(proxy.socket()); });
+    assert_true(waits.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout);
+    hold.let_go();
+    assert_true(waits.get().welcome.has_value());
+    assert_false(proxy.log().contains("is not served"));
+}
+
 void a_device_that_is_not_there_is_told_to_clients(void **) {
     const Scratch scratch;
     auto options = late(scratch);
@@ -197,6 +211,7 @@ int main() {
         cmocka_unit_test(whoever_connects_opens_it),
         cmocka_unit_test(its_identity_is_an_answer),
         cmocka_unit_test(several_wait_for_it),
+        cmocka_unit_test(more_wake_it_than_can_wait),
         cmocka_unit_test(a_device_that_is_not_there_is_told_to_clients),
         cmocka_unit_test(who_asks_what_it_is_is_told_so_as_well),
         cmocka_unit_test(saved_before_the_first_client_and_while_the_driver_starts),
