@@ -21,13 +21,13 @@ namespace {
 
 constexpr std::size_t kLogs = 2 * protocol::kMostLogText + std::size_t{64} * 1024;
 
-CUresult image_of(const void *memory, std::span<const std::byte> &image) {
-    const auto found = image_at(memory);
+CUresult image_of(const void *memory, FoundImage &image) {
+    auto found = image_at(memory);
     if (!found) {
         kLog.warning("{}", found.error().message());
         return memory == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_IMAGE;
     }
-    image = *found;
+    image = *std::move(found);
     return CUDA_SUCCESS;
 }
 
@@ -65,10 +65,10 @@ CUresult load_module_data(CUmodule *module, const void *memory, const JitOptions
         return bad;
     if (module == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    std::span<const std::byte> image;
+    FoundImage image;
     if (const auto bad = image_of(memory, image); bad != CUDA_SUCCESS)
         return bad;
-    return load_module(module, image, options);
+    return load_module(module, image.bytes, options);
 }
 
 CUresult file_image(const char *path, std::vector<std::byte> &bytes, std::span<const std::byte> &image) {
@@ -328,10 +328,11 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *j
                                            numLibraryOptions, libraryOptions);
         bad != CUDA_SUCCESS)
         return bad;
-    std::span<const std::byte> image;
+    FoundImage image;
     if (const auto bad = image_of(code, image); bad != CUDA_SUCCESS)
         return bad;
-    return load_library(library, image, {}, {numJitOptions, jitOptions, jitOptionsValues},
+    return load_library(library, image.bytes, std::move(image.joined),
+                        {numJitOptions, jitOptions, jitOptionsValues},
                         {numLibraryOptions, libraryOptions, libraryOptionValues});
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "image.hpp"
 
+#include "proxy/protocol/code.hpp"
 #include "proxy/protocol/ids.hpp"
 
 #include <algorithm>
@@ -19,6 +20,10 @@ constexpr std::uint32_t kWrapperMagic = 0x466243B1;
 constexpr std::uint32_t kFatbinMagic = 0xBA55ED50;
 constexpr const char *kDoing = "find the end of";
 constexpr const char *kImage = "a module image";
+
+// Of a program with separately compiled device code: `file_or_list` points to pointers to fatbins, ended by a
+// null one. (fatbinary_section.h)
+constexpr std::uint32_t kVersionWithList = 2;
 
 struct Wrapper { // __fatBinC_Wrapper_t
     std::uint32_t magic;
@@ -108,6 +113,15 @@ Expected<std::size_t> text_length(std::span<const std::byte> bytes) {
     return length;
 }
 
+// The span that image_length() gets only says where reading must end at the latest.
+Expected<std::span<const std::byte>> reach(const std::byte *bytes) {
+    const std::span<const std::byte> reachable(bytes, protocol::kMostBlob);
+    const auto length = image_length(reachable);
+    if (!length)
+        return std::unexpected(length.error());
+    return reachable.first(*length);
+}
+
 } // namespace
 
 Expected<std::size_t> image_length(std::span<const std::byte> bytes) {
@@ -122,7 +136,7 @@ Expected<std::size_t> image_length(std::span<const std::byte> bytes) {
     return text_length(bytes);
 }
 
-Expected<std::span<const std::byte>> image_at(const void *memory) {
+Expected<FoundImage> image_at(const void *memory) {
     if (memory == nullptr)
         return failure(kDoing, kImage, "there is none");
     const auto *bytes = static_cast<const std::byte *>(memory);
@@ -138,12 +152,26 @@ Expected<std::span<const std::byte>> image_at(const void *memory) {
                 return failure(kDoing, "a fatbin's wrapper", "it points to nothing");
         }
     }
-    // The span only says where reading must end at the latest.
-    const std::span<const std::byte> reachable(bytes, protocol::kMostBlob);
-    const auto length = image_length(reachable);
-    if (!length)
-        return std::unexpected(length.error());
-    return reachable.first(*length);
+    const auto first = reach(bytes);
+    if (!first)
+        return std::unexpected(first.error());
+    const auto *const *next = std::bit_cast<const void *const *>(wrapper.file_or_list);
+    if (wrapper.version != kVersionWithList || next == nullptr || *next == nullptr)
+        return FoundImage{.bytes = *first, .joined = {}};
+    FoundImage all;
+    all.joined.assign(first->begin(), first->end());
+    for (; *next != nullptr; ++next) {
+        const auto part = reach(static_cast<const std::byte *>(*next));
+        if (!part)
+            return std::unexpected(part.error());
+        all.joined.resize((all.joined.size() + protocol::kFatbinAlignment - 1) / protocol::kFatbinAlignment *
+                          protocol::kFatbinAlignment);
+        if (part->size() > protocol::kMostBlob - all.joined.size())
+            return failure(kDoing, "a fatbin's wrapper", "its fatbins together are larger than any image");
+        all.joined.insert(all.joined.end(), part->begin(), part->end());
+    }
+    all.bytes = all.joined;
+    return all;
 }
 
 } // namespace singularity::client

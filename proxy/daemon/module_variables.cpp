@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "module_variables.hpp"
 
+#include "fatbins.hpp"
 #include "log.hpp"
 #include "ptx/fatbin.hpp"
 
@@ -8,7 +9,11 @@
 #include <cctype>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include <elf.h>
 
@@ -86,90 +91,206 @@ ModuleNames names_of_elf(std::span<const std::byte> image) {
     return names;
 }
 
-} // namespace
+constexpr std::string_view kAllocator = "malloc";
 
-// A statement of the module's own level that declares memory: `.visible .global .align 4 .b8 name[16] =
-// {...};` What is inside of a function is in braces.
-ModuleNames names_of_ptx(std::string_view text) {
-    ModuleNames names;
-    unsigned depth = 0;
-    bool memory = false;  // the statement has said .global or .const
-    bool named = false;   // its name has been found
-    bool pointer = false; // behind it: an initialiser
-    std::string_view last;
-    for (std::size_t at = 0; at < text.size();) {
-        const char letter = text[at];
-        if (text.substr(at, 2) == "//") {
-            at = std::min(text.find('\n', at), text.size());
-            continue;
+// Functions and kernels by name, with the names that occur in them: which of them call what, at most.
+struct Mentions {
+    std::map<std::string, std::set<std::string, std::less<>>, std::less<>> of;
+    std::set<std::string, std::less<>> roots; // kernels, and what variables may point to
+
+    // Whether something that can run may call the allocator. Code that only declares it, as CUDA's own
+    // library for the device does, says nothing.
+    [[nodiscard]] bool reach_the_allocator() const {
+        std::vector<std::string_view> open(roots.begin(), roots.end());
+        std::set<std::string_view> seen(roots.begin(), roots.end());
+        while (!open.empty()) {
+            const auto name = open.back();
+            open.pop_back();
+            if (name == kAllocator)
+                return true;
+            if (const auto found = of.find(name); found != of.end())
+                for (const auto &mentioned : found->second)
+                    if (seen.insert(mentioned).second)
+                        open.push_back(mentioned);
         }
-        if (text.substr(at, 2) == "/*") {
-            const auto end = text.find("*/", at);
-            at = end == std::string_view::npos ? text.size() : end + 2;
-            continue;
-        }
-        if (letter == '"') {
-            at = std::min(text.find('"', at + 1), text.size() - 1) + 1;
-            continue;
-        }
-        if (is_word(letter)) {
-            const auto begin = at;
-            while (at < text.size() && is_word(text[at]))
+        return false;
+    }
+};
+
+// What PTX text says on the module's own level. A statement that declares memory:
+// `.visible .global .align 4 .b8 name[16] = {...};`
+// What is inside of a function is in braces.
+class PtxNames {
+  public:
+    PtxNames(std::string_view text, Mentions *mentions, std::vector<std::string> &variables)
+        : text_(text), mentions_(mentions), variables_(variables) {}
+
+    void read() {
+        for (std::size_t at = 0; at < text_.size();) {
+            const char letter = text_[at];
+            if (text_.substr(at, 2) == "//") {
+                at = std::min(text_.find('\n', at), text_.size());
+            } else if (text_.substr(at, 2) == "/*") {
+                const auto end = text_.find("*/", at);
+                at = end == std::string_view::npos ? text_.size() : end + 2;
+            } else if (letter == '"') {
+                at = std::min(text_.find('"', at + 1), text_.size() - 1) + 1;
+            } else if (is_word(letter)) {
+                const auto begin = at;
+                while (at < text_.size() && is_word(text_[at]))
+                    ++at;
+                word(text_.substr(begin, at - begin));
+            } else {
                 ++at;
-            const auto word = text.substr(begin, at - begin);
-            if (word == "malloc")
-                names.allocates = true;
-            if (depth != 0 || pointer)
-                continue;
-            if (word == ".global" || word == ".const")
-                memory = true;
-            else if (word.front() != '.' && std::isdigit(static_cast<unsigned char>(word.front())) == 0)
-                last = word;
-            continue;
-        }
-        ++at;
-        if (letter == '{')
-            ++depth;
-        else if (letter == '}' && depth != 0)
-            --depth;
-        if (depth != 0)
-            continue;
-        const bool ends = letter == ';' || letter == ',' || letter == '}';
-        if (memory && !named && !last.empty() && (letter == '[' || letter == '=' || ends)) {
-            names.variables.emplace_back(last);
-            named = true;
-        }
-        if (letter == '=')
-            pointer = true;
-        if (letter == ',')
-            named = pointer = false;
-        // A closing brace ends a function's body, but not an initialiser in the middle of a statement.
-        if (letter == ';' || (letter == '}' && !memory)) {
-            memory = named = pointer = false;
-            last = {};
+                sign(letter);
+            }
         }
     }
+
+  private:
+    void word(std::string_view word) {
+        const bool name = !word.contains('.') && word.front() != '%' &&
+                          std::isdigit(static_cast<unsigned char>(word.front())) == 0;
+        if (depth_ != 0 || initialiser_) {
+            if (name && mentions_ != nullptr) {
+                if (initialiser_)
+                    mentions_->roots.emplace(word);
+                else if (!function_.empty())
+                    mentions_->of[function_].emplace(word);
+            }
+            return;
+        }
+        if (word == ".global" || word == ".const")
+            memory_ = true;
+        else if (word == ".func" || word == ".entry" || word == ".alias")
+            keyword_ = word;
+        else if (!word.starts_with('.') && std::isdigit(static_cast<unsigned char>(word.front())) == 0)
+            last_ = word;
+        // Its results come before its name, and its parameters behind it, both in parentheses.
+        if (!name || parentheses_ != 0 || keyword_.empty() || mentions_ == nullptr)
+            return;
+        if (keyword_ == ".alias" && !function_.empty())
+            mentions_->of[function_].emplace(word);
+        if (function_.empty())
+            function_ = word;
+        if (keyword_ == ".entry")
+            mentions_->roots.emplace(function_);
+    }
+
+    void sign(char letter) {
+        if (letter == '(')
+            ++parentheses_;
+        else if (letter == ')' && parentheses_ != 0)
+            --parentheses_;
+        if (letter == '{')
+            ++depth_;
+        else if (letter == '}' && depth_ != 0)
+            --depth_;
+        if (depth_ != 0)
+            return;
+        const bool ends = letter == ';' || letter == ',' || letter == '}';
+        if (memory_ && !named_ && !last_.empty() && (letter == '[' || letter == '=' || ends)) {
+            variables_.emplace_back(last_);
+            named_ = true;
+        }
+        if (letter == '=')
+            initialiser_ = true;
+        if (letter == ',')
+            named_ = initialiser_ = false;
+        // A closing brace ends a function's body, but not an initialiser in the middle of a statement.
+        if (letter == ';' || (letter == '}' && !memory_)) {
+            memory_ = named_ = initialiser_ = false;
+            last_ = keyword_ = {};
+            function_.clear();
+            parentheses_ = 0;
+        }
+    }
+
+    std::string_view text_;
+    Mentions *mentions_; // nullptr: nobody asks
+    std::vector<std::string> &variables_;
+    unsigned depth_ = 0;
+    unsigned parentheses_ = 0;
+    bool memory_ = false;      // the statement has said .global or .const
+    bool named_ = false;       // its name has been found
+    bool initialiser_ = false; // behind it
+    std::string_view last_;
+    std::string_view keyword_; // .func, .entry or .alias, where the statement has said it
+    std::string function_;     // the statement's
+};
+
+// Of all parts that are linked.
+ModuleNames names_of_texts(std::span<const std::string_view> texts) {
+    const bool asked = std::ranges::any_of(texts, [](auto text) { return text.contains(kAllocator); });
+    ModuleNames names;
+    Mentions mentions;
+    for (const auto text : texts)
+        PtxNames(text, asked ? &mentions : nullptr, names.variables).read();
+    names.allocates = mentions.reach_the_allocator();
     return names;
 }
 
-ModuleNames names_of_module(std::span<const std::byte> image, unsigned compute_capability) {
+} // namespace
+
+ModuleNames names_of_ptx(std::string_view text) { return names_of_texts(std::span(&text, 1)); }
+
+namespace {
+
+// What the driver takes of one fatbin, an ELF file or a text: machine code for this device, else the newest
+// PTX.
+struct PartCode {
+    std::optional<std::vector<std::byte>> machine_code;
+    std::string text;
+};
+
+PartCode code_of_part(std::span<const std::byte> image, unsigned compute_capability) {
     const auto entries = ptx::read_image(image);
     if (!entries) {
         kLog.debug("the variables of a module are not known: {}", entries.error().message());
         return {};
     }
-    // What the driver takes: machine code for this device, else the newest PTX.
     for (const auto &entry : *entries) {
         if (entry.kind != ptx::EntryKind::elf || (entry.sm != 0 && entry.sm / 10 != compute_capability / 10))
             continue;
-        if (const auto code = ptx::payload(entry))
-            return names_of_elf(*code);
+        if (auto code = ptx::payload(entry))
+            return {.machine_code = *std::move(code), .text = {}};
     }
     const auto *best = ptx::select_ptx(*entries, compute_capability);
     if (best == nullptr)
         return {};
-    const auto text = ptx::ptx_text(*best);
-    return text ? names_of_ptx(*text) : ModuleNames{};
+    auto text = ptx::ptx_text(*best);
+    return {.machine_code = {}, .text = text ? *std::move(text) : std::string{}};
+}
+
+} // namespace
+
+ModuleNames names_of_module(std::span<const std::byte> image, unsigned compute_capability) {
+    const auto fatbins = fatbins_of(image).value_or(std::vector{image});
+    std::vector<PartCode> parts;
+    for (const auto &fatbin : fatbins) {
+        parts.push_back(code_of_part(fatbin, compute_capability));
+        // The first of several has what nvcc has linked of the others, as machine code alone; a driver that
+        // cannot take it links the others.
+        if (parts.size() == 1 && parts.front().machine_code)
+            return names_of_elf(*parts.front().machine_code);
+    }
+    std::vector<std::string_view> texts;
+    for (const auto &part : parts)
+        texts.emplace_back(part.text);
+    auto names = names_of_texts(texts);
+    for (const auto &part : parts)
+        if (part.machine_code) {
+            auto more = names_of_elf(*part.machine_code);
+            names.allocates |= more.allocates;
+            std::ranges::move(more.variables, std::back_inserter(names.variables));
+        }
+    // What one part defines others declare.
+    if (parts.size() > 1) {
+        std::ranges::sort(names.variables);
+        const auto twice = std::ranges::unique(names.variables);
+        names.variables.erase(twice.begin(), twice.end());
+    }
+    return names;
 }
 
 } // namespace singularity::proxyd

@@ -141,9 +141,10 @@ CUresult handle(Call &call, const Request<protocol::LoadModule> &request,
     if (!options)
         return CUDA_ERROR_INVALID_VALUE;
     CUmodule module = nullptr;
-    const auto result = call.driver().cuModuleLoadDataEx(&module, (*blob)->bytes.data(),
-                                                         static_cast<unsigned>(options->names.size()),
-                                                         options->names.data(), options->values.data());
+    const DriverImage image(std::span((*blob)->bytes).first((*blob)->size));
+    const auto result =
+        call.driver().cuModuleLoadDataEx(&module, image.data(), static_cast<unsigned>(options->names.size()),
+                                         options->names.data(), options->values.data());
     if (result == CUDA_SUCCESS)
         call.add(driver_api::kHandleModule, request.fixed.module, module);
     // The logs live here until the reply has been encoded.
@@ -170,9 +171,10 @@ CUresult handle(Call &call, const Request<protocol::LoadLibrary> &request,
         if (protocol::element<CodeOption>(request.buffers[1], index).option != CU_LIBRARY_BINARY_IS_PRESERVED)
             return CUDA_ERROR_INVALID_VALUE;
     CUlibrary library = nullptr;
-    const auto result = call.driver().cuLibraryLoadData(
-        &library, (*blob)->bytes.data(), options->names.data(), options->values.data(),
-        static_cast<unsigned>(options->names.size()), nullptr, nullptr, 0);
+    const DriverImage image(std::span((*blob)->bytes).first((*blob)->size));
+    const auto result =
+        call.driver().cuLibraryLoadData(&library, image.data(), options->names.data(), options->values.data(),
+                                        static_cast<unsigned>(options->names.size()), nullptr, nullptr, 0);
     if (result == CUDA_SUCCESS)
         call.add(driver_api::kHandleLibrary, request.fixed.library, library);
     static thread_local CodeOptions kept;

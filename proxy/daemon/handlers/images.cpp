@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "images.hpp"
 
+#include "fatbins.hpp"
 #include "proxy/driver-api/wire.hpp"
 
 #include <cstdint>
@@ -14,15 +15,6 @@ namespace singularity::proxyd::handlers {
 namespace {
 
 using driver_api::Length;
-
-// fatbinary header of the CUDA toolkit: magic, version, its own size, size of what follows.
-struct FatbinHeader {
-    std::uint32_t magic;
-    std::uint16_t version;
-    std::uint16_t header_size;
-    std::uint64_t size;
-};
-constexpr std::uint32_t kFatbinMagic = 0xBA55ED50;
 
 template <class T>
 std::optional<T> read_at(std::span<const std::byte> image, std::uint64_t at) {
@@ -69,11 +61,19 @@ bool is_whole(std::span<const std::byte> image) {
     const auto magic = read_at<std::uint32_t>(image, 0);
     if (magic && std::memcmp(image.data(), ELFMAG, SELFMAG) == 0)
         return elf_is_whole(image);
-    if (!magic || *magic != kFatbinMagic)
-        return true;
-    const auto header = read_at<FatbinHeader>(image, 0);
-    return header && header->header_size >= sizeof(FatbinHeader) &&
-           inside(image, Length(header->header_size), Length(header->size));
+    return !magic || *magic != kFatbinMagic || fatbins_of(image).has_value();
+}
+
+DriverImage::DriverImage(std::span<const std::byte> image) : data_(image.data()) {
+    const auto fatbins = fatbins_of(image);
+    if (!fatbins || fatbins->size() == 1)
+        return;
+    wrapper_.fatbin = fatbins->front().data();
+    for (const auto &fatbin : std::span(*fatbins).subspan(1))
+        others_.push_back(fatbin.data());
+    others_.push_back(nullptr);
+    wrapper_.others = others_.data();
+    data_ = &wrapper_;
 }
 
 } // namespace singularity::proxyd::handlers

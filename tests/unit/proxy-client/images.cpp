@@ -3,6 +3,7 @@
 #include "cmocka.hpp"
 #include "image.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <string>
@@ -116,11 +117,43 @@ void a_wrapper_leads_to_its_fatbin(void ** /*state*/) {
     wrapper.fatbin = image.data();
     const auto found = image_at(&wrapper);
     assert_true(found.has_value());
-    assert_ptr_equal(found->data(), image.data());
-    assert_int_equal(found->size(), image.size());
+    assert_ptr_equal(found->bytes.data(), image.data());
+    assert_int_equal(found->bytes.size(), image.size());
     wrapper.fatbin = nullptr;
     assert_false(image_at(&wrapper).has_value());
     assert_false(image_at(nullptr).has_value());
+}
+
+void the_fatbins_of_a_list_travel_as_one_image(void ** /*state*/) {
+    const auto linked = fatbin(20); // 36 bytes: the next one begins at 40
+    const auto first = fatbin(64);
+    const auto second = fatbin(7);
+    const void *const list[] = {first.data(), second.data(), nullptr};
+    struct {
+        std::uint32_t magic = 0x466243B1;
+        std::uint32_t version = 2;
+        const void *fatbin = nullptr;
+        const void *list = nullptr;
+    } wrapper;
+    wrapper.fatbin = linked.data();
+    wrapper.list = list;
+    auto wanted = linked;
+    wanted.resize(40);
+    wanted.insert(wanted.end(), first.begin(), first.end());
+    wanted.insert(wanted.end(), second.begin(), second.end());
+    const auto found = image_at(&wrapper);
+    assert_true(found.has_value());
+    assert_true(std::ranges::equal(found->bytes, wanted));
+    // The list counts where the version says that there is one.
+    wrapper.version = 1;
+    assert_ptr_equal(image_at(&wrapper)->bytes.data(), linked.data());
+    const void *const nothing[] = {nullptr};
+    wrapper.version = 2;
+    wrapper.list = nothing;
+    assert_ptr_equal(image_at(&wrapper)->bytes.data(), linked.data());
+    const void *const garbage[] = {first.data(), "no image at all", nullptr};
+    wrapper.list = garbage;
+    assert_false(image_at(&wrapper).has_value());
 }
 
 void nothing_behind_the_end_is_read(void ** /*state*/) {
@@ -136,8 +169,8 @@ void nothing_behind_the_end_is_read(void ** /*state*/) {
         const auto found = image_at(at);
         if (!found)
             test::fail(found.error().message());
-        assert_ptr_equal(found->data(), at);
-        assert_true(found->size() <= image.size());
+        assert_ptr_equal(found->bytes.data(), at);
+        assert_true(found->bytes.size() <= image.size());
     }
     munmap(pages, 2 * kPage);
 }
@@ -176,6 +209,7 @@ int main() {
         cmocka_unit_test(each_kind_ends_where_it_ends),
         cmocka_unit_test(an_elf_without_sections_ends_with_its_segments),
         cmocka_unit_test(a_wrapper_leads_to_its_fatbin),
+        cmocka_unit_test(the_fatbins_of_a_list_travel_as_one_image),
         cmocka_unit_test(nothing_behind_the_end_is_read),
         cmocka_unit_test(garbage_is_refused),
         cmocka_unit_test(changed_images_never_end_outside),

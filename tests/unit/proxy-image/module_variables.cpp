@@ -2,10 +2,12 @@
 #include "module_variables.hpp"
 
 #include "cmocka.hpp"
+#include "fatbins.hpp"
 
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,7 +59,24 @@ void variables_of_a_module(void ** /*state*/) {
 }
 
 void a_kernel_that_allocates(void ** /*state*/) {
-    assert_true(names_of_ptx(".extern .func (.param .b64 r) malloc(.param .b64 s);").allocates);
+    constexpr std::string_view kDeclared =
+        ".extern .func (.param .b64 r) malloc(.param .b64 s);\n"
+        ".visible .func (.param .b64 r) helper(.param .b64 s)\n"
+        "{ call.uni (r), malloc, (s); ret; }\n"
+        ".visible .func pointed_to() { .reg .b64 %f; mov.u64 %f, helper; ret; }\n";
+    const auto allocates = [&](std::string_view rest) {
+        return names_of_ptx(std::string(kDeclared).append(rest)).allocates;
+    };
+    // Declared, and called by functions that nothing calls.
+    assert_false(allocates(""));
+    assert_false(allocates(".visible .entry k(.param .b64 malloc_size) .maxntid 256, 1, 1 { ret; }"));
+    assert_false(allocates(".global .align 8 .u64 table[1] = {1};"));
+    assert_true(allocates(".entry k() { call.uni (r), malloc, (s); ret; }"));
+    assert_true(
+        allocates(".visible .entry k(.param .u64 p) .maxntid 256, 1, 1 { call.uni (r), helper, (s); ret; }"));
+    assert_true(allocates(".entry k() { call.uni pointed_to, (); ret; }"));
+    assert_true(allocates(".global .align 8 .u64 table[2] = {generic(k), pointed_to};"));
+    assert_true(allocates(".alias other, helper;\n.entry k() { call.uni (r), other, (s); ret; }"));
 }
 
 void garbage_has_no_names(void ** /*state*/) {
@@ -150,6 +169,90 @@ void variables_lie_in_their_sections(void ** /*state*/) {
     assert_true(names_of_module(machine_code({{"malloc", STT_FUNC, SHN_UNDEF}}), 90).allocates);
 }
 
+// A fatbin with one entry: kind 1 is PTX, 2 machine code.
+std::vector<std::byte> fatbin(std::uint16_t kind, std::uint32_t sm, std::span<const std::byte> payload) {
+    constexpr std::uint32_t kEntryHeader = 64;
+    std::vector<std::byte> bytes;
+    put(bytes, 0, std::uint32_t{0xBA55ED50});
+    put(bytes, 4, std::uint16_t{1});
+    put(bytes, 6, std::uint16_t{16});
+    put(bytes, 8, std::uint64_t{kEntryHeader + payload.size()});
+    put(bytes, 16, kind);
+    put(bytes, 18, std::uint16_t{0x101});
+    put(bytes, 20, kEntryHeader);
+    put(bytes, 24, std::uint64_t{payload.size()});
+    put(bytes, 44, sm);
+    put(bytes, 56, std::uint64_t{1}); // 64-bit addresses
+    bytes.resize(16 + kEntryHeader);
+    bytes.insert(bytes.end(), payload.begin(), payload.end());
+    return bytes;
+}
+
+void append_fatbin(std::vector<std::byte> &all, const std::vector<std::byte> &one) {
+    all.resize((all.size() + 7) / 8 * 8);
+    all.insert(all.end(), one.begin(), one.end());
+}
+
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+void parts_that_are_linked_have_the_names_of_all(void ** /*state*/) {
+    const auto one = fatbin(1, 80,
+                            bytes_of(".version 8.0\n.target sm_80\n.visible .global .u32 counter;\n"
+                                     ".extern .const .u32 table[4];\n"));
+    const auto other = fatbin(1, 80,
+                              bytes_of(".version 8.0\n.target sm_80\n.visible .const .u32 table[4];\n"
+                                       ".extern .func (.param .b64 r) malloc(.param .b64 s);\n"
+                                       ".visible .func take() { call (r), malloc, (s); ret; }\n"));
+    const auto caller = fatbin(1, 80,
+                               bytes_of(".version 8.0\n.target sm_80\n.extern .func take();\n"
+                                        ".visible .entry k() { call take, (); ret; }\n"));
+    std::vector<std::byte> image;
+    append_fatbin(image, one);
+    assert_false(names_of_module(image, 90).allocates);
+    append_fatbin(image, other);
+    const auto found = names_of_module(image, 90);
+    assert_true(found.variables == (std::vector<std::string>{"counter", "table"}));
+    assert_false(found.allocates);
+    append_fatbin(image, caller);
+    assert_true(names_of_module(image, 90).allocates);
+    // Machine code that was linked of them has the last word, on the device that it is for.
+    std::vector<std::byte> linked;
+    append_fatbin(linked, fatbin(2, 90, machine_code({{"counter", STT_OBJECT, kGlobal}})));
+    append_fatbin(linked, one);
+    append_fatbin(linked, other);
+    append_fatbin(linked, caller);
+    assert_true(names_of_module(linked, 90).variables == std::vector<std::string>{"counter"});
+    assert_false(names_of_module(linked, 90).allocates);
+    assert_int_equal(names_of_module(linked, 100).variables.size(), 2);
+}
+
+void the_parts_of_an_image_are_found(void ** /*state*/) {
+    std::vector<std::byte> image;
+    for (const std::size_t size : {5, 8, 100})
+        append_fatbin(image, fatbin(1, 80, std::vector<std::byte>(size)));
+    const auto parts = fatbins_of(image);
+    assert_true(parts.has_value());
+    assert_int_equal(parts->size(), 3);
+    assert_int_equal((*parts)[0].size(), 16 + 64 + 5);
+    assert_ptr_equal((*parts)[1].data(), image.data() + 88);
+    assert_int_equal((*parts)[2].size(), 16 + 64 + 100);
+    // One that says more than there is, wherever it stands.
+    for (const std::size_t at : {std::size_t{8}, std::size_t{88 + 8}, std::size_t{176 + 8}})
+        for (const std::uint64_t size : {image.size() - at - 7, ~std::uint64_t{0}, ~std::uint64_t{15}}) {
+            auto changed = image;
+            put(changed, at, size);
+            assert_false(fatbins_of(changed).has_value());
+        }
+    auto short_header = image;
+    put(short_header, 88 + 6, std::uint16_t{15});
+    assert_false(fatbins_of(short_header).has_value());
+    assert_false(fatbins_of(bytes_of(".version 8.0")).has_value());
+    assert_false(fatbins_of({}).has_value());
+    // What follows the last one is nobody's.
+    image.resize(image.size() + 20, std::byte{1});
+    assert_int_equal(fatbins_of(image)->size(), 3);
+}
+
 } // namespace
 
 int main() {
@@ -158,6 +261,8 @@ int main() {
         cmocka_unit_test(a_kernel_that_allocates),
         cmocka_unit_test(garbage_has_no_names),
         cmocka_unit_test(variables_lie_in_their_sections),
+        cmocka_unit_test(parts_that_are_linked_have_the_names_of_all),
+        cmocka_unit_test(the_parts_of_an_image_are_found),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

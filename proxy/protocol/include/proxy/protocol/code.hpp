@@ -13,6 +13,10 @@ namespace detail {
 }
 } // namespace detail
 
+// The image of a module or library that was compiled in several parts is several fatbins, which the driver
+// links: they stand one behind the other in the blob, each at a multiple of this.
+inline constexpr std::size_t kFatbinAlignment = 8;
+
 // Announces a blob; its bytes follow in order, all of them, before anything uses it.
 struct BeginBlob {
     static constexpr Id kId = Id::begin_blob;
