@@ -80,6 +80,7 @@ void Journal::record(const JournalRule &rule, JournalCall call, const Trace &tra
     // What is done to the graph that a capture makes is part of the capture.
     for (auto &[number, capture] : captures_)
         if (std::ranges::find_first_of(trace.used, capture.trace.invented) != trace.used.end()) {
+            hold(capture, trace);
             append(capture.trace.used, trace.used);
             append(capture.trace.invented, trace.made);
             append(capture.trace.invented, trace.invented);
@@ -93,14 +94,14 @@ void Journal::record(const JournalRule &rule, JournalCall call, const Trace &tra
 }
 
 void Journal::record_entry(const JournalRule &rule, JournalEntry entry, const Trace &trace,
-                           std::uint64_t context, ObjectId target) {
+                           std::uint64_t context, ObjectId target, const std::set<ObjectId> &held) {
     entry.of_graphs = any_graph(trace);
     if (rule.effect == Effect::ends)
         return end(rule, std::move(entry), trace);
     if (rule.effect == Effect::names && trace.invented.empty())
         return;
     Kept kept;
-    std::set<ObjectId> uses;
+    std::set<ObjectId> uses = held;
     for (const auto handle : trace.used)
         if (const auto object = find(handle); object != 0)
             uses.insert(object);
@@ -191,11 +192,20 @@ void Journal::end(const JournalRule & /*rule*/, JournalEntry entry, const Trace 
     if (remains == ended.end())
         return;
     entry.ends = true;
+    keep_end({.entry = std::move(entry), .object = *remains});
+}
+
+void Journal::keep_end(DeferredEnd end) {
+    for (auto &[number, capture] : captures_)
+        if (capture.held.contains(end.object)) {
+            capture.ends.push_back(std::move(end));
+            return;
+        }
     const auto now = next_++;
-    objects_[*remains].entries.insert(now);
-    objects_[*remains].last_use = now;
-    kept_.emplace(now,
-                  Kept{.entry = std::move(entry), .makes = {}, .uses = {}, .target = *remains, .key = {}});
+    objects_[end.object].entries.insert(now);
+    objects_[end.object].last_use = now;
+    kept_.emplace(
+        now, Kept{.entry = std::move(end.entry), .makes = {}, .uses = {}, .target = end.object, .key = {}});
 }
 
 bool Journal::needed(ObjectId object) const {
@@ -253,11 +263,32 @@ void Journal::drop(Sequence sequence, std::vector<ObjectId> &loose) {
         }
 }
 
+void Journal::hold(Capture &capture, const Trace &trace) {
+    for (const auto handle : trace.used)
+        if (const auto object = find(handle); object != 0 && capture.held.insert(object).second)
+            ++objects_[object].users;
+}
+
+// It is not among captures_ any more, and its entry, if it left one, uses what it has held.
+void Journal::finish_capture(Capture capture) {
+    for (auto &end : capture.ends)
+        keep_end(std::move(end));
+    std::vector<ObjectId> loose(capture.held.begin(), capture.held.end());
+    for (const auto object : loose)
+        --objects_[object].users;
+    sweep(std::move(loose));
+}
+
 void Journal::begin_capture(std::uint64_t capture, JournalCall call, const Trace &trace) {
     const std::scoped_lock lock(lock_);
+    if (const auto before = captures_.find(capture); before != captures_.end()) {
+        auto old = std::move(before->second);
+        captures_.erase(before);
+        finish_capture(std::move(old));
+    }
     auto &begun = captures_[capture];
-    begun = {};
     begun.context = call.context;
+    hold(begun, trace);
     append(begun.trace.used, trace.used);
     begun.entry.calls.push_back(std::move(call));
 }
@@ -268,6 +299,7 @@ void Journal::add_to_capture(std::uint64_t capture, JournalCall call, const Trac
     if (found == captures_.end())
         return;
     auto &whole = found->second;
+    hold(whole, trace);
     append(whole.trace.used, trace.used);
     append(whole.trace.invented, trace.invented);
     whole.entry.calls.push_back(std::move(call));
@@ -280,8 +312,12 @@ void Journal::end_capture(std::uint64_t capture, JournalCall call, const Trace &
         return;
     auto whole = std::move(found->second);
     captures_.erase(found);
-    if (!made)
-        return;
+    if (made)
+        record_capture(whole, std::move(call), trace);
+    finish_capture(std::move(whole));
+}
+
+void Journal::record_capture(Capture &whole, JournalCall call, const Trace &trace) {
     // A graph that was there before is what changes.
     const auto is_graph_itself = [](std::uint64_t handle) {
         return is_handle_of(handle, driver_api::kHandleGraph);
@@ -300,7 +336,7 @@ void Journal::end_capture(std::uint64_t capture, JournalCall call, const Trace &
     const auto named = std::exchange(whole.trace.invented, {});
     const auto context = whole.context;
     record_entry({.effect = makes ? Effect::makes : Effect::adds}, std::move(whole.entry), whole.trace,
-                 context, makes ? 0 : find(handle));
+                 context, makes ? 0 : find(handle), whole.held);
     if (const auto graph = find(handle); graph != 0)
         for (const auto part : named)
             if (part != handle)

@@ -86,16 +86,29 @@ class Journal {
         ObjectId target = 0;
         std::optional<Key> key;
     };
+    struct DeferredEnd {
+        JournalEntry entry;
+        ObjectId object = 0;
+    };
     struct Capture {
         JournalEntry entry;
         Trace trace;
         std::uint64_t context = 0;
+        // What it has used, which it keeps until its own entry does: a program may end a stream or an event
+        // that has its part in a capture before the capture ends. Such ends come behind the capture.
+        std::set<ObjectId> held;
+        std::vector<DeferredEnd> ends;
     };
 
     // With lock_ held.
-    // target: what a change is one of; 0: target_of().
+    // target: what a change is one of; 0: target_of(). held: objects that it uses, whose handles may have
+    // gone.
     void record_entry(const JournalRule &rule, JournalEntry entry, const Trace &trace, std::uint64_t context,
-                      ObjectId target = 0);
+                      ObjectId target = 0, const std::set<ObjectId> &held = {});
+    void hold(Capture &capture, const Trace &trace);
+    void record_capture(Capture &whole, JournalCall call, const Trace &trace);
+    void finish_capture(Capture capture);
+    void keep_end(DeferredEnd end);
     [[nodiscard]] ObjectId find(std::uint64_t handle) const;
     [[nodiscard]] ObjectId root_of(const Trace &trace) const;
     [[nodiscard]] ObjectId target_of(const Trace &trace, std::uint64_t context) const;

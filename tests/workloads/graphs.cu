@@ -66,6 +66,10 @@ void captured(workload::Report &report, int launches) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     CHECK(cudaStreamIsCapturing(main_stream, &status));
     report.expect(status == cudaStreamCaptureStatusActive, "the stream is capturing");
+    // The capture does not need them any more.
+    CHECK(cudaEventDestroy(fork));
+    CHECK(cudaEventDestroy(join));
+    CHECK(cudaStreamDestroy(side_stream));
     cudaGraph_t graph = nullptr;
     CHECK(cudaStreamEndCapture(main_stream, &graph));
     report.value("captured nodes", nodes_of(graph));
@@ -87,9 +91,6 @@ void captured(workload::Report &report, int launches) {
     report.expect(counted == launches, "the host node ran in each launch");
     CHECK(cudaGraphExecDestroy(executable));
     CHECK(cudaFreeHost(host));
-    CHECK(cudaEventDestroy(fork));
-    CHECK(cudaEventDestroy(join));
-    CHECK(cudaStreamDestroy(side_stream));
     CHECK(cudaStreamDestroy(main_stream));
 }
 

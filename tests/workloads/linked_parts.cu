@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Device code in two parts that the driver links (nvcc -rdc=true). This file is compiled twice, and the part with
-// OTHER_PART has a kernel that calls, reads and counts in what the other one defines, and gives it pointers to
-// functions. Argument: elements.
+// Device code in two parts that the driver links (nvcc -rdc=true). This file is compiled twice, and the part
+// with OTHER_PART has a kernel that calls, reads and counts in what the other one defines, and gives it
+// pointers to functions. Argument: elements.
 #include "workload.cuh"
 
 using Step = unsigned (*)(unsigned value, unsigned round);

@@ -63,6 +63,7 @@ class Recorder {
         ends.used = {kStream, graph};
         journal_.end_capture(kNumber, message(')'), ends, true);
     }
+    [[nodiscard]] Journal &journal() { return journal_; }
     [[nodiscard]] std::string kept() const {
         std::string names;
         for (const auto *entry : journal_.entries())
@@ -187,6 +188,85 @@ void a_capture_into_a_graph_is_a_change(void ** /*state*/) {
     test::expect_equal(recorder.kept(), "CMF");
 }
 
+// A stream and an event that have their part in a capture, and are ended before it is. `(`: the capture's
+// begin, `)`: its end.
+class ForkedCapture {
+  public:
+    Recorder recorder;
+
+    void begin(std::uint64_t number) {
+        Trace uses;
+        uses.used = {kStream};
+        recorder.journal().begin_capture(number, call('('), uses);
+        uses.used = {kStream, kEvent};
+        recorder.journal().add_to_capture(number, call('r'), uses);
+        uses.used = {kSide, kEvent};
+        recorder.journal().add_to_capture(number, call('w'), uses);
+    }
+    void end(std::uint64_t number, bool made) {
+        Trace ends;
+        ends.used = {kStream};
+        if (made)
+            ends.made = {handle(driver_api::kHandleGraph, number)};
+        recorder.journal().end_capture(number, call(')'), ends, made);
+    }
+    void make_all() {
+        recorder.context();
+        recorder.call('S', Effect::makes, {}, {kStream});
+        recorder.call('T', Effect::makes, {}, {kSide});
+        recorder.call('V', Effect::makes, {}, {kEvent});
+    }
+    void end_all() {
+        recorder.call('v', Effect::ends, {kEvent}, {}, {kEvent});
+        recorder.call('t', Effect::ends, {kSide}, {}, {kSide});
+    }
+
+  private:
+    static constexpr auto kSide = handle(driver_api::kHandleStream, 2);
+    static constexpr auto kEvent = handle(driver_api::kHandleEvent, 1);
+
+    static JournalCall call(char name) {
+        std::vector<std::byte> bytes(24);
+        bytes[0] = static_cast<std::byte>(name);
+        return JournalCall{.context = kContext, .message = bytes, .names = {}, .code = nullptr};
+    }
+};
+
+void what_ends_in_a_capture_is_made_for_it(void ** /*state*/) {
+    ForkedCapture forked;
+    forked.make_all();
+    forked.begin(21);
+    forked.end_all();
+    test::expect_equal(forked.recorder.kept(), "CSTV");
+    forked.end(21, true);
+    test::expect_equal(forked.recorder.kept(), "CSTV(rw)vt");
+    // With the graph all of that has gone.
+    const auto graph = handle(driver_api::kHandleGraph, 21);
+    forked.recorder.call('g', Effect::ends, {graph}, {}, {graph});
+    test::expect_equal(forked.recorder.kept(), "CS");
+}
+
+void a_capture_that_makes_nothing_leaves_nothing(void ** /*state*/) {
+    ForkedCapture forked;
+    forked.make_all();
+    forked.begin(21);
+    forked.end_all();
+    forked.end(21, false);
+    test::expect_equal(forked.recorder.kept(), "CS");
+}
+
+void what_ends_in_two_captures_ends_behind_both(void ** /*state*/) {
+    ForkedCapture forked;
+    forked.make_all();
+    forked.begin(21);
+    forked.begin(22);
+    forked.end_all();
+    forked.end(21, true);
+    test::expect_equal(forked.recorder.kept(), "CSTV(rw)");
+    forked.end(22, true);
+    test::expect_equal(forked.recorder.kept(), "CSTV(rw)(rw)vt");
+}
+
 } // namespace
 
 int main() {
@@ -198,6 +278,9 @@ int main() {
         cmocka_unit_test(updates_do_not_pile_up),
         cmocka_unit_test(a_capture_is_one_entry),
         cmocka_unit_test(a_capture_into_a_graph_is_a_change),
+        cmocka_unit_test(what_ends_in_a_capture_is_made_for_it),
+        cmocka_unit_test(a_capture_that_makes_nothing_leaves_nothing),
+        cmocka_unit_test(what_ends_in_two_captures_ends_behind_both),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
