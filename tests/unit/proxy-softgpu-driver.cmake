@@ -5,7 +5,7 @@ if(NOT TARGET singularity_softgpu)
 endif()
 
 set(driver_tests ${CMAKE_CURRENT_LIST_DIR}/proxy-softgpu-driver)
-set(subjects arrays contexts copies events graphs host_memory launches memory modules pools streams textures virtual_memory)
+set(subjects arrays conditionals contexts copies events graphs host_memory launches memory modules pools streams textures virtual_memory)
 set(sources ${subjects})
 list(TRANSFORM sources REPLACE ".+" "${driver_tests}/\\0.cpp")
 singularity_unit_tests(proxy_softgpu_driver SOURCES ${sources} USES singularity_softgpu singularity_libcuda_headers singularity_common)

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <map>
 #include <utility>
 
 namespace singularity::softgpu::driver {
@@ -104,9 +105,14 @@ void write_value(std::uint64_t address, T value) {
     std::atomic_ref<T>(*std::bit_cast<T *>(address)).store(value, std::memory_order_release);
 }
 
+// Values of conditional handles in one launch of a graph. Kernels set them from any thread, nodes read them
+// behind kernels.
+using ConditionalValues = std::map<std::uint64_t, std::atomic<std::uint32_t>>;
+
 class Executor {
   public:
-    Executor(Context &context, Stream &stream) : context_(context), stream_(stream) {}
+    Executor(Context &context, Stream &stream, ConditionalValues *values = nullptr)
+        : context_(context), stream_(stream), values_(values) {}
 
     CUresult operator()(const EmptyOperation & /*nothing*/) const { return CUDA_SUCCESS; }
 
@@ -133,6 +139,13 @@ class Executor {
         }
         launch.memory = context_.ranges();
         launch.textures = kernel.textures != nullptr ? kernel.textures : context_.textures().objects();
+        launch.set_conditional = [this](std::uint64_t handle, std::uint32_t value) {
+            const auto found = values_ == nullptr ? ConditionalValues::iterator{} : values_->find(handle);
+            if (values_ == nullptr || found == values_->end())
+                return false;
+            found->second.store(value, std::memory_order_relaxed);
+            return true;
+        };
         launch.print = [this](std::string_view text) { context_.print(text); };
         launch.cancel = &context_.cancelled;
         const auto ran = softgpu::run(launch, platform().workers());
@@ -145,25 +158,25 @@ class Executor {
 
     CUresult operator()(const CopyOperation &copy) const {
         if (copy.resolved) {
-            run(copy);
+            driver::run(copy);
             return CUDA_SUCCESS;
         }
         CopyOperation now = copy;
         if (const auto ends = resolve(now); !ends)
             return ends.error();
-        run(now);
+        driver::run(now);
         return CUDA_SUCCESS;
     }
 
     CUresult operator()(const FillOperation &fill) const {
         if (fill.resolved) {
-            run(fill);
+            driver::run(fill);
             return CUDA_SUCCESS;
         }
         FillOperation now = fill;
         if (const CUresult checked = resolve(now); checked != CUDA_SUCCESS)
             return checked;
-        run(now);
+        driver::run(now);
         return CUDA_SUCCESS;
     }
 
@@ -235,8 +248,44 @@ class Executor {
         return CUDA_SUCCESS;
     }
 
+    CUresult operator()(const ConditionalOperation &conditional) const {
+        const auto found = values_->find(conditional.handle);
+        if (found == values_->end())
+            return CUDA_ERROR_UNKNOWN; // every node's handle is in the list of its graph
+        const auto value = [&] { return found->second.load(std::memory_order_relaxed); };
+        const auto &bodies = conditional.bodies;
+        switch (conditional.type) {
+        case CU_GRAPH_COND_TYPE_IF:
+            return value() != 0 ? run(*bodies.front()) : bodies.size() > 1 ? run(*bodies[1]) : CUDA_SUCCESS;
+        case CU_GRAPH_COND_TYPE_SWITCH: {
+            const std::uint32_t which = value();
+            return which < bodies.size() ? run(*bodies[which]) : CUDA_SUCCESS;
+        }
+        case CU_GRAPH_COND_TYPE_WHILE:
+            while (value() != 0) {
+                // An empty body would go round for ever without looking.
+                if (context_.cancelled.load(std::memory_order_acquire))
+                    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+                if (const CUresult result = run(*bodies.front()); result != CUDA_SUCCESS)
+                    return result;
+            }
+            return CUDA_SUCCESS;
+        }
+        return CUDA_ERROR_UNKNOWN; // checked when the node was made
+    }
+
     CUresult operator()(const ListOperation &list) const {
-        for (const Operation &operation : list.list->operations) {
+        if (list.list->conditionals.empty())
+            return run(*list.list);
+        ConditionalValues values;
+        for (const auto &[handle, value] : list.list->conditionals)
+            values[handle] = value;
+        return Executor(context_, stream_, &values).run(*list.list);
+    }
+
+  private:
+    CUresult run(const OperationList &list) const {
+        for (const Operation &operation : list.operations) {
             if (context_.cancelled.load(std::memory_order_acquire))
                 return CUDA_ERROR_CONTEXT_IS_DESTROYED;
             if (const CUresult result = std::visit(*this, operation); result != CUDA_SUCCESS)
@@ -245,9 +294,9 @@ class Executor {
         return CUDA_SUCCESS;
     }
 
-  private:
     Context &context_;
     Stream &stream_;
+    ConditionalValues *values_; // nullptr: no graph with conditional nodes runs
 };
 
 } // namespace

@@ -44,6 +44,14 @@ bool UserObject::release(std::uint64_t count) {
 
 namespace {
 
+// Graphs inside of a node have handles, and end with it.
+void end_inner_graphs(const GraphNode &node) {
+    if (node.child != nullptr)
+        graphs().take(node.child->handle);
+    for (const auto &body : node.bodies)
+        graphs().take(body->handle);
+}
+
 void release_all(UserReferences &references) {
     for (const auto &[handle, count] : references)
         if (const auto object = user_objects().find(handle); object != nullptr && object->release(count))
@@ -54,10 +62,10 @@ void release_all(UserReferences &references) {
 } // namespace
 
 Graph::~Graph() {
-    for (const auto &node : nodes)
+    for (const auto &node : nodes) {
         graph_nodes().take(node->handle);
-    if (embedded)
-        graphs().take(handle);
+        end_inner_graphs(*node);
+    }
     release_all(references);
 }
 
@@ -124,6 +132,7 @@ void Graph::remove(GraphNode &node) {
     for (GraphNode *after : node.dependents)
         std::erase(after->dependencies, &node);
     graph_nodes().take(node.handle);
+    end_inner_graphs(node);
     twins.erase(node.original);
     std::erase_if(nodes, [&](const auto &one) { return one.get() == &node; });
 }
@@ -160,6 +169,10 @@ std::shared_ptr<Graph> Graph::clone() const {
             copy->references[handle_of] += count;
         }
     return copy;
+}
+
+bool Graph::has_conditionals() const {
+    return std::ranges::any_of(nodes, [](const auto &node) { return node->conditional != nullptr; });
 }
 
 std::vector<std::shared_ptr<GraphNode>> Graph::ordered() const {
@@ -219,6 +232,11 @@ std::vector<std::size_t> flatten_into(const Graph &graph, const std::vector<std:
                 ends[node.get()] = dependencies;
         } else {
             out.push_back({node->handle, node->type, node->operation, dependencies, true});
+            for (const auto &body : node->bodies) {
+                std::vector<ExecutableNode> inside;
+                flatten_into(*body, {}, inside);
+                out.back().bodies.push_back(std::move(inside));
+            }
             ends[node.get()] = {out.size() - 1};
         }
         if (node->dependents.empty())
@@ -280,10 +298,33 @@ std::vector<ExecutableNode> flatten(const Graph &graph) {
     return out;
 }
 
-ExecutableNode *GraphExecutable::find(CUgraphNode node) {
-    const auto found = std::ranges::find(nodes, node, &ExecutableNode::node);
-    return found == nodes.end() ? nullptr : &*found;
+std::vector<std::shared_ptr<Conditional>> conditionals_of(const Graph &graph) {
+    std::vector<std::shared_ptr<Conditional>> out;
+    for (const auto &node : graph.nodes) {
+        if (node->conditional != nullptr)
+            out.push_back(node->conditional);
+        for (const auto &body : node->bodies)
+            std::ranges::move(conditionals_of(*body), std::back_inserter(out));
+    }
+    return out;
 }
+
+namespace {
+
+ExecutableNode *find_in(std::vector<ExecutableNode> &nodes, CUgraphNode wanted) {
+    for (ExecutableNode &node : nodes) {
+        if (node.node == wanted)
+            return &node;
+        for (auto &body : node.bodies)
+            if (auto *const inside = find_in(body, wanted); inside != nullptr)
+                return inside;
+    }
+    return nullptr;
+}
+
+} // namespace
+
+ExecutableNode *GraphExecutable::find(CUgraphNode node) { return find_in(nodes, node); }
 
 Result<AllocationOperation> make_graph_allocation(CUDA_MEM_ALLOC_NODE_PARAMS &parameters) {
     if (parameters.bytesize == 0 || parameters.poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)

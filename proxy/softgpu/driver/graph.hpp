@@ -3,6 +3,7 @@
 // all capturing, is guarded by graph_mutex(), which nobody holds while work runs.
 #pragma once
 
+#include "driver/conditional.hpp"
 #include "driver/context.hpp"
 #include "driver/handles.hpp"
 #include "driver/operation.hpp"
@@ -27,6 +28,10 @@ struct GraphNode {
     Operation operation;
     std::shared_ptr<Context> context; // nodes that run on a device
     std::shared_ptr<Graph> child;
+    // Of a conditional node; its operation has no bodies yet.
+    std::shared_ptr<Conditional> conditional;
+    std::vector<std::shared_ptr<Graph>> bodies;
+    std::vector<CUgraph> body_handles;     // the array that the program gets
     std::vector<GraphNode *> dependencies; // in the order they were given
     std::vector<GraphNode *> dependents;
     CUgraphNode original = nullptr;          // the one it was cloned from
@@ -70,6 +75,8 @@ class Graph : public std::enable_shared_from_this<Graph> {
     [[nodiscard]] CUresult disconnect(GraphNode &from, GraphNode &to);
     void remove(GraphNode &node);
     [[nodiscard]] std::shared_ptr<Graph> clone() const; // with handles, its nodes with the original's
+    // Such a graph is neither cloned nor put into another one. (cuda.h, CU_GRAPH_NODE_TYPE_CONDITIONAL)
+    [[nodiscard]] bool has_conditionals() const;
     // In an order that dependencies allow, the same every time.
     [[nodiscard]] std::vector<std::shared_ptr<GraphNode>> ordered() const;
     // Whether `before` is `after` or has it among those that come later.
@@ -80,6 +87,7 @@ class Graph : public std::enable_shared_from_this<Graph> {
     std::vector<std::shared_ptr<GraphNode>> nodes;
     std::unordered_map<CUgraphNode, CUgraphNode> twins; // of a clone: nodes by the originals'
     UserReferences references;
+    std::vector<std::shared_ptr<Conditional>> conditionals; // whose handles were made for it
 };
 
 struct ExecutableNode {
@@ -88,6 +96,7 @@ struct ExecutableNode {
     Operation operation;
     std::vector<std::size_t> dependencies;
     bool enabled = true;
+    std::vector<std::vector<ExecutableNode>> bodies = {}; // of a conditional node
 };
 
 class GraphExecutable {
@@ -106,6 +115,7 @@ class GraphExecutable {
     UserReferences references;
     std::shared_ptr<const OperationList> list; // of `nodes` as they are; nullptr: make it anew
     CompletionPtr last_launch;                 // launches of one executable come one after the other
+    std::vector<std::shared_ptr<Conditional>> conditionals; // of its nodes
 
     [[nodiscard]] ExecutableNode *find(CUgraphNode node);
 };
@@ -121,6 +131,8 @@ class GraphExecutable {
 [[nodiscard]] Result<std::vector<std::shared_ptr<GraphNode>>>
 nodes_of(const Graph &graph, const CUgraphNode *handles, std::size_t count);
 [[nodiscard]] std::vector<ExecutableNode> flatten(const Graph &graph);
+// What the handles of its conditional nodes stand for, bodies included.
+[[nodiscard]] std::vector<std::shared_ptr<Conditional>> conditionals_of(const Graph &graph);
 
 // Memory of graphs. For calls it is allocated by the launch of a graph with its allocation node, and free
 // when the free of it, or the launch of a graph with one, was called; for the device, when that runs.

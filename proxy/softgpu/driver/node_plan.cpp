@@ -12,6 +12,10 @@
 
 namespace singularity::softgpu::driver {
 
+namespace {
+constexpr unsigned kMostConditionalBodies = 4096;
+}
+
 Result<NodePlan> plan(const CUDA_KERNEL_NODE_PARAMS_v2 *parameters) {
     if (parameters == nullptr)
         return refused(CUDA_ERROR_INVALID_VALUE);
@@ -134,6 +138,28 @@ Result<NodePlan> plan_child(CUgraph handle) {
     return NodePlan{CU_GRAPH_NODE_TYPE_GRAPH, EmptyOperation{}, nullptr, *graph};
 }
 
+Result<NodePlan> plan_conditional(CUDA_CONDITIONAL_NODE_PARAMS &parameters) {
+    const auto context = context_of(parameters.ctx);
+    if (!context)
+        return refused(context.error());
+    auto conditional = conditional_of(**context, parameters.handle);
+    const unsigned size = parameters.size;
+    const bool fits = parameters.type == CU_GRAPH_COND_TYPE_IF      ? size == 1 || size == 2
+                      : parameters.type == CU_GRAPH_COND_TYPE_WHILE ? size == 1
+                      : parameters.type == CU_GRAPH_COND_TYPE_SWITCH
+                          ? size != 0 && size <= kMostConditionalBodies
+                          : false;
+    if (conditional == nullptr || !fits)
+        return refused(CUDA_ERROR_INVALID_VALUE);
+    return NodePlan{.type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
+                    .operation = ConditionalOperation{parameters.handle, parameters.type, {}},
+                    .context = *context,
+                    .child = nullptr,
+                    .conditional = std::move(conditional),
+                    .bodies = size,
+                    .bodies_out = &parameters.phGraph_out};
+}
+
 Result<NodePlan> plan(CUgraphNodeParams *parameters) {
     if (parameters == nullptr)
         return refused(CUDA_ERROR_INVALID_VALUE);
@@ -180,10 +206,11 @@ Result<NodePlan> plan(CUgraphNodeParams *parameters) {
         const CUDA_BATCH_MEM_OP_NODE_PARAMS batch{in.ctx, in.count, in.paramArray, in.flags};
         return plan(&batch);
     }
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return plan_conditional(parameters->conditional);
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
-    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-        kLog.error("graph nodes for external semaphores and conditional graph nodes are not supported");
+        kLog.error("graph nodes for external semaphores are not supported");
         return refused(CUDA_ERROR_NOT_SUPPORTED);
     }
     return refused(CUDA_ERROR_INVALID_VALUE);
@@ -200,6 +227,12 @@ CUresult add_node(CUgraphNode *out, CUgraph handle, const CUgraphNode *dependenc
     const auto nodes = nodes_of(*graph, dependencies, count);
     if (!nodes)
         return nodes.error();
+    if (planned->child != nullptr && planned->child->has_conditionals()) {
+        kLog.error("a graph with conditional nodes cannot be a child of another one");
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (planned->conditional != nullptr && std::exchange(planned->conditional->has_node, true))
+        return CUDA_ERROR_INVALID_VALUE; // a handle is for one node
     auto node = graph->add(planned->type, std::move(planned->operation), *nodes);
     if (!node)
         return node.error();
@@ -208,6 +241,14 @@ CUresult add_node(CUgraphNode *out, CUgraph handle, const CUgraphNode *dependenc
         (*node)->child = planned->child->clone();
         (*node)->child->embedded = true;
     }
+    (*node)->conditional = std::move(planned->conditional);
+    for (std::size_t at = 0; at < planned->bodies; ++at) {
+        const auto &body = (*node)->bodies.emplace_back(make_graph());
+        body->embedded = true;
+        (*node)->body_handles.push_back(body->handle);
+    }
+    if (planned->bodies_out != nullptr)
+        *planned->bodies_out = (*node)->body_handles.data();
     *out = (*node)->handle;
     return CUDA_SUCCESS;
 }
@@ -219,7 +260,7 @@ CUresult change_node(CUgraphNode handle, Result<NodePlan> planned) {
     if (!planned)
         return planned.error();
     const std::scoped_lock lock(graph_mutex());
-    if (node->type != planned->type || planned->child != nullptr)
+    if (node->type != planned->type || planned->child != nullptr || planned->conditional != nullptr)
         return CUDA_ERROR_INVALID_VALUE;
     node->operation = std::move(planned->operation);
     return CUDA_SUCCESS;
@@ -233,7 +274,7 @@ CUresult change_node(CUgraphExec executable_handle, CUgraphNode handle, Result<N
         return planned.error();
     const std::scoped_lock lock(graph_mutex());
     ExecutableNode *const node = executable->find(handle);
-    if (node == nullptr || node->type != planned->type)
+    if (node == nullptr || node->type != planned->type || planned->conditional != nullptr)
         return CUDA_ERROR_INVALID_VALUE;
     node->operation = std::move(planned->operation);
     executable->list.reset();

@@ -11,7 +11,10 @@ struct NodePlan {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     Operation operation;
     std::shared_ptr<Context> context;
-    std::shared_ptr<Graph> child; // to be cloned
+    std::shared_ptr<Graph> child = nullptr; // to be cloned
+    std::shared_ptr<Conditional> conditional = nullptr;
+    std::size_t bodies = 0;         // graphs that a conditional node gets
+    CUgraph **bodies_out = nullptr; // where it says which
 };
 
 [[nodiscard]] Result<NodePlan> plan(const CUDA_KERNEL_NODE_PARAMS_v2 *parameters);
@@ -24,7 +27,8 @@ struct NodePlan {
 [[nodiscard]] Result<NodePlan> plan_allocation(CUDA_MEM_ALLOC_NODE_PARAMS *parameters);
 [[nodiscard]] Result<NodePlan> plan_free(CUdeviceptr address);
 [[nodiscard]] Result<NodePlan> plan_child(CUgraph graph);
-// By type; writes what the type gives back (the address of an allocation).
+[[nodiscard]] Result<NodePlan> plan_conditional(CUDA_CONDITIONAL_NODE_PARAMS &parameters);
+// By type; writes what the type gives back (the address of an allocation, the bodies of a conditional node).
 [[nodiscard]] Result<NodePlan> plan(CUgraphNodeParams *parameters);
 
 // The plan becomes a node.

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -104,17 +105,27 @@ struct FreeOperation {
 struct EmptyOperation {};
 
 struct OperationList;
+
+// Runs bodies as long as, or if, or which of them, the value of a handle says.
+struct ConditionalOperation {
+    std::uint64_t handle = 0;
+    CUgraphConditionalNodeType type = CU_GRAPH_COND_TYPE_IF;
+    std::vector<std::shared_ptr<const OperationList>> bodies;
+};
+
 struct ListOperation {
     std::shared_ptr<const OperationList> list; // a launched graph
 };
 
 using Operation = std::variant<EmptyOperation, KernelOperation, CopyOperation, FillOperation, HostOperation,
                                CallbackOperation, MemoryOperations, EventRecord, EventWait,
-                               AllocationOperation, FreeOperation, ListOperation>;
+                               AllocationOperation, FreeOperation, ConditionalOperation, ListOperation>;
 
 struct OperationList {
     std::vector<Operation> operations; // in an order that their dependencies allow
     std::shared_ptr<const void> holds; // what must live as long
+    std::vector<std::pair<std::uint64_t, std::uint32_t>>
+        conditionals; // of a whole graph: handles and their defaults
 };
 
 // Runs it in the calling thread, which is the stream's worker or, for short ones, the program's own.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Functions that device code calls and the driver provides: vprintf, __assertfail, malloc, free.
+// Functions that device code calls and the driver provides: vprintf, __assertfail, malloc, free,
+// cudaGraphSetConditional.
 #include "engine/block.hpp"
 #include "engine/handlers.hpp"
 
@@ -236,6 +237,22 @@ void release(Context &context, const Op &op) {
         if ((context.mask & (1U << lane)) != 0)
             if (const std::uint64_t address = argument(context, op, 0, lane); address != 0 && give)
                 give(address);
+}
+
+// cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned value): of several lanes the last one's
+// stays.
+void set_conditional(Context &context, const Op &op) {
+    const auto &set = context.block->run->launch->set_conditional;
+    for (unsigned lane = 0; lane < kLanes; ++lane) {
+        if ((context.mask & (1U << lane)) == 0)
+            continue;
+        const std::uint64_t handle = argument(context, op, 0, lane);
+        if (!set || !set(handle, static_cast<std::uint32_t>(argument(context, op, 1, lane))))
+            raise_fault(
+                FaultKind::trap, lane,
+                fmt::format("cudaGraphSetConditional: the graph that runs has no conditional handle {:#x}",
+                            handle));
+    }
 }
 
 } // namespace control

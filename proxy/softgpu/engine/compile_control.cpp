@@ -19,7 +19,8 @@ struct BuiltIn {
 constexpr BuiltIn kBuiltIns[] = {{"vprintf", control::print},
                                  {"__assertfail", control::assertion},
                                  {"malloc", control::allocate},
-                                 {"free", control::release}};
+                                 {"free", control::release},
+                                 {"cudaGraphSetConditional", control::set_conditional}};
 
 } // namespace
 

@@ -177,6 +177,8 @@ struct Launch {
     // malloc() of kernels: memory of the device, in 16-byte units; nullptr: malloc returns NULL.
     std::function<std::uint64_t(std::uint64_t bytes)> device_malloc;
     std::function<void(std::uint64_t address)> device_free;
+    // cudaGraphSetConditional() of kernels; false: there is no such handle in the graph that runs.
+    std::function<bool(std::uint64_t handle, std::uint32_t value)> set_conditional;
     // What printf of a kernel prints, as whole lines of one call each. In deterministic order: called after
     // the launch (or when much has come together), by the thread that called run().
     std::function<void(std::string_view)> print;

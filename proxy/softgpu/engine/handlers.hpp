@@ -65,6 +65,7 @@ void print(Context &, const Op &);
 void assertion(Context &, const Op &);
 void allocate(Context &, const Op &);
 void release(Context &, const Op &);
+void set_conditional(Context &, const Op &);
 } // namespace control
 
 [[nodiscard]] Handler select_atomic(const ptx::Instruction &instruction);

@@ -42,6 +42,7 @@ CUresult instantiate(CUgraphExec *out, CUgraph handle, unsigned long long flags)
         executable->graph = handle;
         executable->flags = flags;
         executable->nodes = flatten(*graph);
+        executable->conditionals = conditionals_of(*graph);
         for (const auto &[object_handle, count] : graph->references)
             if (const auto object = user_objects().find(object_handle)) {
                 object->retain(count);
@@ -79,13 +80,25 @@ CUresult instantiate_with(CUgraphExec *out, CUgraph graph, CUDA_GRAPH_INSTANTIAT
     return made;
 }
 
+std::shared_ptr<OperationList> operations_of(const std::vector<ExecutableNode> &nodes) {
+    auto list = std::make_shared<OperationList>();
+    for (const ExecutableNode &node : nodes) {
+        if (!node.enabled || std::holds_alternative<EmptyOperation>(node.operation))
+            continue;
+        list->operations.push_back(node.operation);
+        if (auto *const conditional = std::get_if<ConditionalOperation>(&list->operations.back()))
+            for (const auto &body : node.bodies)
+                conditional->bodies.push_back(operations_of(body));
+    }
+    return list;
+}
+
 // The operations as they are now; kept until one is changed.
 std::shared_ptr<const OperationList> list_of(GraphExecutable &executable) {
     if (executable.list == nullptr) {
-        auto list = std::make_shared<OperationList>();
-        for (const ExecutableNode &node : executable.nodes)
-            if (node.enabled && !std::holds_alternative<EmptyOperation>(node.operation))
-                list->operations.push_back(node.operation);
+        auto list = operations_of(executable.nodes);
+        for (const auto &conditional : executable.conditionals)
+            list->conditionals.emplace_back(conditional->number(), conditional->default_value());
         executable.list = std::move(list);
     }
     return executable.list;
@@ -99,6 +112,8 @@ std::optional<CUresult> capture_launch(Stream &stream, const GraphExecutable &ex
     auto &state = *stream.capture;
     if (state.session->invalidated)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (!executable.conditionals.empty())
+        return CUDA_ERROR_NOT_SUPPORTED; // it would be a child
     const auto child = make_graph();
     child->embedded = true;
     std::vector<std::shared_ptr<GraphNode>> made;
@@ -151,23 +166,50 @@ CUgraphExecUpdateResult compare(const ExecutableNode &old, const ExecutableNode 
     const auto *const replaced = std::get_if<AllocationOperation>(&now.operation);
     if (allocation != nullptr && replaced != nullptr && allocation->address != replaced->address)
         return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+    const auto *const conditional = std::get_if<ConditionalOperation>(&old.operation);
+    const auto *const wanted = std::get_if<ConditionalOperation>(&now.operation);
+    if (conditional != nullptr && wanted != nullptr &&
+        (conditional->handle != wanted->handle || conditional->type != wanted->type))
+        return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+// The first node that cannot become the one in its place, or what is wrong with all of them.
+CUgraphExecUpdateResult compare(const std::vector<ExecutableNode> &old,
+                                const std::vector<ExecutableNode> &now, CUgraphNode &wrong) {
+    if (old.size() != now.size())
+        return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    for (std::size_t at = 0; at < old.size(); ++at) {
+        auto result = compare(old[at], now[at]);
+        if (result == CU_GRAPH_EXEC_UPDATE_SUCCESS && old[at].bodies.size() != now[at].bodies.size())
+            result = CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+        if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+            wrong = now[at].node;
+            return result;
+        }
+        for (std::size_t body = 0; body < old[at].bodies.size(); ++body)
+            if (result = compare(old[at].bodies[body], now[at].bodies[body], wrong);
+                result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+                return result;
+    }
+    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+void take_operations(std::vector<ExecutableNode> &to, std::vector<ExecutableNode> &from) {
+    for (std::size_t at = 0; at < to.size(); ++at) {
+        to[at].operation = std::move(from[at].operation);
+        for (std::size_t body = 0; body < to[at].bodies.size(); ++body)
+            take_operations(to[at].bodies[body], from[at].bodies[body]);
+    }
 }
 
 CUresult replace(GraphExecutable &executable, std::vector<ExecutableNode> nodes,
                  CUgraphExecUpdateResultInfo &info) {
     info = {CU_GRAPH_EXEC_UPDATE_SUCCESS, nullptr, nullptr};
-    if (nodes.size() != executable.nodes.size())
-        info.result = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    for (std::size_t at = 0; at < nodes.size() && info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS; ++at) {
-        info.result = compare(executable.nodes[at], nodes[at]);
-        if (info.result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
-            info.errorNode = nodes[at].node;
-    }
+    info.result = compare(executable.nodes, nodes, info.errorNode);
     if (info.result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
         return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    for (std::size_t at = 0; at < nodes.size(); ++at)
-        executable.nodes[at].operation = std::move(nodes[at].operation);
+    take_operations(executable.nodes, nodes);
     executable.list.reset();
     return CUDA_SUCCESS;
 }

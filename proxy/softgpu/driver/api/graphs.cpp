@@ -250,7 +250,24 @@ CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
     return with_graph(originalGraph, [&](Graph &graph) {
         if (phGraphClone == nullptr)
             return CUDA_ERROR_INVALID_VALUE;
+        if (graph.has_conditionals())
+            return CUDA_ERROR_NOT_SUPPORTED;
         *phGraphClone = graph.clone()->handle;
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out, CUgraph hGraph, CUcontext ctx,
+                                        unsigned int defaultLaunchValue, unsigned int flags) {
+    return with_graph(hGraph, [&](Graph &graph) {
+        const auto context = context_of(ctx);
+        if (pHandle_out == nullptr || (flags & ~unsigned{CU_GRAPH_COND_ASSIGN_DEFAULT}) != 0)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (!context)
+            return context.error();
+        const bool with_default = (flags & CU_GRAPH_COND_ASSIGN_DEFAULT) != 0;
+        auto made = make_conditional(**context, with_default ? defaultLaunchValue : 0);
+        *pHandle_out = made->number();
+        graph.conditionals.push_back(std::move(made));
         return CUDA_SUCCESS;
     });
 }
