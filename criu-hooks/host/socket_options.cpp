@@ -26,6 +26,7 @@
 #include <fmt/format.h>
 #include <linux/in6.h>
 #include <linux/netlink.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
