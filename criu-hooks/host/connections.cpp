@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Field numbers of CRIU's images/{fdinfo,sk-inet}.proto.
 #include "criu-hooks/host/connections.hpp"
+
 #include "criu-hooks/host/transfer.hpp"
 #include "records.hpp"
 
