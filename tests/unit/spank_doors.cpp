@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // How the wrappers that run Slurm's commands for a step's nodes come to rest.
 #include "agent/job/job_save.hpp"
+#include "agent/node/node_socket.hpp"
 #include "agent/step/doors.hpp"
 #include "agent/step/save_error.hpp"
 #include "cmocka.hpp"
@@ -9,14 +10,17 @@
 
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -99,6 +103,29 @@ int connect_code(const std::filesystem::path &door) {
 }
 
 // Which a wrapper needs that stands for several ranks.
+// Whoever waits for a door and may not use it yet would take that for the last word.
+void a_door_is_there_when_its_owner_is(void ** /*state*/) {
+    const Folders folders;
+    const auto folder = folders.top / "a";
+    const UniqueFd watch(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+    assert_true(watch &&
+                inotify_add_watch(watch.get(), folder.c_str(), IN_CREATE | IN_MOVED_TO | IN_ATTRIB) >= 0);
+    const std::string name = node::door_name(0);
+    assert_true(listen_in_node(folder, name, 1, {.uid = getuid(), .gid = getgid()}).has_value());
+    alignas(inotify_event) std::array<char, 4096> events{};
+    const auto size = read(watch.get(), events.data(), events.size());
+    assert_true(size > 0);
+    std::vector<std::uint32_t> seen; // of what has its name
+    for (std::size_t at = 0; std::cmp_less(at, size);) {
+        inotify_event event{};
+        std::memcpy(&event, &events[at], sizeof(event));
+        if (name == &events[at + sizeof(event)])
+            seen.push_back(event.mask);
+        at += sizeof(event) + event.len;
+    }
+    assert_true(seen == std::vector<std::uint32_t>{IN_MOVED_TO});
+}
+
 void a_door_may_be_in_several_places(void **) {
     const Folders folders;
     Doors doors("47.0");
@@ -355,6 +382,7 @@ void who_serves_none_says_nothing_about_rest(void **) {
 
 int main() {
     const CMUnitTest tests[] = {
+        cmocka_unit_test(a_door_is_there_when_its_owner_is),
         cmocka_unit_test(a_door_may_be_in_several_places),
         cmocka_unit_test(nobody_is_found_while_they_rest),
         cmocka_unit_test(all_of_them_rest_first),

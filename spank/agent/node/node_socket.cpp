@@ -4,6 +4,7 @@
 #include "common/unix_socket.hpp"
 
 #include <cerrno>
+#include <cstdio>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -18,12 +19,15 @@ Expected<UniqueFd> listen_in_node(const std::filesystem::path &folder, const std
     if (!directory)
         return std::unexpected(directory.error());
     const auto path = folder / name;
-    auto socket =
-        listen_unix(fmt::format("/proc/self/fd/{}/{}", directory->get(), name.native()), 0600, backlog);
+    // Whoever waits for the name may connect at once: it is there when its owner is.
+    const auto at_first = name.native() + ".new";
+    auto socket = listen_unix(fmt::format("/proc/self/fd/{}/{}", directory->get(), at_first), 0600, backlog);
     if (!socket)
         return std::unexpected(errno_error("listen on", path.native(), socket.error().code));
-    if (fchownat(directory->get(), name.c_str(), owner.uid, owner.gid, AT_SYMLINK_NOFOLLOW) != 0)
+    if (fchownat(directory->get(), at_first.c_str(), owner.uid, owner.gid, AT_SYMLINK_NOFOLLOW) != 0)
         return std::unexpected(errno_error("set the owner of", path.native()));
+    if (renameat(directory->get(), at_first.c_str(), directory->get(), name.c_str()) != 0)
+        return std::unexpected(errno_error("make", path.native()));
     return socket;
 }
 
