@@ -158,6 +158,10 @@ Expected<void> check_state(const Context &context, const DumpRequest &request) {
     if (!facts)
         return propagate(facts);
     for (const Process &process : *node) {
+        if (is_half_ended(process))
+            return cannot_save(process.title(),
+                               "its first thread has ended and others run on (pthread_exit(3) "
+                               "in main): let main wait for them");
         if (process.state == 'Z')
             continue;
         bool capable = false;

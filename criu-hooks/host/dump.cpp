@@ -23,6 +23,7 @@
 #include <csignal>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include <fcntl.h>
@@ -37,6 +38,8 @@ namespace {
 constexpr std::string_view kStillStopped = "post-dump";
 // The one before it looks at the processes.
 constexpr std::string_view kLooking = "network-lock";
+constexpr std::chrono::seconds kEndPatience{3};
+constexpr std::chrono::milliseconds kEndLook{20};
 
 Expected<CriuRequest> request_of(const DumpRequest &wanted) {
     CriuRequest request;
@@ -113,11 +116,27 @@ class InitHasEnded {
     std::optional<Deadline> patience_;
 };
 
+// CRIU saves no process that has half ended. One that is about to end does so when its memory has been taken
+// away, which may be much.
+Expected<void> await_endings(pid_t init) {
+    const auto patience = Deadline::after(kEndPatience);
+    for (;;) {
+        auto node = processes_of(init);
+        if (!node)
+            return propagate(node);
+        if (std::ranges::none_of(*node, is_half_ended) || patience.expired())
+            return {}; // check() says what is still there
+        std::this_thread::sleep_for(kEndLook);
+    }
+}
+
 } // namespace
 
 Expected<DumpReport> dump(const Context &context, const DumpRequest &wanted, const Deadline &deadline) {
     if (auto probed = probe_kernel(context, deadline); !probed)
         return propagate(probed);
+    if (auto ended = await_endings(wanted.init); !ended)
+        return propagate(ended);
     if (auto good = check(context, wanted); !good)
         return propagate(good);
     auto before = processes_of(wanted.init);

@@ -50,6 +50,12 @@ struct Process {
 // All processes whose PID namespace is that of `init`, init first. A process that ends meanwhile is left out.
 [[nodiscard]] Expected<std::vector<Process>> processes_of(pid_t init);
 
+// Its first thread has ended, and others have not yet: it is about to end, or runs on for as long as it
+// likes.
+[[nodiscard]] inline bool is_half_ended(const Process &process) {
+    return process.state == 'Z' && process.threads.size() > 1;
+}
+
 // The decimal number that follows a label in the text of a file such as fdinfo.
 [[nodiscard]] inline std::optional<std::uint64_t> number_after(std::string_view text, std::string_view label,
                                                                int base = 10) {

@@ -24,6 +24,7 @@ KINDS = {
     "sealed": ([], ["the mapping of '/memfd:sealed", "it is sealed against writing"]),
     "own_descriptors": ([], ["one of its threads has descriptors of its own"]),
     "own_directory": ([], ["one of its threads has a working directory and umask of its own"]),
+    "half_ended": ([], ["python3", "its first thread has ended and others run on"]),
     "other_family": ([], ["sockets of family 40"]),
     "name_space": ([], ["another network namespace"]),
     "local": (["--local=/tmp/scratch"], ["'/tmp/scratch' is of this machine only"]),
@@ -106,6 +107,13 @@ def test_descriptor_from_outside(place):
     assert refusal.returncode == 3 and "the socket was made outside of the node" in refusal.stderr
     ours.close()
     theirs.close()
+
+
+def test_a_process_that_is_just_ending_is_waited_for(place):
+    """Where there is much memory to take away, that takes as long."""
+    node = start(place, "ending")
+    place.dump(node, after="run")
+    goes_on(place, node)
 
 
 def test_failed_dump(place):

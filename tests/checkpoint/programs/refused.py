@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-SYS_IO_URING_SETUP, SYS_PTRACE_TRACEME = 425, 0
+SYS_EXIT, SYS_IO_URING_SETUP, SYS_PTRACE_TRACEME = 60, 425, 0
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -100,6 +100,27 @@ def top():
     return os.dup2(1, most - 1)
 
 
+def half_ended(until=lambda: os.path.exists("go")):
+    """A child of which the first thread has ended. Another goes on."""
+    def goes_on():
+        while not until():
+            time.sleep(0.01)
+        os._exit(0)
+    pid = os.fork()
+    if pid == 0:
+        threading.Thread(target=goes_on).start()
+        libc.syscall(SYS_EXIT, 0)
+    while "State:\tZ" not in open(f"/proc/{pid}/status", encoding="ascii").read():
+        time.sleep(0.01)
+    return pid
+
+
+def ending():
+    """One that takes a second for that."""
+    end = time.monotonic() + 1
+    return half_ended(lambda: time.monotonic() > end)
+
+
 def other_family():
     return socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
 
@@ -114,7 +135,7 @@ def local():
 
 
 kept = {each.__name__: each for each in (io_uring, traced, inotify, deleted, renamed, mapped, message_queue, closed_queue, sealed, own_descriptors,
-                                       own_directory, top, other_family, name_space, local)}.get(
+                                       own_directory, top, half_ended, ending, other_family, name_space, local)}.get(
     sys.argv[1], lambda: None)()
 print("ready", flush=True)
 area = mmap.mmap(-1, mmap.PAGESIZE)
