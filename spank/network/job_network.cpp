@@ -29,7 +29,6 @@ namespace {
 constexpr const char *kBridge = "bridge";
 constexpr const char *kVxlan = "vxlan";
 constexpr const char *kUplink = "uplink"; // in a node: ../node/network.hpp
-constexpr const char *kInNode = "eth0";
 constexpr std::chrono::seconds kOldPatience{10};
 constexpr std::uint32_t kAlone = 1500; // with nobody on another host
 constexpr const char *kResolvers = "/etc/resolv.conf";

@@ -169,6 +169,8 @@ Expected<void> Links::ask_about(const std::string &name, const Route &route, std
             mnl_attr_put(head, RTA_DST, route.to.size(), route.to.data());
         if (route.gateway)
             mnl_attr_put(head, RTA_GATEWAY, route.gateway->size(), route.gateway->data());
+        if (route.metric != 0)
+            mnl_attr_put_u32(head, RTA_PRIORITY, route.metric);
         mnl_attr_put_u32(head, RTA_OIF, *index);
     });
 }

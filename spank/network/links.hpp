@@ -43,6 +43,7 @@ class Links {
         IpAddress to;
         std::uint32_t prefix = 0; // 0: the default route of the address's family
         std::optional<IpAddress> gateway;
+        std::uint32_t metric = 0; // 0: the kernel's choice
     };
     [[nodiscard]] Expected<void> add_route(const std::string &name, const Route &route);
     // ESRCH: there is none.

@@ -2,9 +2,13 @@
 #include "lost_connections.hpp"
 
 #include "common/node_address.hpp"
+#include "ip_address.hpp"
+#include "links.hpp"
 #include "name_relay.hpp"
+#include "plan.hpp"
 #include "unreachable.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -249,6 +253,26 @@ class Diagnosis {
 
 namespace {
 
+// A default route behind all others, until the last copy of what it returns is gone.
+Expected<std::shared_ptr<void>> lead_out(const OwnNetwork &own, bool ipv4) {
+    constexpr std::uint32_t kBehind = 1'000'000; // and no two processes have the same
+    auto links = Links::open();
+    if (!links)
+        return propagate(links);
+    const auto gateway = (own.address & mask_of(own.prefix)) | (~mask_of(own.prefix) - 1);
+    const Links::Route route{.to = ipv4 ? IpAddress() : IpAddress(in6_addr{}),
+                             .prefix = 0,
+                             .gateway = ipv4 ? IpAddress(gateway) : IpAddress(ipv6_of(gateway)),
+                             .metric = kBehind + static_cast<std::uint32_t>(getpid())};
+    if (auto led = links->add_route(kInNode, route); !led)
+        return propagate(led);
+    auto shared = std::make_shared<Links>(std::move(*links));
+    return std::shared_ptr<void>(nullptr, [shared, route](void *) {
+        // The way is gone with the node's network in any case.
+        static_cast<void>(shared->remove_route(kInNode, route));
+    });
+}
+
 Expected<std::size_t> reset(Found found) {
     auto diagnosis = Diagnosis::open();
     if (!diagnosis)
@@ -323,7 +347,21 @@ Expected<LostConnections> LostConnections::expect(const OwnNetwork &own, Brought
     if (!set)
         return propagate(set);
     std::erase_if(brought.datagrams, [&](const Connection &one) { return !is_outside(one, own); });
-    return LostConnections(std::move(*nft), own, std::move(brought));
+    std::vector<std::shared_ptr<void>> way;
+    for (const bool mapped : {true, false}) {
+        const auto leaves = [&](const Connection &one) {
+            return IN6_IS_ADDR_V4MAPPED(&one.peer) == mapped && is_outside(one, own);
+        };
+        if (std::ranges::none_of(brought.streams, leaves) && std::ranges::none_of(brought.datagrams, leaves))
+            continue;
+        auto led = lead_out(own, mapped);
+        if (!led)
+            return propagate(led);
+        way.push_back(std::move(*led));
+    }
+    LostConnections out(std::move(*nft), own, std::move(brought));
+    out.way_ = std::move(way);
+    return out;
 }
 
 Expected<LostConnections> LostConnections::expect(const OwnNetwork &own) {

@@ -11,9 +11,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include <netinet/in.h>
 
@@ -52,7 +54,9 @@ class LostConnections {
     // All that the network namespace has belongs to the node.
     [[nodiscard]] static Expected<LostConnections> expect(const OwnNetwork &own);
     [[nodiscard]] static Expected<LostConnections> expect(const OwnNetwork &own, Brought brought);
-    // All have come back, and nothing runs yet. From now on packets leave the node again. Connections whose
+    // All have come back, and none has sent anything yet: the host's own way out is all that there is.
+    void before_they_send() { way_.clear(); }
+    // They have, and nothing runs yet. From now on packets leave the node again. Connections whose
     // state did not let them send anything are ended here: their programs read ECONNABORTED. Those of
     // connected UDP sockets read ECONNREFUSED.
     [[nodiscard]] Expected<void> done() const;
@@ -63,6 +67,9 @@ class LostConnections {
     Nft nft_;
     OwnNetwork own_;
     std::optional<Brought> brought_; // nothing: the node's is all that is there
+    // Without a route a connection to the outside cannot come back at all, and a network that others are in
+    // has none where its host has no way out. Each is gone with the object.
+    std::vector<std::shared_ptr<void>> way_;
 };
 
 } // namespace singularity::network

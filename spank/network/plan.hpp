@@ -19,6 +19,7 @@ inline constexpr std::uint32_t kVniLimit = 1U << 24; // RFC 7348: 24 bits; 0 is 
 inline constexpr std::uint32_t kNodeLimit = 253;     // numbers 1 to 253 in a /24
 inline constexpr std::uint32_t kHostLimit = 254;
 inline constexpr std::uint32_t kPrefix = 24;
+inline constexpr const char *kInNode = "eth0"; // a node's interface: ../node/network.hpp
 // What VXLAN puts around a packet: IPv4 20, UDP 8, VXLAN 8, Ethernet 14.
 inline constexpr std::uint32_t kOverhead = 50;
 inline constexpr std::uint32_t kLeastMtu = 576;

@@ -325,7 +325,11 @@ Expected<agent::ImageReport> work(const agent::WorkRestore &job, AgentLink &agen
                                  .notice = hear};
     request.connected = [&network] { return network->end_lost_connections(); };
     if (!job.node.empty())
-        request.hold = [&](pid_t there) { return hold(agent, network->home(), there); };
+        request.hold = [&](pid_t there) {
+            auto held = hold(agent, network->home(), there);
+            network->before_they_send();
+            return held;
+        };
     auto init = host::restore(context, request, Deadline::after(kRestorePatience));
     if (!init)
         return propagate(init);

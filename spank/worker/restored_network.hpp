@@ -19,6 +19,11 @@ class RestoredNetwork {
     [[nodiscard]] static Expected<RestoredNetwork> join(const node::Spec &spec, UniqueFd home,
                                                         const store::Checkpoint &checkpoint, int images);
     [[nodiscard]] const UniqueFd &home() const { return home_; }
+    // When they are all there, and none of their connections has sent anything.
+    void before_they_send() {
+        if (lost_)
+            lost_->before_they_send();
+    }
     // When the node's processes are there, and do not run yet.
     [[nodiscard]] Expected<void> end_lost_connections() const;
 
