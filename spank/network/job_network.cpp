@@ -7,7 +7,6 @@
 #include "common/trusted_file.hpp"
 #include "log.hpp"
 #include "lost_connections.hpp"
-#include "sockets_of_node.hpp"
 
 #include <algorithm>
 #include <array>
@@ -347,62 +346,67 @@ Expected<void> JobNetwork::set_ports() {
     return {};
 }
 
+namespace {
+
+// The first of several, all of which are tried. A node that has just ended has no port any more.
+class FirstError {
+  public:
+    void take(const Expected<void> &done) {
+        if (!done && done.error().code != ENODEV && first_)
+            first_ = done;
+    }
+    [[nodiscard]] const Expected<void> &first() const { return first_; }
+
+  private:
+    Expected<void> first_;
+};
+
+} // namespace
+
+Expected<void> JobNetwork::isolate(const std::string &port) {
+    auto isolated = own_.isolate_port(port);
+    return isolated ? own_.set_port(port, PortState::forwards) : isolated;
+}
+
+Expected<void> JobNetwork::reset_outside(std::uint32_t number, const Node &node, const Sockets *of) const {
+    auto visit = NameSpaceVisit::to(node.home);
+    if (!visit)
+        return propagate(visit);
+    auto reset = reset_connections({.address = address_of(plan_.vni, number), .prefix = kPrefix}, of);
+    return reset ? Expected<void>() : propagate(reset);
+}
+
 Expected<void> JobNetwork::release(const std::string &owner, const std::vector<OwnedNode> &nodes) {
     if (!gateway_)
         return {};
-    Expected<void> out;
-    const auto remember = [&out](const Expected<void> &done) {
-        if (!done && done.error().code != ENODEV && out)
-            out = done;
-    };
+    FirstError out;
     isolated_ = true;
-    for (const auto &port : ports_) {
-        auto isolated = own_.isolate_port(port);
-        remember(isolated ? own_.set_port(port, PortState::forwards) : isolated);
-    }
+    for (const auto &port : ports_)
+        out.take(isolate(port));
     for (const auto &one : nodes) {
         close_way_in(one.node, owner);
         const auto found = nodes_.find(one.node);
         if (found == nodes_.end())
             continue;
         auto held = sockets_of_node(one.init);
-        auto visit = held ? NameSpaceVisit::to(found->second.home) : propagate(held);
-        if (!visit) {
-            remember(propagate(visit));
-            continue;
-        }
-        auto reset =
-            reset_connections({.address = address_of(plan_.vni, one.node), .prefix = kPrefix}, &*held);
-        remember(reset ? Expected<void>() : propagate(reset));
+        out.take(held ? reset_outside(one.node, found->second, &*held) : propagate(held));
     }
-    return out;
+    return out.first();
 }
 
 Expected<void> JobNetwork::release() {
     if (!gateway_)
         return {};
-    Expected<void> out;
-    const auto remember = [&out](const Expected<void> &done) {
-        // A node that has just ended has no port any more.
-        if (!done && done.error().code != ENODEV && out)
-            out = done;
-    };
+    FirstError out;
     if (way_in_)
-        remember(way_in_->close_all());
+        out.take(way_in_->close_all());
     if (connected_ && !plan_.hosts.empty())
-        remember(own_.set_port(kVxlan, PortState::closed));
+        out.take(own_.set_port(kVxlan, PortState::closed));
     for (const auto &[number, node] : nodes_) {
-        auto isolated = own_.isolate_port(node.port);
-        remember(isolated ? own_.set_port(node.port, PortState::forwards) : isolated);
-        auto visit = NameSpaceVisit::to(node.home);
-        if (!visit) {
-            remember(propagate(visit));
-            continue;
-        }
-        auto reset = reset_connections({.address = address_of(plan_.vni, number), .prefix = kPrefix});
-        remember(reset ? Expected<void>() : propagate(reset));
+        out.take(isolate(node.port));
+        out.take(reset_outside(number, node, nullptr));
     }
-    return out;
+    return out.first();
 }
 
 } // namespace singularity::network

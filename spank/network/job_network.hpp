@@ -13,6 +13,7 @@
 #include "links.hpp"
 #include "name_relay.hpp"
 #include "plan.hpp"
+#include "sockets_of_node.hpp"
 #include "way_in.hpp"
 
 #include <cstdint>
@@ -89,6 +90,11 @@ class JobNetwork {
         NameSpace home; // the same
         std::optional<NameRelay> names;
     };
+    // Nothing passes from it to another node; all of it reaches the outside.
+    [[nodiscard]] Expected<void> isolate(const std::string &port);
+    // of: as of reset_connections().
+    [[nodiscard]] Expected<void> reset_outside(std::uint32_t number, const Node &node,
+                                               const Sockets *of) const;
     // None: no name server is at the host's loopback, or the node does without.
     [[nodiscard]] std::optional<NameRelay> relay_names(const NameSpace &node) const;
 
